@@ -1,0 +1,36 @@
+"""The errors that relook raises on purpose: one line each, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RelookError(Exception):
+    """Something a user can mend: the message says expected, got, where and what to do."""
+
+
+class FileFormatError(RelookError):
+    """A file from outside does not hold what it should."""
+
+
+class RunError(RelookError):
+    """A run directory is in use, belongs to something else, or lacks a part."""
+
+
+class MissingExtraError(RelookError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed: "
+            f"run  pip install 'relook[{extra}]'"
+        )
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> RelookError:
+    """Build the error for a name that is in no table, with the nearest known one."""
+    names = list(known)
+    near = get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    return RelookError(f"unknown {kind} {name!r}: {hint}")

@@ -1,0 +1,5 @@
+"""Image transforms: pure kernels on uint8 batches, and the one table that names them."""
+
+from relook.transforms.table import DRAWS, TRANSFORMS, Transform
+
+__all__ = ["DRAWS", "TRANSFORMS", "Transform"]
