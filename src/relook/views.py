@@ -1,0 +1,110 @@
+"""Sub-policy × images × seed → views: the only place that draws what a view is made with.
+
+A draw is a pure function of (seed, image index, view index) and of its place in the
+sub-policy, so views are the same bytes for any batch size, split, order or thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.errors import RelookError
+from relook.policy import Step, SubPolicy
+from relook.randomness import Stream, check_seed, uniforms
+from relook.recipes import Recipe, get_recipe
+from relook.transforms import TRANSFORMS
+from relook.transforms.checks import check_images
+
+_SLOTS_A_STEP = 8
+
+
+def make_views(
+    subpolicy: SubPolicy,
+    images: Tensor,
+    *,
+    seed: int,
+    view: int = 0,
+    first_index: int = 0,
+    recipe: Recipe | str | None = None,
+) -> Tensor:
+    """Return one view of each uint8 image `[n, c, h, w]`; image i has index first_index + i.
+
+    A sub-policy that carries no finish gets the recipe's; `recipe=None` applies it as it is.
+    The plain image (no steps) stays plain under every recipe.
+    """
+    check_images(images)
+    if recipe is not None and subpolicy.finish is None and subpolicy.steps:
+        subpolicy = replace(subpolicy, finish=get_recipe(recipe).finish)
+    indices = np.arange(first_index, first_index + len(images))
+    return apply_subpolicy(subpolicy, images, indices, seed, view)
+
+
+def apply_subpolicy(
+    subpolicy: SubPolicy, images: Tensor, indices: NDArray[np.int64], seed: int, view: int
+) -> Tensor:
+    """Return one view of each image, whose draws belong to its index in the data set."""
+    check_seed(seed)
+    views = images.clone() if subpolicy.is_plain else images
+    for place, step in enumerate(subpolicy.all_steps):
+        draws = _draws_for_batch(step, place, indices, seed, view)
+        values = torch.full((len(images),), step.value, dtype=torch.float64, device=images.device)
+        tensors = {name: torch.from_numpy(u).to(images.device) for name, u in draws.items()}
+        try:
+            views = TRANSFORMS[step.transform].kernel(views, values, **tensors)
+        except RelookError as error:
+            raise RelookError(f"step {place + 1} of “{subpolicy}”: {error}") from error
+    return views
+
+
+def freeze_subpolicy(
+    subpolicy: SubPolicy, seed: int, view: int, stream: Stream = Stream.FREEZE
+) -> SubPolicy:
+    """Return the sub-policy with every draw made once, for all images."""
+    check_seed(seed)
+    steps = [
+        step if step.is_fixed else replace(step, draws=_scalar_draws(step, place, seed, view, stream))
+        for place, step in enumerate(subpolicy.all_steps)
+    ]
+    if subpolicy.finish is None:
+        return replace(subpolicy, steps=tuple(steps))
+    return SubPolicy(tuple(steps[:-1]), steps[-1])
+
+
+def _draws_for_batch(
+    step: Step, place: int, indices: NDArray[np.int64], seed: int, view: int
+) -> dict[str, NDArray[np.float64]]:
+    fixed = step.fixed_draws
+    if fixed is not None:
+        return {name: np.full(len(indices), value) for name, value in fixed.items()}
+    return {
+        name: _outcome(name, uniforms(seed, image=indices, view=view, slot=slot))
+        for name, slot in _slots(step, place).items()
+    }
+
+
+def _scalar_draws(
+    step: Step, place: int, seed: int, view: int, stream: Stream
+) -> Mapping[str, float]:
+    return {
+        name: float(_outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
+        for name, slot in _slots(step, place).items()
+    }
+
+
+def _slots(step: Step, place: int) -> dict[str, int]:
+    names = TRANSFORMS[step.transform].draws
+    return {name: place * _SLOTS_A_STEP + i for i, name in enumerate(names)}
+
+
+def _outcome(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    if name == "sign":
+        return np.where(uniform < 0.5, -1.0, 1.0)
+    if name in ("edge", "flip"):
+        return np.where(uniform < 0.5, 0.0, 1.0)
+    return np.asarray(uniform)
