@@ -93,8 +93,9 @@ class Comparison:
     """Every method at every budget on the same images, and what follows from it.
 
     `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
-    maps "plain" and "policy" to bins before and after calibration. `gallery` and `gained`
-    and `lost` name images by their index in the data set.
+    has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
+    `gained` and `lost` name images by their index in the data set; those images are kept in
+    `examples.npz` beside the comparison.
     """
 
     policy: Policy

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from relook.errors import RelookError, unknown_name
+from relook.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
 
 Draws = tuple[tuple[str, float], ...]
@@ -66,7 +67,7 @@ class Step:
         if TRANSFORMS[self.transform].trend == 0:
             text = self.transform
         if self.draws:
-            text += f" ({', '.join(_draw_text(name, value) for name, value in self.draws)})"
+            text += f" ({', '.join(_draw_text(*draw) for draw in dict(self.draws).items())})"
         return text
 
 
@@ -129,18 +130,23 @@ class Policy(Sequence[SubPolicy]):
             object.__setattr__(
                 self, "temperatures", _temperatures(self.temperatures, len(self.subpolicies))
             )
+        if self.recipe is not None and not isinstance(self.recipe, str):
+            raise RelookError(f"expected a recipe's name or None, got {self.recipe!r}")
+        object.__setattr__(self, "seed", check_seed(self.seed))
 
     @overload
     def __getitem__(self, key: int) -> SubPolicy: ...
     @overload
     def __getitem__(self, key: slice) -> Policy: ...
     def __getitem__(self, key: int | slice) -> SubPolicy | Policy:
-        if isinstance(key, int):
+        if not isinstance(key, slice):
             return self.subpolicies[key]
         picked = self.subpolicies[key]
         # Temperatures belong to prefixes, so only a prefix keeps them.
-        prefix = key.step in (None, 1) and key.start in (None, 0)
-        kept = self.temperatures[: len(picked)] if prefix and self.temperatures else None
+        start, _, step = key.indices(len(self))
+        kept = None
+        if self.temperatures is not None and start == 0 and step == 1:
+            kept = self.temperatures[: len(picked)]
         return replace(self, subpolicies=picked, temperatures=kept)
 
     def __len__(self) -> int:
@@ -164,10 +170,14 @@ class Policy(Sequence[SubPolicy]):
         """Return the longest prefix that costs at most `views` model passes an image."""
         if views < 1:
             raise RelookError(f"expected a budget of at least 1 view, got {views}")
-        length = 0
-        while length < len(self) and self[: length + 1].views <= views:
-            length += 1
-        return self[:length]
+        cost, paid = 0, set[SubPolicy]()
+        for length, sub in enumerate(self.subpolicies):
+            cost += sub not in paid
+            if cost > views:
+                return self[:length]
+            if sub.is_fixed:
+                paid.add(sub)
+        return self
 
     def counts(self) -> list[tuple[SubPolicy, int]]:
         """Return the distinct sub-policies in order of first use, with how often each is used."""
@@ -205,11 +215,21 @@ class Policy(Sequence[SubPolicy]):
 
 
 def _magnitude(transform: str, magnitude: object) -> float:
-    if isinstance(magnitude, bool) or not isinstance(magnitude, Real):
-        raise RelookError(f"{transform}: expected a magnitude ≥ 0, got {magnitude!r}")
-    if not math.isfinite(magnitude) or magnitude < 0:
+    number = _finite(magnitude)
+    if number is None or number < 0:
         raise RelookError(f"{transform}: expected a finite magnitude ≥ 0, got {magnitude!r}")
-    return float(magnitude)
+    return abs(number)  # −0.0 would print as “-0”
+
+
+def _finite(value: object) -> float | None:
+    """Return a number as a float, or None for what is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _direction(transform: str, signed: bool, direction: object) -> int | None:
@@ -221,7 +241,7 @@ def _direction(transform: str, signed: bool, direction: object) -> int | None:
         return 1
     if isinstance(direction, bool) or direction not in (-1, 1):
         raise RelookError(f"{transform}: expected a direction of +1 or −1, got {direction!r}")
-    return int(direction)  # type: ignore[call-overload, no-any-return]
+    return int(direction)
 
 
 def _draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | None:
@@ -240,12 +260,10 @@ def _draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | Non
 
 def _draw(transform: str, name: str, value: object) -> float:
     allowed = _ALLOWED_DRAWS.get(name)
-    good = isinstance(value, Real) and (
-        value in allowed if allowed else 0.0 <= value <= 1.0
-    )
-    if not good:
+    number = float(value) if isinstance(value, bool) else _finite(value)
+    if number is None or not (number in allowed if allowed else 0.0 <= number <= 1.0):
         raise RelookError(f"{transform}: expected {name} to be {DRAWS[name]}; got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    return number
 
 
 def _draw_text(name: str, value: float) -> str:
@@ -259,9 +277,16 @@ def _draw_text(name: str, value: float) -> str:
 
 
 def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
-    values = tuple(float(t) for t in temperatures)
+    if isinstance(temperatures, str) or not isinstance(temperatures, Iterable):
+        raise RelookError(f"expected a list of temperatures, got {temperatures!r}")
+    values = []
+    for k, temperature in enumerate(temperatures):
+        number = _finite(temperature)
+        if number is None or number <= 0:
+            raise RelookError(
+                f"temperatures[{k}]: expected a positive, finite number, got {temperature!r}"
+            )
+        values.append(number)
     if len(values) != length:
         raise RelookError(f"expected {length} temperatures, one a prefix, got {len(values)}")
-    if not all(math.isfinite(t) and t > 0 for t in values):
-        raise RelookError(f"expected positive, finite temperatures, got {values}")
-    return values
+    return tuple(values)

@@ -79,11 +79,11 @@ def _check_transforms(recipe: Recipe) -> None:
 
 def _check_groups(recipe: Recipe) -> None:
     for group in recipe.groups:
-        if not (isinstance(group.count, int) and 0 < group.count <= _MOST_CANDIDATES):
+        if not (_whole(group.count) and 0 < group.count <= _MOST_CANDIDATES):
             raise _nonsense(
                 recipe, f"expected a count from 1 to {_MOST_CANDIDATES}, got {group.count!r}"
             )
-        if not (isinstance(group.length, int) and 0 <= group.length <= _LONGEST):
+        if not (_whole(group.length) and 0 <= group.length <= _LONGEST):
             raise _nonsense(recipe, f"expected a length from 0 to {_LONGEST}, got {group.length!r}")
         if not (isinstance(group.magnitude, int | float) and 0 <= group.magnitude <= 60):
             raise _nonsense(recipe, f"expected a magnitude from 0 to 60, got {group.magnitude!r}")
@@ -93,6 +93,10 @@ def _check_groups(recipe: Recipe) -> None:
             raise _nonsense(recipe, "length 0 without start or finish is the plain image alone")
     if not recipe.groups:
         raise _nonsense(recipe, "expected at least one group of sub-policies")
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _check_ends(recipe: Recipe) -> None:
@@ -237,7 +241,7 @@ def _from_toml(content: dict[str, Any], stem: str) -> Recipe:
     base = content.get("base")
     fields: dict[str, Any] = {"name": _typed(content, "name", str, stem)}
     if "transforms" in content:
-        fields["transforms"] = tuple(_typed(content, "transforms", list, []))
+        fields["transforms"] = _names_in(content, "transforms")
     if "groups" in content:
         fields["groups"] = tuple(_group(entry) for entry in _typed(content, "groups", list, []))
     for end in ("start", "finish"):
@@ -252,7 +256,7 @@ def _from_toml(content: dict[str, Any], stem: str) -> Recipe:
         recipe = Recipe(**fields)
     else:
         recipe = replace(get_recipe(_typed(content, "base", str, "")), **fields)
-    return recipe.without(map(str, _typed(content, "exclude", list, [])))
+    return recipe.without(_names_in(content, "exclude"))
 
 
 def _typed(content: dict[str, Any], key: str, kind: type, default: Any) -> Any:
@@ -260,6 +264,14 @@ def _typed(content: dict[str, Any], key: str, kind: type, default: Any) -> Any:
     if key in content and (not isinstance(value, kind) or isinstance(value, bool)):
         raise RelookError(f"{key}: expected {kind.__name__}, got {value!r}")
     return value
+
+
+def _names_in(content: dict[str, Any], key: str) -> tuple[str, ...]:
+    names = _typed(content, key, list, [])
+    for name in names:
+        if not isinstance(name, str):
+            raise RelookError(f"{key}: expected names of transforms, got {name!r}")
+    return tuple(names)
 
 
 def _group(entry: object) -> Group:

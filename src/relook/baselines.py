@@ -1,0 +1,207 @@
+"""BASELINES: the usual ways to average views, one row each, to hold a policy against.
+
+CC, 5C, 10C, CF, MTrain and MGrid are the paper's (sections 3.2 and 4); the mirror image, the
+eight dihedral views and the random policy are what people use besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from relook.errors import RelookError, unknown_name
+from relook.policy import DrawKind, Policy, Step, SubPolicy
+from relook.pool import sample_pool
+from relook.randomness import Stream, uniforms
+from relook.recipes import Group, Recipe
+from relook.views import freeze_subpolicy
+
+GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
+"""The magnitudes that MGrid tries (the paper's figure on the magnitude: 0 … 55)."""
+
+POLICY_METHOD = "gps"
+"""The name under which the policy itself stands beside the baselines."""
+
+_CROP_OF_7_8 = 7.5
+_CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+# Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
+_SHUFFLE, _SCALES = 2, 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the RandAugment baselines are made with: N steps, magnitudes uniform on [0, M].
+
+    `grid_magnitude` is the M that the grid search found; `grid_views` is how many views it
+    averages to judge one magnitude (the paper: 100).
+    """
+
+    length: int = 3
+    magnitude: float = 45.0
+    grid_magnitude: float | None = None
+    grid_views: int = 20
+
+
+Maker = Callable[[Recipe, int, int, DrawKind, Options], Sequence[SubPolicy]]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One row: `make(recipe, views, seed, draws, options)` lists the sub-policies.
+
+    `budget` is the number of views that the method always takes, None for any number; then
+    the list for fewer views is the beginning of the list for more. `random` says that
+    another seed gives other views, `square` that images must be as high as wide.
+    """
+
+    name: str
+    label: str
+    budget: int | None
+    make: Maker
+    random: bool = False
+    square: bool = False
+    needs_validation: bool = False
+
+    def policy(
+        self,
+        recipe: Recipe,
+        views: int | None = None,
+        seed: int = 0,
+        draws: DrawKind = "fixed",
+        options: Options | None = None,
+    ) -> Policy:
+        """Return the baseline as a policy of `views` views (a fixed budget needs no number)."""
+        wanted = self.budget if views is None else views
+        if wanted is None or wanted < 1:
+            raise RelookError(f"baseline {self.name!r}: expected a number of views, got {views}")
+        made = self.make(recipe, wanted, seed, draws, options or Options())
+        return Policy(tuple(made), recipe=recipe.name, seed=seed)
+
+
+def randaugment(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, length: int, magnitude: float
+) -> tuple[SubPolicy, ...]:
+    """Draw one sub-policy a view: `length` steps, magnitudes uniform on [0, magnitude].
+
+    The same seed at another magnitude gives the same transforms, scaled.
+    """
+    single = replace(recipe, groups=(Group(views, length, magnitude),))
+    return sample_pool(single, views, seed, draws=draws, plain=False)
+
+
+def _plain(*_: object) -> Sequence[SubPolicy]:
+    return (SubPolicy(),)
+
+
+def _flip(*_: object) -> Sequence[SubPolicy]:
+    return (SubPolicy(), SubPolicy((Step("flip", 0),)))
+
+
+def _crop(x: float, y: float) -> Step:
+    return Step("zoom", _CROP_OF_7_8, draws={"x": x, "y": y})
+
+
+def _five_crops(*_: object) -> Sequence[SubPolicy]:
+    return tuple(SubPolicy((_crop(x, y),)) for x, y in _CORNERS)
+
+
+def _ten_crops(*_: object) -> Sequence[SubPolicy]:
+    mirrored = (SubPolicy((*sub.steps, Step("flip", 0))) for sub in _five_crops())
+    return (*_five_crops(), *mirrored)
+
+
+def _dihedral(*_: object) -> Sequence[SubPolicy]:
+    turns = [(Step("quarter_turn", quarters),) if quarters else () for quarters in range(4)]
+    ends: tuple[tuple[Step, ...], ...] = ((), (Step("flip", 0),))
+    return tuple(SubPolicy((*turn, *end)) for end in ends for turn in turns)
+
+
+def _crop_flip(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
+) -> Sequence[SubPolicy]:
+    return tuple(_random_crop(recipe, view, seed, draws) for view in range(views))
+
+
+def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPolicy:
+    steps: tuple[Step, ...] = ()
+    finish = recipe.finish
+    if recipe.start is not None:
+        # The area is linear in the magnitude, so this is a scale uniform on 0.08 … 1.
+        u = float(uniforms(seed, image=_SCALES, view=view, stream=Stream.POOL))
+        steps = (Step(recipe.start.transform, recipe.start.magnitude * u),)
+    elif finish is None:
+        finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
+    subpolicy = SubPolicy(steps, finish)
+    return subpolicy if draws == "fresh" else freeze_subpolicy(subpolicy, seed, view)
+
+
+def _at_training(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    return randaugment(recipe, views, seed, draws, options.length, options.magnitude)
+
+
+def _at_grid(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    if options.grid_magnitude is None:
+        raise RelookError(
+            "baseline 'mgrid': expected a magnitude from the grid search, got none: "
+            "give validation images to search it on"
+        )
+    return randaugment(recipe, views, seed, draws, options.length, options.grid_magnitude)
+
+
+def _from_pool(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
+) -> Sequence[SubPolicy]:
+    pool = sample_pool(recipe, seed=seed, draws=draws)
+    keys = uniforms(seed, image=_SHUFFLE, view=np.arange(len(pool)), stream=Stream.POOL)
+    return tuple(pool[i] for i in np.argsort(keys, kind="stable")[:views])
+
+
+def _by_name(rows: tuple[Baseline, ...]) -> dict[str, Baseline]:
+    table: dict[str, Baseline] = {}
+    for row in rows:
+        if row.name in table or row.name == POLICY_METHOD:
+            raise ValueError(f"baseline {row.name!r} is in the table twice")
+        table[row.name] = row
+    return table
+
+
+BASELINES: Mapping[str, Baseline] = MappingProxyType(
+    _by_name(
+        (
+            Baseline("plain", "plain image (CC)", 1, _plain),
+            Baseline("flip", "mirror image", 2, _flip),
+            Baseline("5c", "5 crops (5C)", 5, _five_crops),
+            Baseline("d4", "8 dihedral views (D4)", 8, _dihedral, square=True),
+            Baseline("10c", "10 crops (10C)", 10, _ten_crops),
+            Baseline("cf", "random crops (CF)", None, _crop_flip, random=True),
+            Baseline("mtrain", "RandAugment (MTrain)", None, _at_training, random=True),
+            Baseline(
+                "mgrid",
+                "RandAugment, M searched (MGrid)",
+                None,
+                _at_grid,
+                random=True,
+                needs_validation=True,
+            ),
+            Baseline("random", "random policy", None, _from_pool, random=True),
+        )
+    )
+)
+"""All baselines by name, the plain image first."""
+
+
+def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the asked methods (default: all baselines and the policy), plain always in."""
+    known = (*BASELINES, POLICY_METHOD)
+    for name in methods or ():
+        if name not in known:
+            raise unknown_name("method", name, known)
+    chosen = known if methods is None else {"plain", *methods}
+    return tuple(name for name in known if name in chosen)

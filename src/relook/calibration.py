@@ -1,0 +1,176 @@
+"""Temperature scaling and the calibrated log-likelihood (cLL), in float64.
+
+Predictions are natural log-probabilities `[..., class]`; labels are int64 `[image]`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.errors import RelookError
+
+FloatArray = NDArray[np.float64]
+LogProbs = NDArray[np.floating[Any]]
+Labels = NDArray[np.int64]
+
+LOG_FLOOR = -80.0
+"""Log-probabilities below this count as this, so that probability 0 has a finite score."""
+
+TEMPERATURE_RANGE = (0.05, 20.0)
+"""The lowest and the highest temperature that a fit may return."""
+
+_BETA_RANGE = (1 / TEMPERATURE_RANGE[1], 1 / TEMPERATURE_RANGE[0])
+_TOLERANCE = 1e-7  # of β; the score is flat there, so it is off by about 1e-14
+_FLAT_SPREAD = 5e-11  # × the largest β: the score then moves by at most 1e-9, which is a tie
+_MAX_PASSES = 200  # a guard only: each second pass halves the bracket or the step
+_BLOCK_VALUES = 1 << 16  # values handled at once: small enough to stay in the cache
+
+
+def temper(log_probs: LogProbs, temperature: float) -> FloatArray:
+    """Return log softmax(log q / τ) over the last axis, with log q floored at −80."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise RelookError(f"expected a positive, finite temperature, got {temperature!r}")
+    scaled = floor_log_probs(log_probs) / temperature
+    scaled -= scaled.max(axis=-1, keepdims=True)
+    scaled -= np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
+    return scaled
+
+
+def fit_temperature(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None
+) -> float:
+    """Return the temperature that maximises the log-likelihood of `log_probs` `[n, c]`."""
+    return calibrated_log_likelihood(log_probs, labels, weights)[1]
+
+
+def calibrated_log_likelihood(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None, start: float = 1.0
+) -> tuple[float, float]:
+    """Return max over τ of mean log softmax(log q / τ)[label], and that τ, for `[n, c]`.
+
+    `weights` `[n]` turns the mean over images into a weighted one; `start` is a first guess
+    of the temperature. Where the score does not depend on τ (uniform predictions), τ is 1.
+    """
+    scores, temperatures = calibrated_log_likelihoods(log_probs[None], labels, weights, start)
+    return float(scores[0]), float(temperatures[0])
+
+
+def calibrated_log_likelihoods(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None, start: float = 1.0
+) -> tuple[FloatArray, FloatArray]:
+    """Fit k sets of predictions `[k, n, c]` side by side: cLLs `[k]`, temperatures `[k]`.
+
+    The score is concave in β = 1/τ, and a bracketed Newton finds its maximum; no set's
+    result depends, to the last bit, on which others are fitted with it.
+    """
+    gaps = floor_log_probs(log_probs)
+    gaps -= gaps.max(axis=-1, keepdims=True)
+    label_gaps = np.take_along_axis(gaps, labels[None, :, None], axis=-1)[..., 0]
+    flat = gaps.min(axis=(1, 2)) >= -_FLAT_SPREAD
+    beta = np.where(flat, 1.0, np.clip(1 / start, *_BETA_RANGE))
+    low, high = np.zeros_like(beta), np.full_like(beta, np.inf)
+    last_move = high.copy()
+    scores = np.empty_like(beta)
+    left = np.arange(len(beta))
+    for _ in range(_MAX_PASSES):
+        part = slice(None) if len(left) == len(beta) else left
+        scores[part], slope, bend = _derivatives(gaps[part], label_gaps[part], weights, beta[part])
+        target, low[part], high[part], last_move[part], found = _advance(
+            beta[part], low[part], high[part], last_move[part], slope, bend
+        )
+        going_on = ~(found | flat[part])
+        left = left[going_on]
+        if not len(left):
+            break
+        beta[left] = target[going_on]
+    return scores, 1 / beta
+
+
+def mean_log_probs(
+    log_probs: LogProbs, axis: int = 0, counts: NDArray[Any] | None = None
+) -> FloatArray:
+    """Return the log of the mean probability along `axis`, without leaving log space.
+
+    `counts` holds one weight for each entry of the axis: how often it is repeated.
+    """
+    moved = np.moveaxis(np.asarray(log_probs, dtype=np.float64), axis, -1)
+    shares = np.ones(moved.shape[-1]) if counts is None else np.asarray(counts, dtype=np.float64)
+    if shares.shape != moved.shape[-1:] or (shares < 0).any() or not shares.sum() > 0:
+        raise RelookError(
+            f"expected {moved.shape[-1]} counts ≥ 0, not all 0, to average predictions; "
+            f"got {shares.tolist()}"
+        )
+    moved, shares = moved[..., shares > 0], shares[shares > 0]
+    top = np.maximum(moved.max(axis=-1, keepdims=True), np.finfo(np.float64).min)
+    with np.errstate(divide="ignore"):  # probability 0 in every entry: −inf is right
+        share = (np.exp(moved - top) * shares).sum(axis=-1) / shares.sum()
+        return np.asarray(np.log(share) + top[..., 0])
+
+
+def floor_log_probs(log_probs: LogProbs) -> FloatArray:
+    """Return a float64 copy in which nothing is below −80."""
+    return np.maximum(log_probs, LOG_FLOOR, dtype=np.float64)
+
+
+def weighted_mean(values: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Return the mean over the last axis, weighted where weights `[n]` are given."""
+    if weights is None:
+        return np.asarray(values.mean(axis=-1))
+    return np.asarray((values * weights).sum(axis=-1) / weights.sum())
+
+
+def _derivatives(
+    gaps: FloatArray, label_gaps: FloatArray, weights: FloatArray | None, beta: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the score at β `[k]`, its slope, and minus its second derivative.
+
+    `gaps` `[k, n, c]` are log-probabilities minus the image's largest, so exp cannot overflow.
+    """
+    k, n, c = gaps.shape
+    rows, betas = gaps.reshape(k * n, c), np.repeat(beta, n)[:, None]
+    sums = np.empty((3, k * n))  # of e^(βg), g·e^(βg), g²·e^(βg) over the classes
+    block = max(1, _BLOCK_VALUES // c)
+    for begin in range(0, k * n, block):
+        part = slice(begin, begin + block)
+        terms = np.exp(rows[part] * betas[part])
+        terms.sum(axis=-1, out=sums[0, part])
+        terms *= rows[part]
+        terms.sum(axis=-1, out=sums[1, part])
+        terms *= rows[part]
+        terms.sum(axis=-1, out=sums[2, part])
+    total, first, second = sums.reshape(3, k, n)
+    mean = first / total
+    score = weighted_mean(beta[:, None] * label_gaps - np.log(total), weights)
+    slope = weighted_mean(label_gaps - mean, weights)
+    bend = weighted_mean(np.maximum(second / total - mean**2, 0.0), weights)
+    return score, slope, bend
+
+
+def _advance(
+    beta: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    last_move: FloatArray,
+    slope: FloatArray,
+    bend: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Take Newton's step where it stays in the bracket and shrinks fast, else halve the bracket.
+
+    Returns the next β, the bracket's two ends, the size of the move, and whether β is found.
+    An end at 0 or infinity has not been tried yet, so a step may still land on the limit.
+    """
+    low, high = np.where(slope >= 0, beta, low), np.where(slope >= 0, high, beta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        step = slope / bend
+    # 0/0: so sure of every label that nothing is left to gain; any sharper is as good.
+    newton = np.clip(beta + np.where(np.isnan(step), np.inf, step), *_BETA_RANGE)
+    move = np.abs(newton - beta)
+    bottom, top = np.clip(low, *_BETA_RANGE), np.clip(high, *_BETA_RANGE)
+    found = (move <= _TOLERANCE * beta) | (top - bottom <= _TOLERANCE * beta)
+    trusted = (low < newton) & (newton < high) & (move <= last_move / 2)
+    target = np.where(trusted, newton, np.sqrt(bottom * top))
+    return target, low, high, np.abs(target - beta), found

@@ -1,0 +1,210 @@
+"""`relook search`: learn a policy for a model and labelled images."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relook.cli import options
+from relook.cli.console import ProgressCallback, print_json, progress_bar, resumable, say
+from relook.cli.show import print_policy
+from relook.data import Dataset
+from relook.errors import RelookError
+from relook.models import Predictor
+from relook.policy_file import policy_to_json
+from relook.policy_search import (
+    PolicySearch,
+    Progress,
+    SearchSettings,
+    pool_of,
+    search_dataset,
+    split_images,
+)
+from relook.predict import View, estimate
+from relook.recipes import get_recipe
+from relook.tables import print_comparison
+
+STAGES = {
+    "predict": ("predicting the pool", "views"),
+    "select": ("selecting", "steps"),
+    "evaluate": ("predicting held-out images", "views"),
+}
+
+
+def search_command(
+    model: options.ModelOption,
+    data: options.DataOption,
+    out: Annotated[
+        Path, typer.Option(help="The run's directory; the same command goes on in it.")
+    ] = Path("runs/search"),
+    recipe: options.RecipeOption = "cifar",
+    exclude: options.ExcludeOption = None,
+    draws: Annotated[
+        str,
+        typer.Option(
+            help="fixed: each candidate is one exact view, drawn with the pool; fresh: signs, "
+            "places and flips are drawn for each image, as in the paper."
+        ),
+    ] = "fixed",
+    length: Annotated[int, typer.Option(help="Entries of the policy.", min=1)] = 20,
+    pool_size: Annotated[
+        int | None, typer.Option(help="Candidates; the recipe's own number by default.", min=1)
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help="What to maximise: cll, ll, accuracy, brier or ece.")
+    ] = "cll",
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Give each class the same weight.")
+    ] = False,
+    holdout: Annotated[
+        float, typer.Option(help="Share of the images that is kept for the proof.")
+    ] = 1 / 3,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="A separate test set instead of a held-out share.",
+            rich_help_panel="Model and data",
+        ),
+    ] = None,
+    group: options.GroupOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = "logits",
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = 256,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it would cost; write nothing.")
+    ] = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Learn which views to average, and show on held-out images whether they help."""
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    settings = SearchSettings(
+        recipe=get_recipe(recipe).without(options.names(exclude)),
+        length=length,
+        pool_size=pool_size,
+        seed=seed,
+        draws=draws,  # type: ignore[arg-type]  # checked above
+        objective=objective,
+        balanced=balanced,
+        holdout=holdout,
+        batch=batch,
+    )
+    dataset = options.read_data(data, group)
+    test_set = None if test is None else options.read_data(test)
+    predictor = options.read_model(model, mean, std, outputs, device)
+    if dry_run:
+        _tell_cost(predictor, dataset, settings, test_set, as_json)
+        return
+    origin = options.origin(
+        command=shlex.join(["relook", *sys.argv[1:]]),
+        model=model,
+        data=data,
+        test=test,
+        group=group,
+        mean=mean,
+        std=std,
+        outputs=outputs,
+    )
+    with resumable("Run the same command again to go on."), stage_bars() as progress:
+        found = search_dataset(
+            predictor,
+            dataset,
+            settings,
+            test=test_set,
+            run=out,
+            progress=progress,
+            origin=origin,
+        )
+    _print_result(found, out, as_json)
+
+
+@contextmanager
+def stage_bars() -> Iterator[Progress]:
+    """Show one progress bar a stage; yields a callable (stage, done, total)."""
+    with ExitStack() as stack:
+        bars: dict[str, ProgressCallback] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in bars:
+                stack.close()
+                bars[stage] = stack.enter_context(progress_bar(*STAGES[stage]))
+            bars[stage](done, total)
+
+        yield update
+
+
+def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:
+    for note in found.notes:
+        say(f"note: {note}")
+    if as_json:
+        print_json(result_json(found, out))
+        return
+    print_policy(found.policy)
+    print_comparison(found.comparison)
+    say(f"written to {out}: policy.json, search.json, comparison.json, run.json")
+
+
+def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
+    """Return everything that the command prints, as JSON-able data."""
+    return {
+        "run": str(out),
+        "policy": policy_to_json(found.policy),
+        "picks": list(found.trace.picks),
+        "scores": list(found.trace.scores),
+        "temperatures": list(found.trace.temperatures),
+        "held_out": found.comparison.to_json(),
+        "notes": list(found.notes),
+        "seconds": dict(found.timings),
+    }
+
+
+def _tell_cost(
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: SearchSettings,
+    test: Dataset | None,
+    as_json: bool,
+) -> None:
+    chosen, held_out = split_images(dataset, settings, test)
+    pool = pool_of(settings)
+    views = [View(sub, index) for index, sub in enumerate(pool)]
+    seconds = estimate(
+        predictor, dataset.images[chosen], views, seed=settings.seed, batch=settings.batch
+    )
+    # Held out: the plain image, as many random crops as the policy has views, and those views.
+    passes = len(pool) * len(chosen) + (2 * settings.length + 1) * len(held_out)
+    cost = {
+        "candidates": len(pool),
+        "images_to_search": len(chosen),
+        "images_held_out": len(held_out),
+        "model_passes": passes,
+        "seconds_a_pass": seconds,
+        "estimated_seconds": passes * seconds,
+        "disk_bytes": 4 * passes * len(dataset.classes),
+    }
+    if as_json:
+        print_json(cost)
+        return
+    typer.echo(
+        f"{len(pool):,} candidates × {len(chosen):,} images, then {len(held_out):,} held-out "
+        f"images: {passes:,} model passes at most"
+    )
+    typer.echo(f"about {_duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now")
+    typer.echo(f"at most {cost['disk_bytes'] / 1e6:,.1f} MB on disk; nothing was written")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"

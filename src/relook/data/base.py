@@ -1,0 +1,117 @@
+"""What a data set is to relook: images, labels, and what is known of each image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, from_numpy
+
+from relook.errors import RelookError
+from relook.fingerprint import fingerprint
+from relook.transforms.checks import check_images
+
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled images, in memory and in order.
+
+    `images` is uint8 `[n, c, h, w]`, `labels` int64 `[n]`, each an index into `classes`.
+    `groups` says which images belong together (one patient, one video …), as whole numbers
+    or text `[n]`; `columns` holds whatever else the source knows of each image.
+    """
+
+    images: Tensor
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    name: str
+    groups: Column | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_images(self.images, self.name)
+        if len(self.images) == 0:
+            raise RelookError(f"{self.name}: expected at least one image, got none")
+        object.__setattr__(self, "classes", _checked_classes(self.classes, self.name))
+        labels = _checked_labels(self.labels, len(self.images), len(self.classes), self.name)
+        object.__setattr__(self, "labels", labels)
+        if self.groups is not None:
+            groups = checked_groups(self.groups, len(self.images), f"{self.name}: groups")
+            object.__setattr__(self, "groups", groups)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What the data set holds, as a short text; its name is no part of that."""
+        return fingerprint(self.images, self.labels, self.classes, self.groups)
+
+    def subset(self, indices: ArrayLike) -> Dataset:
+        """Return the images at `indices`, in their order; the classes stay the same."""
+        places = np.asarray(indices)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise RelookError(
+                f"{self.name}: expected indices as whole numbers [n], "
+                f"got {places.dtype} {list(places.shape)}"
+            )
+        if places.size and (places.min() < 0 or places.max() >= len(self)):
+            raise RelookError(
+                f"{self.name}: expected indices from 0 to {len(self) - 1}, "
+                f"got {places.min()} … {places.max()}"
+            )
+        places = places.astype(np.int64)
+        return replace(
+            self,
+            images=self.images[from_numpy(places)],
+            labels=self.labels[places],
+            groups=None if self.groups is None else self.groups[places],
+            columns={name: column[places] for name, column in self.columns.items()},
+        )
+
+
+def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
+    """Return group ids `[n]` as whole numbers or text, or raise."""
+    ids = np.asarray(groups)
+    if ids.dtype.kind not in "iuUS":
+        raise RelookError(f"{where}: expected whole numbers or text as ids, got {ids.dtype}")
+    if ids.shape != (images,):
+        raise RelookError(f"{where}: expected {images} ids, one an image, got {_size(ids)}")
+    return ids
+
+
+def _checked_classes(classes: object, where: str) -> tuple[str, ...]:
+    names = tuple(classes) if isinstance(classes, tuple | list) else ()
+    if len(names) < 2 or not all(isinstance(name, str) for name in names):
+        raise RelookError(
+            f"{where}: expected the names of at least two classes, got {classes!r:.60}"
+        )
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise RelookError(f"{where}: expected each class once, but {twice!r} is there twice")
+    return names
+
+
+def _checked_labels(labels: ArrayLike, images: int, classes: int, where: str) -> NDArray[np.int64]:
+    values = np.asarray(labels)
+    if values.dtype.kind not in "iu":
+        raise RelookError(f"{where}: expected labels as whole numbers, got {values.dtype}")
+    if values.shape != (images,):
+        raise RelookError(f"{where}: expected {images} labels, one an image, got {_size(values)}")
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= classes:
+        raise RelookError(
+            f"{where}: expected labels from 0 to {classes - 1} ({classes} classes), "
+            f"got {low if low < 0 else high}"
+        )
+    return values.astype(np.int64)
+
+
+def _size(array: Column) -> str:
+    return str(len(array)) if array.ndim == 1 else f"shape {list(array.shape)}"

@@ -1,0 +1,115 @@
+"""Data sets by name: `digits:test`, `npz:FILE` …, one table; and the groups of their images."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from relook.data.base import Column, Dataset, checked_groups
+from relook.data.digits import load_digits
+from relook.data.npz import load_npz, read_npy
+from relook.errors import FileFormatError, RelookError, unknown_name
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """One row: `load` gets what follows `prefix:`; `form` shows how a spec looks."""
+
+    prefix: str
+    form: str
+    load: Callable[[str], Dataset]
+    bare: bool = False
+    """Whether the prefix alone is a spec."""
+
+
+def load_data(spec: str) -> Dataset:
+    """Return the data set that a spec names."""
+    prefix, _, rest = spec.partition(":")
+    source = DATA_SOURCES.get(prefix)
+    if source is None:
+        raise unknown_name("data source", prefix, DATA_SOURCES)
+    if not rest and not (source.bare and spec == prefix):
+        raise RelookError(f"expected a data set as {source.form}, got {spec!r}")
+    dataset = source.load(rest)
+    if (dataset.labels == dataset.labels[0]).all():
+        only = dataset.classes[dataset.labels[0]]
+        raise RelookError(
+            f"{spec}: expected images of at least two classes, but all {len(dataset)} "
+            f"are labelled {only!r}"
+        )
+    return dataset
+
+
+def read_groups(spec: str, dataset: Dataset) -> Column:
+    """Return which images belong together, as ids `[n]`.
+
+    `spec` is `groups` or another column of the data set, or a file with one id an image: an
+    `.npy` array, a text file with an id a line, or `FILE.csv?column=NAME` for a table with
+    a heading.
+    """
+    known = {**dataset.columns, **({} if dataset.groups is None else {"groups": dataset.groups})}
+    if spec in known:
+        return checked_groups(known[spec], len(dataset), f"{dataset.name}: {spec}")
+    name, _, option = spec.partition("?")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        columns = ", ".join(sorted(known)) or "none"
+        raise RelookError(
+            f"expected a column of {dataset.name} or a file with a group id an image, got "
+            f"{spec!r}: no such file; columns: {columns}"
+        )
+    ids = read_npy(path) if path.suffix == ".npy" else _read_text(path, option)
+    return checked_groups(ids, len(dataset), str(path))
+
+
+def _read_text(path: Path, option: str) -> Column:
+    key, _, column = option.partition("=")
+    if option and (key != "column" or not column):
+        raise RelookError(f"expected {path}?column=NAME, got {path}?{option}")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, strict=True) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise FileFormatError(f"{path}: expected text with an id a line: {error}") from None
+    place = 0
+    if column:
+        heading, rows = (rows[0], rows[1:]) if rows else ([], [])
+        if column not in heading:
+            raise unknown_name(f"column of {path}", column, heading)
+        place = heading.index(column)
+    return np.array([_cell(path, row, place, number, column) for number, row in enumerate(rows, 1)])
+
+
+def _cell(path: Path, row: list[str], place: int, number: int, column: str) -> str:
+    if not column and len(row) != 1:
+        raise FileFormatError(
+            f"{path}: expected one id a line, got {len(row)} values in line {number}: "
+            f"for a table with a heading say {path}?column=NAME"
+        )
+    if place >= len(row) or not row[place].strip():
+        raise FileFormatError(f"{path}: expected an id in row {number}, got nothing")
+    return row[place].strip()
+
+
+_ROWS = (
+    DataSource("digits", "digits, digits:train or digits:test", load_digits, bare=True),
+    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", load_npz),
+)
+
+
+def _by_prefix(rows: tuple[DataSource, ...]) -> dict[str, DataSource]:
+    table: dict[str, DataSource] = {}
+    for row in rows:
+        if row.prefix in table:
+            raise ValueError(f"data source {row.prefix!r} is in the table twice")
+        table[row.prefix] = row
+    return table
+
+
+DATA_SOURCES = MappingProxyType(_by_prefix(_ROWS))
+"""All data sources by the prefix of their specs."""

@@ -1,0 +1,16 @@
+"""Models: the Predictor protocol, what adapts to it, and the table of model sources."""
+
+from relook.models.base import OUTPUTS, Outputs, Predictor
+from relook.models.specs import MODEL_SOURCES, load_model
+from relook.models.torch_module import CallablePredictor, TorchPredictor, as_predictor
+
+__all__ = [
+    "MODEL_SOURCES",
+    "OUTPUTS",
+    "CallablePredictor",
+    "Outputs",
+    "Predictor",
+    "TorchPredictor",
+    "as_predictor",
+    "load_model",
+]

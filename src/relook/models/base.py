@@ -1,0 +1,102 @@
+"""What a model is to relook: images in, log-probabilities out."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from relook.errors import RelookError, unknown_name
+
+Outputs = Literal["logits", "probabilities", "log_probs"]
+OUTPUTS: tuple[str, ...] = get_args(Outputs)
+
+LOWEST_LOG_PROB = -100.0
+"""Stands for log 0: finite, and below the −80 at which every score is floored."""
+
+_SUM_TOLERANCE = 0.02
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A classifier that owns its normalisation and its device.
+
+    Called with uint8 images `[n, c, h, w]`, it returns float32 log-probabilities `[n, class]`
+    on the CPU. Two predictors with one fingerprint give the same predictions; `classes` is
+    how many classes it tells apart, None where only a call can say.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """What the predictions depend on, as a short text."""
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the predictor tells apart, if that is known before a call."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
+
+
+def check_outputs(outputs: object) -> None:
+    """Raise unless `outputs` says what a model returns."""
+    if outputs not in OUTPUTS:
+        raise unknown_name("kind of outputs", outputs, OUTPUTS)
+
+
+def to_log_probs(results: object, outputs: str, images: int, classes: int | None = None) -> Tensor:
+    """Return a model's results as float32 log-probabilities `[n, class]` on the CPU.
+
+    `outputs` says what the results are; they are checked against it, never guessed from.
+    """
+    if not isinstance(results, Tensor):
+        raise RelookError(
+            f"expected the model to return a tensor [n, class], got {type(results).__name__}: "
+            "wrap the model in a function that picks the tensor"
+        )
+    _check_shape(results, images, classes)
+    values = results.detach().to("cpu")
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    if values.isnan().any():
+        raise RelookError(f"expected {outputs} from the model, got NaN: check weights and inputs")
+    if outputs == "logits":
+        log_probs = values.log_softmax(dim=-1)
+    elif outputs == "probabilities":
+        _check_sums(values, outputs)
+        log_probs = values.log()
+    else:
+        _check_sums(values.exp(), outputs)
+        log_probs = values
+    if log_probs.isnan().any():
+        raise RelookError(f"expected finite {outputs} from the model, got an infinite value")
+    return log_probs.clamp(min=LOWEST_LOG_PROB).float()
+
+
+def _check_shape(results: Tensor, images: int, classes: int | None) -> None:
+    wanted = "class" if classes is None else str(classes)
+    good = results.ndim == 2 and results.shape[0] == images and results.shape[1] >= 2
+    if not good or (classes is not None and results.shape[1] != classes):
+        raise RelookError(
+            f"expected the model to return [{images}, {wanted}] for {images} images, "
+            f"got {list(results.shape)}"
+        )
+    if not results.is_floating_point():
+        raise RelookError(f"expected floating-point results from the model, got {results.dtype}")
+
+
+def _check_sums(probabilities: Tensor, outputs: str) -> None:
+    """Raise unless each row is a distribution, with room for half precision."""
+    sums = probabilities.sum(dim=-1)
+    wrong = ((sums - 1).abs() > _SUM_TOLERANCE) | (probabilities < 0).any(dim=-1)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise RelookError(
+            f"expected {outputs} from the model (each row ≥ 0, sum 1), but row {row} sums to "
+            f"{sums[row]:.4g}: say outputs='logits' if the model ends without a softmax"
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's message cut to one line, with its type where it says nothing."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,129 @@
+"""A small convolutional network that trains in seconds on a processor: the demo's model."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from relook.errors import FileFormatError, RelookError
+
+_FORMAT = "relook-small-1"
+_LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
+
+
+class SmallNet(nn.Module):
+    """Four convolutions with BatchNorm and ReLU, global average pooling, logits.
+
+    Takes float images in 0…1, `[n, channels, h, w]`, of 16 pixels a side and more; 32 is
+    what it is made for. `new_small` makes one with weights drawn from a seed.
+    """
+
+    def __init__(self, channels: int = 1, classes: int = 10, width: int = 16) -> None:
+        super().__init__()
+        for name, value in (("channels", channels), ("classes", classes), ("width", width)):
+            if not 1 <= value <= _LIMITS[name]:
+                raise RelookError(f"expected {name} from 1 to {_LIMITS[name]}, got {value}")
+        self.channels, self.classes, self.width = channels, classes, width
+        self.features = nn.Sequential(
+            *_block(channels, width, stride=2),
+            *_block(width, 2 * width, stride=2),
+            *_block(2 * width, 2 * width, stride=1),
+            *_block(2 * width, 4 * width, stride=2),
+        )
+        self.head = nn.Linear(4 * width, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits `[n, class]`."""
+        logits: Tensor = self.head(self.features(images - 0.5).mean(dim=(2, 3)))
+        return logits
+
+
+def _block(inputs: int, outputs: int, stride: int) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+    return convolution, nn.BatchNorm2d(outputs), nn.ReLU()
+
+
+def new_small(channels: int = 1, classes: int = 10, *, width: int = 16, seed: int = 0) -> SmallNet:
+    """Return a network with weights drawn from the seed alone (He et al., fan-in)."""
+    network = _empty(channels, classes, width)
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+    return network
+
+
+def save_small(network: SmallNet, path: str | Path) -> None:
+    """Write the network as safetensors with its shape as metadata, whole or not at all."""
+    tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
+    shape = {name: str(getattr(network, name)) for name in _LIMITS}
+    content = save(tensors, metadata={"format": _FORMAT, **shape})
+    _write_whole(Path(path), content)
+
+
+def load_small(path: str | Path) -> SmallNet:
+    """Read a network that `save_small` wrote; it is in eval mode."""
+    path = Path(path)
+    if not path.is_file():
+        raise RelookError(f"no such checkpoint: {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            shape = _shape(path, file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileFormatError(f"{path}: expected a safetensors file: {error}") from None
+    with torch.device("meta"):
+        network = SmallNet(**shape)
+    expected = {name: (t.dtype, t.shape) for name, t in network.state_dict().items()}
+    if expected != {name: (t.dtype, t.shape) for name, t in tensors.items()}:
+        raise FileFormatError(f"{path}: its tensors are not those of a small network of {shape}")
+    network.load_state_dict(tensors, assign=True)
+    return network.eval()
+
+
+def _empty(channels: int, classes: int, width: int) -> SmallNet:
+    # PyTorch's layers draw their weights from the global generator; on "meta" they cannot.
+    with torch.device("meta"):
+        network = SmallNet(channels, classes, width)
+    return network.to_empty(device="cpu")
+
+
+def _shape(path: Path, metadata: Mapping[str, str]) -> dict[str, int]:
+    if metadata.get("format") != _FORMAT:
+        raise FileFormatError(
+            f"{path}: expected a small network ({_FORMAT}), got format "
+            f"{metadata.get('format')!r}: load other networks with torch:MODULE:FACTORY@FILE"
+        )
+    values = {name: metadata.get(name, "") for name in _LIMITS}
+    for name, value in values.items():
+        if not (re.fullmatch("[1-9][0-9]{0,5}", value) and int(value) <= _LIMITS[name]):
+            raise FileFormatError(
+                f"{path}: expected {name} from 1 to {_LIMITS[name]}, got {value!r}"
+            )
+    return {name: int(value) for name, value in values.items()}
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write beside the file, then rename: a reader sees the old content or the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise RelookError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)

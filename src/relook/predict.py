@@ -1,0 +1,304 @@
+"""Views → predictor → log-probabilities: every pass of the model over a pool is made here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.errors import RelookError
+from relook.fingerprint import JSON, fingerprint
+from relook.policy import SubPolicy
+from relook.randomness import check_seed
+from relook.store import Block, Plan, PredictionStore
+from relook.transforms.checks import check_images
+from relook.views import apply_subpolicy
+
+if TYPE_CHECKING:
+    from relook.models.base import Predictor
+
+Images = Tensor | NDArray[np.uint8]
+Progress = Callable[[int, int], None]
+
+LOWEST_LOG_PROB = -80.0
+"""Where log-probabilities are floored, in the store as in every score."""
+
+_BATCH = 256
+_GROUP = 16
+_SUM_TOLERANCE = 1e-3
+_ESTIMATE_IMAGES = 32
+_ESTIMATE_VIEWS = 4
+
+
+@dataclass(frozen=True)
+class View:
+    """One view to predict: a sub-policy, and the view index that its fresh draws depend on."""
+
+    subpolicy: SubPolicy
+    index: int
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """What the model is to see: views of images, whose indices decide the fresh draws."""
+
+    predictor: Predictor
+    images: Images
+    indices: NDArray[np.int64]
+    views: tuple[View, ...]
+    seed: int
+
+    def one(self, view: View, part: slice, classes: int | None = None) -> NDArray[np.float32]:
+        """Return checked log-probabilities `[image, class]` of one model call."""
+        images, indices = _tensor(self.images[part]), self.indices[part]
+        made = apply_subpolicy(view.subpolicy, images, indices, self.seed, view.index)
+        try:
+            outputs = self.predictor(made)
+        except Exception as error:
+            raise RelookError(
+                f"the model failed on {_where(indices, view)}: {_one_line(error)}"
+            ) from error
+        return _checked(outputs, indices, view, classes)
+
+    def block(self, block: Block, classes: int, add: Callable[[int], None]) -> NDArray[np.float32]:
+        """Return the block's log-probabilities `[view, image, class]`; `add` counts passes."""
+        rows = []
+        for view in self.views[block.views]:
+            rows.append(self.one(view, block.images, classes))
+            add(len(rows[-1]))
+        return np.stack(rows)
+
+    def plan(self, batch: int | None) -> Plan:
+        """Return the batch plan; a model that cannot tell its classes is asked with a batch."""
+        batch = _BATCH if batch is None else batch
+        classes = getattr(self.predictor, "classes", None)
+        if classes is None:
+            classes = self.one(self.views[0], slice(0, max(1, batch))).shape[1]
+        return Plan(len(self.views), len(self.indices), classes, batch, _GROUP)
+
+    def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Return what the predictions depend on, as the store records it."""
+        from relook import __version__
+
+        pool = [(asdict(view.subpolicy), _draw_index(view)) for view in self.views]
+        return {
+            **extra,
+            "version": __version__,
+            "pool": fingerprint(pool),
+            "model": self.predictor.fingerprint,
+            "data": fingerprint(self.images, self.indices),
+            "seed": self.seed,
+        }
+
+
+@dataclass
+class _Counter:
+    """Passes that are done, reported as they grow."""
+
+    total: int
+    report: Progress | None
+    done: int = 0
+
+    def add(self, passes: int) -> None:
+        """Count more passes as done."""
+        self.done += passes
+        if self.report is not None:
+            self.report(self.done, self.total)
+
+
+def predict_views(
+    predictor: Predictor,
+    images: Images,
+    views: Sequence[View],
+    *,
+    seed: int,
+    store_path: str | Path | None = None,
+    batch: int | None = None,
+    indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+    progress: Progress | None = None,
+    manifest_extra: Mapping[str, JSON] | None = None,
+) -> NDArray[np.float32]:
+    """Return log-probabilities float32 `[view, image, class]` of uint8 images `[n, c, h, w]`.
+
+    `indices` are the images' places in their data set (default 0 … n − 1); `batch` is how
+    many go through the model at once. Equal views run once. With a `store_path` what is done
+    stays on disk and an interrupted call goes on there; `manifest_extra` is compared with it.
+    `progress` is called with the passes done and all passes, one an image and distinct view.
+    """
+    distinct, order = distinct_views(views)
+    if store_path is not None:
+        store = fill_store(
+            predictor,
+            images,
+            distinct,
+            store_path,
+            seed=seed,
+            batch=batch,
+            indices=indices,
+            progress=progress,
+            manifest_extra=manifest_extra,
+        )
+        return store.read(order)
+    passes = _passes(predictor, images, distinct, indices, seed)
+    plan = passes.plan(batch)
+    counter = _Counter(plan.views * plan.images, progress)
+    counter.add(0)
+    result = np.empty(plan.shape, dtype=np.float32)
+    for block in plan.blocks():
+        result[block.views, block.images] = passes.block(block, plan.classes, counter.add)
+    return result if len(distinct) == len(order) else result[order]
+
+
+def fill_store(
+    predictor: Predictor,
+    images: Images,
+    views: Sequence[View],
+    path: str | Path,
+    *,
+    seed: int,
+    batch: int | None = None,
+    indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+    progress: Progress | None = None,
+    manifest_extra: Mapping[str, JSON] | None = None,
+) -> PredictionStore:
+    """Return the store at `path` with every block done, for pools too large for the memory.
+
+    As `predict_views`, but the views are stored as they are given (see `distinct_views`).
+    """
+    passes = _passes(predictor, images, views, indices, seed)
+    plan = passes.plan(batch)
+    store = PredictionStore.open(path, passes.manifest(manifest_extra or {}), plan)
+    missing = [block for block in plan.blocks() if not store.is_done(block)]
+    counter = _Counter(plan.views * plan.images, progress)
+    counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
+    for block in missing:
+        store.write(block, passes.block(block, plan.classes, counter.add))
+    return store
+
+
+def distinct_views(views: Iterable[View]) -> tuple[tuple[View, ...], list[int]]:
+    """Return the views that differ, and for each view its place among them.
+
+    A fixed sub-policy makes the same view under every index; a fresh one does not.
+    """
+    places: dict[tuple[SubPolicy, int | None], int] = {}
+    distinct: list[View] = []
+    order = []
+    for view in views:
+        key = (view.subpolicy, _draw_index(view))
+        if key not in places:
+            places[key] = len(distinct)
+            distinct.append(view)
+        order.append(places[key])
+    return tuple(distinct), order
+
+
+def estimate(
+    predictor: Predictor,
+    images: Images,
+    views: Sequence[View],
+    *,
+    seed: int,
+    batch: int | None = None,
+) -> float:
+    """Return the seconds that a pass takes, view and model, measured on a few short batches."""
+    passes = _passes(predictor, images, views, None, seed)
+    part = slice(0, min(batch or _BATCH, _ESTIMATE_IMAGES, len(passes.indices)))
+    sample = passes.views[:: -(-len(passes.views) // _ESTIMATE_VIEWS)]
+    passes.one(sample[0], part)  # the first call warms up: memory, threads, compiled kernels
+    start = time.perf_counter()
+    for view in sample:
+        passes.one(view, part)
+    return (time.perf_counter() - start) / (len(sample) * part.stop)
+
+
+def _passes(
+    predictor: Predictor,
+    images: Images,
+    views: Sequence[View],
+    indices: Sequence[int] | NDArray[np.integer[Any]] | None,
+    seed: int,
+) -> _Passes:
+    if len(views) == 0:
+        raise RelookError("expected at least 1 view to predict, got none")
+    if not isinstance(images, Tensor | np.ndarray) or len(images) == 0:
+        got = "none" if isinstance(images, Tensor | np.ndarray) else f"a {type(images).__name__}"
+        raise RelookError(f"expected uint8 images [n, c, h, w], at least 1, got {got}")
+    check_images(_tensor(images[:1]))
+    places = np.arange(len(images)) if indices is None else np.asarray(indices)
+    if places.shape != (len(images),) or places.dtype.kind not in "iu" or places.min() < 0:
+        raise RelookError(
+            f"expected {len(images)} indices ≥ 0, one an image, got {places.dtype} "
+            f"of shape {list(places.shape)}"
+        )
+    return _Passes(predictor, images, places.astype(np.int64), tuple(views), check_seed(seed))
+
+
+def _tensor(images: Images) -> Tensor:
+    # The copy is for arrays that must not be written to, such as memory-mapped files.
+    return images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
+
+
+def _draw_index(view: View) -> int | None:
+    return None if view.subpolicy.is_fixed else view.index
+
+
+def _checked(
+    outputs: object, indices: NDArray[np.int64], view: View, classes: int | None
+) -> NDArray[np.float32]:
+    """Return the model's outputs as log-probabilities, floored, or say what is wrong."""
+    if isinstance(outputs, Tensor):
+        outputs = outputs.detach().float().cpu().numpy()
+    expected = f"[{len(indices)}, {'class' if classes is None else classes}]"
+    if not isinstance(outputs, np.ndarray):
+        raise _bad_output(f"a {type(outputs).__name__}", indices, view, expected)
+    shape = outputs.shape
+    if len(shape) != 2 or shape[0] != len(indices) or classes not in (None, shape[1]):
+        raise _bad_output(f"shape {list(shape)}", indices, view, expected)
+    log_probs = outputs.astype(np.float32)
+    with np.errstate(over="ignore"):
+        sums = np.exp(log_probs, dtype=np.float64).sum(axis=1)
+    faults = {
+        "NaN": np.isnan(log_probs).any(axis=1),
+        "+∞": np.isposinf(log_probs).any(axis=1),
+        "probabilities that do not sum to 1": ~(np.abs(sums - 1) <= _SUM_TOLERANCE),
+    }
+    for fault, rows in faults.items():
+        if rows.any():
+            raise _bad_output(fault, indices[rows], view, expected)
+    return np.maximum(log_probs, np.float32(LOWEST_LOG_PROB))
+
+
+def _bad_output(got: str, indices: NDArray[np.int64], view: View, expected: str) -> RelookError:
+    return RelookError(
+        f"the model returned {got} for {_where(indices, view)}: "
+        f"expected normalised log-probabilities {expected}"
+    )
+
+
+def _where(indices: NDArray[np.int64], view: View) -> str:
+    return f"{_images_named(indices)}, view “{view.subpolicy}”"
+
+
+def _images_named(indices: NDArray[np.int64]) -> str:
+    first, last, count = int(indices[0]), int(indices[-1]), len(indices)
+    if count == 1:
+        return f"image {first}"
+    if (np.diff(indices) == 1).all():
+        return f"images {first}…{last}"
+    shown = ", ".join(str(index) for index in indices[:3])
+    return f"images {shown}" if count <= 3 else f"images {shown} and {count - 3} more"
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else text[:299] + "…"
+    return text if isinstance(error, RelookError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,113 @@
+"""What the figures draw, taken out of a comparison: curves, bands, the frontier of cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relook.comparison import Comparison, Row
+from relook.report.style import MethodStyle, method_styles
+
+_ROOM_BELOW = 1.2
+
+
+@dataclass(frozen=True)
+class Point:
+    """A metric at a number of views, and the band around it (equal to it where there is none)."""
+
+    views: int
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A method's points, in order of views."""
+
+    style: MethodStyle
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The part of the vertical axis that is shown, and the methods that leave it."""
+
+    low: float
+    high: float
+    leaving: tuple[str, ...]
+
+
+def curves(comparison: Comparison, metric: str) -> tuple[Curve, ...]:
+    """Return the curve of each method that has the metric, the policy first."""
+    found = []
+    for method, style in method_styles(comparison.rows).items():
+        points = tuple(_point(row, metric) for row in by_views(comparison.rows, method, metric))
+        if points:
+            found.append(Curve(style, points))
+    return tuple(found)
+
+
+def by_views(rows: Sequence[Row], method: str, metric: str) -> list[Row]:
+    """Return a method's rows in order of views; of equal views the one of the largest budget."""
+    chosen: dict[int, Row] = {}
+    for row in sorted(rows, key=lambda row: (row.views, row.budget)):
+        if row.method == method and metric in row.metrics:
+            chosen[row.views] = row
+    return list(chosen.values())
+
+
+def within_budget(comparison: Comparison, budget: int) -> list[Row]:
+    """Return what each method does with at most `budget` views, the best cLL first."""
+    best: dict[str, Row] = {}
+    for row in sorted(comparison.rows, key=lambda row: row.budget):
+        if row.budget <= budget:
+            best[row.method] = row
+    return sorted(best.values(), key=lambda row: -row.metrics["cll"].mean)
+
+
+def has_runs(comparison: Comparison) -> bool:
+    """Whether the figures are means over several runs."""
+    return any(one.deviation > 0 for row in comparison.rows for one in row.metrics.values())
+
+
+def shown_range(drawn: Sequence[Curve]) -> Range:
+    """Return the range that shows policy and plain image well; what is far below leaves it.
+
+    One bad method (RandAugment at the training magnitude, say) would press all others flat.
+    """
+    ends = [(min(p.low for p in c.points), max(p.high for p in c.points)) for c in drawn]
+    high = max(end[1] for end in ends)
+    kept = [
+        end[0]
+        for curve, end in zip(drawn, ends, strict=True)
+        if curve.style.is_policy or curve.style.is_plain
+    ]
+    lowest = min(end[0] for end in ends)
+    floor = lowest
+    if kept and high > min(kept):
+        floor = max(lowest, min(kept) - _ROOM_BELOW * (high - min(kept)))
+    leaving = tuple(
+        curve.style.label for curve in drawn if min(p.value for p in curve.points) < floor
+    )
+    margin = 0.06 * (high - floor) or 0.01 * abs(high) or 0.01
+    return Range(floor - margin * (not leaving), high + margin, leaving)
+
+
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that no cheaper row equals in cLL, the cheapest first."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.slowdown, -row.metrics["cll"].mean)):
+        if not found or row.metrics["cll"].mean > found[-1].metrics["cll"].mean:
+            found.append(row)
+    return found
+
+
+def _point(row: Row, metric: str) -> Point:
+    one = row.metrics[metric]
+    below = above = one.deviation
+    difference = (row.over_plain or {}).get(metric)
+    if not one.deviation and difference is not None:
+        below = difference.estimate - difference.low
+        above = difference.high - difference.estimate
+    return Point(row.views, one.mean, one.mean - below, one.mean + above)

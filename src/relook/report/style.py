@@ -1,0 +1,107 @@
+"""How methods look: one colour, marker and dash each, the same in every figure and table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relook.baselines import POLICY_METHOD
+from relook.comparison import Row
+
+PLAIN_METHOD = "plain"
+
+# Light theme. The page swaps each for its variable, so no two may be equal.
+INK = "#1c2128"
+FAINT = "#68707c"
+GRID = "#e4e7eb"
+PAPER = "#fefefe"
+POLICY_COLOR = "#d1450b"
+PLAIN_COLOR = "#7a828e"
+
+# Hues that people with the common kinds of colour blindness tell apart (after P. Tol's
+# "muted"); none is near the policy's.
+_BASELINE_COLORS = (
+    "#3b3fa8",
+    "#14804a",
+    "#2f9cc4",
+    "#a8459b",
+    "#8f8a1f",
+    "#3fa596",
+    "#5b4a2e",
+)
+
+PAGE_VARIABLES = {
+    INK: "--ink",
+    FAINT: "--faint",
+    GRID: "--grid",
+    PAPER: "--paper",
+    POLICY_COLOR: "--policy",
+    PLAIN_COLOR: "--plain",
+    **{color: f"--method-{i}" for i, color in enumerate(_BASELINE_COLORS)},
+}
+"""The style sheet's variable for each colour that a figure is drawn with."""
+
+Polygon = tuple[tuple[float, float], ...]
+
+_MARKERS: tuple[Polygon, ...] = (
+    ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+    ((-1.1, -0.95), (1.1, -0.95), (0, 1.15)),
+    ((0, -1.35), (1.35, 0), (0, 1.35), (-1.35, 0)),
+    ((-1.1, 0.95), (1.1, 0.95), (0, -1.15)),
+    ((-1.25, -0.45), (-0.45, -0.45), (-0.45, -1.25), (0.45, -1.25), (0.45, -0.45), (1.25, -0.45),
+     (1.25, 0.45), (0.45, 0.45), (0.45, 1.25), (-0.45, 1.25), (-0.45, 0.45), (-1.25, 0.45)),
+    ((-1.15, 0), (0.95, -1.1), (0.95, 1.1)),
+    ((1.15, 0), (-0.95, -1.1), (-0.95, 1.1)),
+)  # fmt: skip
+
+_DASHES: tuple[tuple[float, ...], ...] = ((), (4.0, 1.6), (1.2, 1.6))
+_LONGEST_LABEL = 40
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """A method's look; an empty `marker` is a disc, empty `dashes` a solid line."""
+
+    method: str
+    label: str
+    color: str
+    marker: Polygon = ()
+    dashes: tuple[float, ...] = ()
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether this is the learned policy, which stands out."""
+        return self.method == POLICY_METHOD
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the plain image."""
+        return self.method == PLAIN_METHOD
+
+
+def method_styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
+    """Return the style of every method: the policy first, the plain image, then the others."""
+    labels: dict[str, str] = {}
+    for row in rows:
+        labels.setdefault(row.method, shorten(row.label))
+    styles: dict[str, MethodStyle] = {}
+    if POLICY_METHOD in labels:
+        label = labels.pop(POLICY_METHOD)
+        styles[POLICY_METHOD] = MethodStyle(POLICY_METHOD, label, POLICY_COLOR)
+    if PLAIN_METHOD in labels:
+        label = labels.pop(PLAIN_METHOD)
+        styles[PLAIN_METHOD] = MethodStyle(
+            PLAIN_METHOD, label, PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)
+        )
+    for number, (method, label) in enumerate(labels.items()):
+        color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
+        # Each colour with another marker in the next round.
+        marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]
+        dashes = _DASHES[number // len(_BASELINE_COLORS) % len(_DASHES)]
+        styles[method] = MethodStyle(method, label, color, marker, dashes)
+    return styles
+
+
+def shorten(text: str, longest: int = _LONGEST_LABEL) -> str:
+    """Cut a text from outside to what fits."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"

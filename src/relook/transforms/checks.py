@@ -1,0 +1,66 @@
+"""What every kernel asks of its input, checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from torch import Tensor
+
+from relook.errors import RelookError
+
+SMALLEST_SIDE = 8
+
+
+def check_images(images: Tensor, where: str = "images") -> None:
+    """Raise unless `images` is a uint8 tensor `[n, c, h, w]`, c 1 or 3, h and w at least 8."""
+    if not isinstance(images, Tensor):
+        raise RelookError(
+            f"{where}: expected a torch uint8 tensor [n, c, h, w], got {type(images).__name__}; "
+            "make one with torch.from_numpy"
+        )
+    shape = list(images.shape)
+    if images.dtype != torch.uint8:
+        raise RelookError(
+            f"{where}: expected uint8 images (grey levels 0 … 255), got {images.dtype} of shape "
+            f"{shape}; undo the normalisation first"
+        )
+    if images.ndim != 4 or shape[1] not in (1, 3):
+        raise RelookError(
+            f"{where}: expected images of shape [n, c, h, w] with c = 1 or 3, got {shape}; "
+            "put the channels before height and width"
+        )
+    if min(shape[2:]) < SMALLEST_SIDE:
+        raise RelookError(
+            f"{where}: expected images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, "
+            f"got {shape[2]}×{shape[3]} (height × width); enlarge them first"
+        )
+
+
+def check_parameter(parameter: Tensor, name: str, count: int, where: str) -> None:
+    """Raise unless `parameter` is a finite float64 tensor `[count]`, one entry an image."""
+    if not isinstance(parameter, Tensor) or parameter.dtype != torch.float64:
+        got = parameter.dtype if isinstance(parameter, Tensor) else type(parameter).__name__
+        raise RelookError(f"{where}: expected {name} as a float64 tensor [{count}], got {got}")
+    if parameter.shape != (count,):
+        raise RelookError(
+            f"{where}: expected {name} of shape [{count}], one for each image, "
+            f"got {list(parameter.shape)}"
+        )
+    if not bool(torch.isfinite(parameter).all()):
+        raise RelookError(f"{where}: expected finite {name}, got {parameter.tolist()}")
+
+
+def checked(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Check a kernel's images, values and draws before it runs; its errors name it."""
+
+    @wraps(kernel)
+    def wrapper(images: Tensor, values: Tensor, **draws: Tensor) -> Tensor:
+        check_images(images, kernel.__name__)
+        check_parameter(values, "values", len(images), kernel.__name__)
+        for name, draw in draws.items():
+            check_parameter(draw, name, len(images), kernel.__name__)
+        return kernel(images, values, **draws)
+
+    return wrapper

@@ -1,0 +1,170 @@
+"""Colour transforms: what Pillow's ImageOps and ImageEnhance do, on uint8 batches.
+
+Each kernel takes images `[n, c, h, w]` and values `[n]`, and repeats Pillow's own arithmetic
+(integer weights, float32 blends, truncation), so that the bytes agree.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from relook.transforms.checks import checked
+
+LEVELS = 256
+# Beyond this every blend is black or white; it keeps the factor finite in float32.
+_LARGEST_FACTOR = 1e30
+
+
+@checked
+def identity(images: Tensor, values: Tensor) -> Tensor:
+    """Return a copy of the images."""
+    return _copy(images)
+
+
+@checked
+def invert(images: Tensor, values: Tensor) -> Tensor:
+    """Turn each grey level g into 255 − g."""
+    return 255 - images
+
+
+@checked
+def solarize(images: Tensor, values: Tensor) -> Tensor:
+    """Invert the grey levels that are not below the threshold `value`."""
+    levels = _levels(images)
+    table = torch.where(levels < values[:, None], levels, 255 - levels)
+    return _look_up(images, table[:, None])
+
+
+@checked
+def solarize_add(images: Tensor, values: Tensor) -> Tensor:
+    """Blend each image half and half with its solarised self."""
+    levels = _levels(images)
+    solarized = torch.where(levels < values[:, None], levels, 255 - levels)
+    return _look_up(images, ((levels + solarized) // 2)[:, None])
+
+
+@checked
+def posterize(images: Tensor, values: Tensor) -> Tensor:
+    """Keep the highest `value` bits of each grey level, rounded down; 0 bits is black."""
+    bits = torch.floor(values).clamp(0, 8).to(torch.int64)
+    lowest_kept = 2 ** (8 - bits[:, None])
+    levels = _levels(images)
+    return _look_up(images, (levels - levels % lowest_kept)[:, None])
+
+
+@checked
+def autocontrast(images: Tensor, values: Tensor) -> Tensor:
+    """Stretch each channel to the full range, `value` per cent cut off at either end."""
+    counts = _histogram(images)
+    pixels = images.shape[2] * images.shape[3]
+    cut = torch.div(pixels * values, 100, rounding_mode="floor")[:, None, None]
+    above_cut = counts.cumsum(2) > cut
+    below_cut = counts.flip(2).cumsum(2) > cut
+    # The number of levels that fall to the cut; argmax would not see a channel cut off whole.
+    low = (~above_cut).sum(2, keepdim=True)
+    high = 255 - (~below_cut).sum(2, keepdim=True)
+    levels = _levels(images)
+    # torch takes a number over a tensor by the reciprocal, which is rounded twice.
+    scale = torch.full_like(values, 255.0)[:, None, None] / (high - low).clamp(min=1)
+    stretched = (levels * scale + -low * scale).clamp(0, 255).to(torch.int64)
+    return _look_up(images, torch.where(high > low, stretched, levels))
+
+
+@checked
+def equalize(images: Tensor, values: Tensor) -> Tensor:
+    """Spread each channel's grey levels evenly, as ImageOps.equalize does."""
+    counts = _histogram(images)
+    pixels = images.shape[2] * images.shape[3]
+    levels = _levels(images)
+    brightest = torch.where(counts > 0, levels, 0).amax(2, keepdim=True)
+    step = (pixels - counts.gather(2, brightest)) // 255
+    darker = counts.cumsum(2) - counts
+    table = ((step // 2 + darker) // step.clamp(min=1)).clamp(max=255)
+    return _look_up(images, torch.where(step > 0, table, levels))
+
+
+@checked
+def contrast(images: Tensor, values: Tensor) -> Tensor:
+    """Enhance the contrast by the factor 1 + value, about the mean grey level."""
+    luma = _luma(images)
+    pixels = images.shape[2] * images.shape[3]
+    total = luma.sum((1, 2, 3), keepdim=True, dtype=torch.int64)
+    mean = torch.floor(total.to(torch.float64) / pixels + 0.5)
+    return _blend(mean.to(torch.float32), images, 1 + values)
+
+
+@checked
+def brightness(images: Tensor, values: Tensor) -> Tensor:
+    """Enhance the brightness by the factor 1 + value."""
+    return _blend(torch.zeros((), device=images.device), images, 1 + values)
+
+
+@checked
+def color(images: Tensor, values: Tensor) -> Tensor:
+    """Enhance the colour by the factor 1 + value; a grey image stays as it is."""
+    if images.shape[1] == 1:
+        return _copy(images)
+    return _blend(_luma(images).to(torch.float32), images, 1 + values)
+
+
+@checked
+def sharpness(images: Tensor, values: Tensor) -> Tensor:
+    """Enhance the sharpness by the factor 1 + value."""
+    return _blend(_smooth(images).to(torch.float32), images, 1 + values)
+
+
+def _copy(images: Tensor) -> Tensor:
+    return images.clone(memory_format=torch.contiguous_format)
+
+
+def _levels(images: Tensor) -> Tensor:
+    return torch.arange(LEVELS, device=images.device)
+
+
+def _look_up(images: Tensor, table: Tensor) -> Tensor:
+    """Map grey levels through `table`, integers `[n, 1 or c, 256]` in 0 … 255."""
+    n, c = images.shape[:2]
+    table = table.to(torch.uint8).expand(n, c, LEVELS)
+    return table.gather(2, images.flatten(2).to(torch.int64)).view(images.shape)
+
+
+def _histogram(images: Tensor) -> Tensor:
+    """Count each channel's grey levels: int64 `[n, c, 256]`."""
+    levels = images.flatten(2).to(torch.int64)
+    counts = levels.new_zeros((*images.shape[:2], LEVELS))
+    return counts.scatter_add_(2, levels, torch.ones_like(levels))
+
+
+def _luma(images: Tensor) -> Tensor:
+    """Return Pillow's "L" conversion, int32 `[n, 1, h, w]`."""
+    if images.shape[1] == 1:
+        return images.to(torch.int32)
+    red, green, blue = images.to(torch.int32).unbind(1)
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000 >> 16)[:, None]
+
+
+def _smooth(images: Tensor) -> Tensor:
+    """Return Pillow's SMOOTH filter (nine neighbours, the centre five-fold), int32.
+
+    The outermost pixels stay as they are.
+    """
+    wide = images.to(torch.int32)
+    height, width = images.shape[2:]
+    inner = wide[:, :, 1:-1, 1:-1]
+    total = 4 * inner
+    for i in range(3):
+        for j in range(3):
+            total = total + wide[:, :, i : height - 2 + i, j : width - 2 + j]
+    smooth = wide.clone()
+    # Rounded to nearest; thirteenths are never half-way, so integers do what Pillow's floats do.
+    smooth[:, :, 1:-1, 1:-1] = (2 * total + 13) // 26
+    return smooth
+
+
+def _blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
+    """Return `degenerate + factor · (images − degenerate)` as Image.blend does: in float32."""
+    factors = factors.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).to(torch.float32)
+    difference = images.to(torch.float32) - degenerate
+    blended = difference.mul_(factors[:, None, None, None]).add_(degenerate)
+    return blended.clamp_(0, 255).to(torch.uint8)

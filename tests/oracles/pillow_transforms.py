@@ -1,0 +1,180 @@
+"""The transforms written with Pillow itself, one image at a time: the oracle for the kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+
+Pixels = NDArray[np.uint8]
+Draws = Mapping[str, float]
+Oracle = Callable[[Image.Image, float, Draws], Image.Image]
+
+
+def apply(name: str, image: Pixels, value: float, draws: Draws) -> Pixels:
+    """Transform one image, uint8 `[c, h, w]`, with Pillow."""
+    result = ORACLES[name](to_pillow(image), value, draws)
+    return from_pillow(result)
+
+
+def to_pillow(image: Pixels) -> Image.Image:
+    return Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+
+
+def from_pillow(image: Image.Image) -> Pixels:
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _in_surround(
+    image: Image.Image, warp: Callable[[Image.Image, int], Image.Image]
+) -> Image.Image:
+    """Warp the image amid a mirrored surround of `border` pixels, and cut it out again."""
+    width, height = image.size
+    border = 2 * max(width, height) + 4
+    margins = [(border, border), (border, border), (0, 0)]
+    pixels = np.asarray(image)
+    padded = Image.fromarray(np.pad(pixels, margins[: pixels.ndim], mode="reflect"))
+    return warp(padded, border).crop((border, border, border + width, border + height))
+
+
+def _affine(image: Image.Image, matrix: tuple[float, ...], resample: int) -> Image.Image:
+    return image.transform(
+        image.size, Image.Transform.AFFINE, matrix, Image.Resampling(resample)
+    )
+
+
+def _shear_x(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    slope = value * draws["sign"]
+    height = image.height
+
+    def warp(padded: Image.Image, border: int) -> Image.Image:
+        if draws["edge"] == 0:
+            matrix = (1, slope, -slope * border, 0, 1, 0)
+        else:
+            matrix = (1, -slope, slope * (border + height), 0, 1, 0)
+        return _affine(padded, matrix, Image.Resampling.BICUBIC)
+
+    return _in_surround(image, warp)
+
+
+def _shear_y(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    slope = value * draws["sign"]
+    width = image.width
+
+    def warp(padded: Image.Image, border: int) -> Image.Image:
+        if draws["edge"] == 0:
+            matrix = (1, 0, 0, slope, 1, -slope * border)
+        else:
+            matrix = (1, 0, 0, -slope, 1, slope * (border + width))
+        return _affine(padded, matrix, Image.Resampling.BICUBIC)
+
+    return _in_surround(image, warp)
+
+
+def _translate_x(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    matrix = (1, 0, draws["sign"] * value * image.width, 0, 1, 0)
+    return _in_surround(image, lambda big, _: _affine(big, matrix, Image.Resampling.NEAREST))
+
+
+def _translate_y(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    matrix = (1, 0, 0, 0, 1, draws["sign"] * value * image.height)
+    return _in_surround(image, lambda big, _: _affine(big, matrix, Image.Resampling.NEAREST))
+
+
+def _rotate(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    angle = draws["sign"] * value
+    return _in_surround(image, lambda big, _: big.rotate(angle, Image.Resampling.BICUBIC))
+
+
+def _solarize(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    return ImageOps.solarize(image, value)  # type: ignore[arg-type]
+
+
+def _posterize(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    bits = int(value)
+    return ImageOps.posterize(image, bits) if bits else Image.new(image.mode, image.size)
+
+
+def _enhance(enhancement: Callable[[Image.Image], ImageEnhance._Enhance]) -> Oracle:
+    return lambda image, value, draws: enhancement(image).enhance(1 + value)
+
+
+def _cutout(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    side = round(value * image.width)
+    centre_x = min(int(draws["x"] * image.width), image.width - 1)
+    centre_y = min(int(draws["y"] * image.height), image.height - 1)
+    left, top = centre_x - side // 2, centre_y - side // 2
+    result = image.copy()
+    if side:
+        corners = (left, top, left + side - 1, top + side - 1)
+        ImageDraw.Draw(result).rectangle(corners, fill=0)
+    return result
+
+
+def _mirrored(image: Image.Image, draws: Draws) -> Image.Image:
+    return ImageOps.mirror(image) if draws["flip"] == 1 else image
+
+
+def _place(share: float, free: int) -> int:
+    return min(int(share * (free + 1)), free)
+
+
+def _crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    padding = round(value)
+    left, top = _place(draws["x"], 2 * padding), _place(draws["y"], 2 * padding)
+    padded = ImageOps.expand(image, border=padding, fill=0)
+    return padded.crop((left, top, left + image.width, top + image.height))
+
+
+def _resized_box(image: Image.Image, width: int, height: int, draws: Draws) -> Image.Image:
+    left, top = _place(draws["x"], image.width - width), _place(draws["y"], image.height - height)
+    box = image.crop((left, top, left + width, top + height))
+    return box.resize(image.size, Image.Resampling.BICUBIC)
+
+
+def _scale_crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    area = image.width * image.height * min(1.0, value + 0.01 * draws["area"])
+    aspect = math.exp(math.log(3 / 4) + draws["aspect"] * (math.log(4 / 3) - math.log(3 / 4)))
+    width = min(max(round(math.sqrt(area * aspect)), 1), image.width)
+    height = min(max(round(math.sqrt(area / aspect)), 1), image.height)
+    return _resized_box(image, width, height, draws)
+
+
+def _zoom(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    return _resized_box(image, round(value * image.width), round(value * image.height), draws)
+
+
+ORACLES: dict[str, Oracle] = {
+    "identity": lambda image, value, draws: image.copy(),
+    "shear_x": _shear_x,
+    "shear_y": _shear_y,
+    "translate_x": _translate_x,
+    "translate_y": _translate_y,
+    "rotate": _rotate,
+    "autocontrast": lambda image, value, draws: ImageOps.autocontrast(image, cutoff=value),
+    "solarize": _solarize,
+    "solarize_add": lambda image, value, draws: Image.blend(
+        image, _solarize(image, value, draws), 0.5
+    ),
+    "posterize": _posterize,
+    "contrast": _enhance(ImageEnhance.Contrast),
+    "brightness": _enhance(ImageEnhance.Brightness),
+    "color": _enhance(ImageEnhance.Color),
+    "sharpness": _enhance(ImageEnhance.Sharpness),
+    "cutout": _cutout,
+    "invert": lambda image, value, draws: ImageOps.invert(image),
+    "equalize": lambda image, value, draws: ImageOps.equalize(image),
+    "scale_crop_flip": lambda image, value, draws: _mirrored(
+        _scale_crop(image, value, draws), draws
+    ),
+    "scale_crop": _scale_crop,
+    "crop_flip": lambda image, value, draws: _mirrored(_crop(image, value, draws), draws),
+    "crop": _crop,
+    "flip": lambda image, value, draws: ImageOps.mirror(image),
+    "quarter_turn": lambda image, value, draws: image.rotate(90 * round(value), expand=True),
+    "zoom": _zoom,
+}
