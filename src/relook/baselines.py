@@ -25,6 +25,8 @@ GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
 POLICY_METHOD = "gps"
 """The name under which the policy itself stands beside the baselines."""
 
+POLICY_LABEL = "learned policy (GPS)"
+
 _CROP_OF_7_8 = 7.5
 _CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 # Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
@@ -197,11 +199,16 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 """All baselines by name, the plain image first."""
 
 
+def label_of(method: str) -> str:
+    """Return what tables and figures call a method."""
+    return POLICY_LABEL if method == POLICY_METHOD else BASELINES[method].label
+
+
 def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the asked methods (default: all baselines and the policy), plain always in."""
+    """Return the methods to compare: those asked (default: all), plain and policy always."""
     known = (*BASELINES, POLICY_METHOD)
     for name in methods or ():
         if name not in known:
             raise unknown_name("method", name, known)
-    chosen = known if methods is None else {"plain", *methods}
+    chosen = known if methods is None else {"plain", POLICY_METHOD, *methods}
     return tuple(name for name in known if name in chosen)

@@ -161,7 +161,7 @@ def _advance(
     """Take Newton's step where it stays in the bracket and shrinks fast, else halve the bracket.
 
     Returns the next β, the bracket's two ends, the size of the move, and whether β is found.
-    An end at 0 or infinity has not been tried yet, so a step may still land on the limit.
+    An end at 0 or infinity has not been tried yet: then the limit on that side comes first.
     """
     low, high = np.where(slope >= 0, beta, low), np.where(slope >= 0, high, beta)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -172,5 +172,8 @@ def _advance(
     bottom, top = np.clip(low, *_BETA_RANGE), np.clip(high, *_BETA_RANGE)
     found = (move <= _TOLERANCE * beta) | (top - bottom <= _TOLERANCE * beta)
     trusted = (low < newton) & (newton < high) & (move <= last_move / 2)
-    target = np.where(trusted, newton, np.sqrt(bottom * top))
+    ahead = np.where(slope >= 0, high, low)
+    untried = (ahead == 0) | np.isinf(ahead)
+    limit = np.where(slope >= 0, top, bottom)
+    target = np.where(trusted, newton, np.where(untried, limit, np.sqrt(bottom * top)))
     return target, low, high, np.abs(target - beta), found

@@ -1,8 +1,123 @@
-"""The paper's test-time cross-validation: temperature from one half, metrics on the other."""
+"""Test-time cross-validation (the paper's section 4): calibrate on one half, score the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.calibration import (
+    FloatArray,
+    Labels,
+    LogProbs,
+    calibrated_log_likelihood,
+    temper,
+)
+from relook.errors import RelookError
+from relook.metrics import (
+    brier,
+    ece,
+    log_likelihood,
+    per_image_accuracy,
+    per_image_log_likelihood,
+)
+from relook.splits import halvings as halve
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics by name, each the mean over all halves, and what single images add to them.
+
+    `per_image["cll"]` `[n]` is an image's calibrated log-likelihood under the temperature of
+    the half that it is not in, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1
+    where the most probable class is the label.
+    """
+
+    metrics: Mapping[str, float]
+    per_image: Mapping[str, FloatArray]
+
+
+def cross_validated(
+    log_probs: LogProbs,
+    labels: Labels,
+    *,
+    seed: int,
+    halvings: int = 5,
+    groups: ArrayLike | None = None,
+) -> Evaluation:
+    """Score log-probabilities `[n, c]` as the paper does; `halvings` of 5 gives ten values.
+
+    Each random halving is used both ways: the temperature comes from one half, all metrics
+    from the other. The images of a group stay in one half.
+    """
+    _check(log_probs, labels)
+    pairs = halve(len(labels), halvings, seed, groups)
+    correct = per_image_accuracy(log_probs, labels)
+    cll = np.zeros(len(labels))
+    found: list[dict[str, float]] = []
+    start = 1.0
+    for calibrate, score in pairs:
+        _, start = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate], start=start)
+        calibrated = temper(log_probs[score], start)
+        likelihoods = per_image_log_likelihood(calibrated, labels[score])
+        cll[score] += likelihoods / halvings
+        found.append(
+            {
+                "accuracy": float(correct[score].mean()),
+                "log_likelihood": log_likelihood(log_probs[score], labels[score]),
+                "cll": float(likelihoods.mean()),
+                "brier": brier(log_probs[score], labels[score]),
+                "brier_calibrated": brier(calibrated, labels[score]),
+                "ece": ece(log_probs[score], labels[score]),
+                "ece_calibrated": ece(calibrated, labels[score]),
+                "temperature": start,
+            }
+        )
+    metrics = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    return Evaluation(metrics, {"cll": cll, "accuracy": correct})
+
+
+def cross_calibrated(
+    log_probs: LogProbs, labels: Labels, *, seed: int, groups: ArrayLike | None = None
+) -> FloatArray:
+    """Return log-probabilities `[n, c]`, each half under the other half's temperature."""
+    _check(log_probs, labels)
+    calibrated = np.empty(log_probs.shape)
+    for calibrate, score in halve(len(labels), 1, seed, groups):
+        _, temperature = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate])
+        calibrated[score] = temper(log_probs[score], temperature)
+    return calibrated
+
+
+def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> Iterator[FloatArray]:
+    """Yield the log of the mean probability `[n, c]` of the first k entries, for each length k.
+
+    `log_probs` is `[entry, n, c]`, or anything that gives the entries `[n, c]` one by one;
+    the lengths must rise.
+    """
+    entries = iter(log_probs)
+    total, done = np.zeros(()), 0
+    for length in lengths:
+        if length <= done:
+            raise RelookError(f"expected rising lengths of at least 1, got {length} after {done}")
+        while done < length:
+            entry = next(entries, None)
+            if entry is None:
+                raise RelookError(f"expected at least {length} predictions, got {done}")
+            # A float64 holds e^−80, the floor of every prediction, and sums of it.
+            total = total + np.exp(entry, dtype=np.float64)
+            done += 1
+        with np.errstate(divide="ignore"):  # predictions from elsewhere may hold probability 0
+            yield np.log(total / done)
+
+
+def _check(log_probs: LogProbs, labels: Labels) -> None:
+    if log_probs.ndim != 2 or labels.shape != log_probs.shape[:1]:
+        raise RelookError(
+            "expected log-probabilities [n, class] and labels [n], "
+            f"got {list(log_probs.shape)} and {list(labels.shape)}"
+        )
+    if len(labels) < 4:
+        raise RelookError(f"expected at least 4 images to cross-validate on, got {len(labels)}")

@@ -28,7 +28,7 @@ def write_bytes_atomic(path: str | Path, data: bytes) -> None:
         _write(Path(os.path.realpath(path)), data)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise RelookError(f"cannot write {_one_line(str(path))}: {reason}") from None
+        raise RelookError(f"cannot write {one_line(str(path))}: {reason}") from None
 
 
 def write_text_atomic(path: str | Path, text: str) -> None:
@@ -37,7 +37,7 @@ def write_text_atomic(path: str | Path, text: str) -> None:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise RelookError(
-            f"cannot write {_one_line(str(path))}: character {error.start} is not Unicode text"
+            f"cannot write {one_line(str(path))}: character {error.start} is not Unicode text"
         ) from None
     write_bytes_atomic(path, data)
 
@@ -65,7 +65,7 @@ def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
             data = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise FileFormatError(f"cannot read {_one_line(str(path))}: {reason}") from None
+        raise FileFormatError(f"cannot read {one_line(str(path))}: {reason}") from None
     if len(data) > max_bytes:
         raise _unexpected(path, what, f"more than the {max_bytes:,} bytes that one may have")
     return data
@@ -110,6 +110,11 @@ def describe(value: object) -> str:
     return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 
+def one_line(text: str) -> str:
+    """Return text that is safe to print on one line of a terminal."""
+    return text if text.isprintable() else repr(text)
+
+
 class _RefusedError(ValueError):
     """JSON that parses but that we do not take."""
 
@@ -143,11 +148,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _unexpected(path: Path, what: str, got: str) -> FileFormatError:
-    return FileFormatError(f"{_one_line(str(path))}: expected {what}, got {got}")
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else repr(text)
+    return FileFormatError(f"{one_line(str(path))}: expected {what}, got {got}")
 
 
 def _parse(text: str) -> object:

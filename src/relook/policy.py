@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.randomness import check_seed
@@ -135,10 +135,10 @@ class Policy(Sequence[SubPolicy]):
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     @overload
-    def __getitem__(self, key: int) -> SubPolicy: ...
+    def __getitem__(self, key: SupportsIndex) -> SubPolicy: ...
     @overload
     def __getitem__(self, key: slice) -> Policy: ...
-    def __getitem__(self, key: int | slice) -> SubPolicy | Policy:
+    def __getitem__(self, key: SupportsIndex | slice) -> SubPolicy | Policy:
         if not isinstance(key, slice):
             return self.subpolicies[key]
         picked = self.subpolicies[key]

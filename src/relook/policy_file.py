@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.files import LARGEST_JSON, describe, json_text, read_json, write_text_atomic
+from relook.files import LARGEST_JSON, describe, json_text, one_line, read_json, write_text_atomic
 from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import DRAWS, TRANSFORMS
 
@@ -39,7 +39,7 @@ def save_policy(policy: Policy, path: str | Path) -> None:
 
 def load_policy(path: str | Path) -> Policy:
     """Read a policy file; one that is damaged or strange raises an error that says where."""
-    return policy_from_json(read_json(path, what="a relook policy"), where=str(path))
+    return policy_from_json(read_json(path, what="a relook policy"), where=one_line(str(path)))
 
 
 def policy_to_json(policy: Policy) -> dict[str, object]:

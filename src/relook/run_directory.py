@@ -106,7 +106,7 @@ class RunDirectory:
         if not visible:
             return
         lock = self.path / _LOCK
-        if not lock.is_file() or not lock.read_bytes()[: len(_SIGN)] == _SIGN:
+        if not lock.is_file() or lock.read_bytes()[: len(_SIGN)] != _SIGN:
             raise RunError(
                 f"{self.path}: expected a relook run or an empty directory, got one with "
                 f"{visible[0]!r}: use another --out"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.errors import FileFormatError
-from relook.files import describe
+from relook.files import describe, one_line
 
 Array = NDArray[Any]
 
@@ -62,14 +62,16 @@ class _Symbol(Enum):
 _SYMBOLS = {
     ("numpy", "ndarray"): _Symbol.NDARRAY,
     ("numpy", "dtype"): _Symbol.DTYPE,
+    ("numpy.core.multiarray", "_reconstruct"): _Symbol.RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _Symbol.RECONSTRUCT,
+    ("numpy.core.multiarray", "scalar"): _Symbol.SCALAR,
+    ("numpy._core.multiarray", "scalar"): _Symbol.SCALAR,
+    ("numpy.core.numeric", "_frombuffer"): _Symbol.FROM_BUFFER,
+    ("numpy._core.numeric", "_frombuffer"): _Symbol.FROM_BUFFER,
     ("_codecs", "encode"): _Symbol.ENCODE,
     ("builtins", "bytes"): _Symbol.BYTES,
     ("__builtin__", "bytes"): _Symbol.BYTES,
 }
-for _core in ("numpy.core", "numpy._core"):
-    _SYMBOLS[f"{_core}.multiarray", "_reconstruct"] = _Symbol.RECONSTRUCT
-    _SYMBOLS[f"{_core}.multiarray", "scalar"] = _Symbol.SCALAR
-    _SYMBOLS[f"{_core}.numeric", "_frombuffer"] = _Symbol.FROM_BUFFER
 
 
 @dataclass(eq=False)
@@ -136,7 +138,11 @@ def _refuse(problem: str) -> NoReturn:
 def _reason(error: Exception) -> str:
     if isinstance(error, IndexError | KeyError | TypeError):
         return "its opcodes make no sense"
-    return " ".join(str(error).split())[:200]
+    return one_line(str(error)[:200])
+
+
+def _push(machine: _Machine, argument: object) -> None:
+    machine.stack.append(argument)
 
 
 def _push_int(machine: _Machine, argument: int) -> None:
@@ -180,6 +186,10 @@ def _put(machine: _Machine, key: int) -> None:
         top.memo_keys.append(key)
 
 
+def _get(machine: _Machine, key: int) -> None:
+    machine.stack.append(machine.memo[key])
+
+
 def _name(machine: _Machine, module: object, name: object) -> None:
     if not isinstance(module, str) or not isinstance(name, str):
         _refuse("it names something by other than text")
@@ -194,7 +204,7 @@ def _reduce(machine: _Machine, _: object) -> None:
     if not isinstance(symbol, _Symbol) or type(arguments) is not tuple:
         _refuse("it calls something that cannot be called")
     made: object = None
-    # Only types are matched: an array compared with a value would answer for each element.
+    # Arrays must not be compared with values, as they answer for each element.
     match symbol, arguments:
         case _Symbol.RECONSTRUCT, (_Symbol() as kind, tuple(), _) if kind is _Symbol.NDARRAY:
             made = _Unbuilt(None)
@@ -203,7 +213,7 @@ def _reduce(machine: _Machine, _: object) -> None:
         case _Symbol.SCALAR, (np.dtype() as dtype, bytes() as raw) if dtype.kind in "biuf":
             made = build_array((1,), dtype, False, raw)[0]
         case _Symbol.FROM_BUFFER, (bytes() as raw, np.dtype() as dtype, shape, str() as order):
-            made = build_array(shape, dtype, order == "F", raw)
+            made = build_array(shape, dtype, order == "F", raw) if order in ("C", "F") else None
         case _Symbol.ENCODE, (str() as text, str() as codec) if codec in ("latin1", "latin-1"):
             machine.spend(len(text))
             made = text.encode("latin-1")
@@ -335,15 +345,10 @@ _OPERATIONS: dict[str, _Operation] = {
     "STACK_GLOBAL": lambda machine, _: _name(machine, *machine.pop_many(2)),
     "REDUCE": _reduce,
     "BUILD": _build,
+    **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _push_int),
+    **dict.fromkeys(("SHORT_BINSTRING", "BINSTRING", "BYTEARRAY8"), _push_bytes),
+    **dict.fromkeys(("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"), _push_bytes),
+    **dict.fromkeys(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINFLOAT"), _push),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _get),
 }
-for _code in ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"):
-    _OPERATIONS[_code] = _push_int
-for _code in ("BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
-    _OPERATIONS[_code] = lambda machine, argument: machine.stack.append(argument)
-for _code in ("SHORT_BINSTRING", "BINSTRING", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8"):
-    _OPERATIONS[_code] = _push_bytes
-_OPERATIONS["BYTEARRAY8"] = _push_bytes
-for _code in ("BINPUT", "LONG_BINPUT"):
-    _OPERATIONS[_code] = _put
-for _code in ("BINGET", "LONG_BINGET"):
-    _OPERATIONS[_code] = lambda machine, key: machine.stack.append(machine.memo[key])

@@ -15,7 +15,6 @@ import relook.fingerprint
 from relook.fingerprint import differences, fingerprint
 
 
-
 def json_values(leaves: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return st.recursive(
         leaves,

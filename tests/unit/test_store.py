@@ -176,9 +176,7 @@ def test_a_missing_chunk_is_not_done(filled: PredictionStore) -> None:
 
 
 @pytest.mark.parametrize("content", [np.zeros((2, 3, 4)), np.zeros((2, 2, 3)), np.zeros(3)])
-def test_a_block_of_another_shape_is_refused(
-    tmp_path: Path, content: NDArray[np.float32]
-) -> None:
+def test_a_block_of_another_shape_is_refused(tmp_path: Path, content: NDArray[np.float32]) -> None:
     store = PredictionStore.open(tmp_path, MANIFEST, PLAN)
     with pytest.raises(RelookError, match=r"expected a block of shape \(2, 3, 3\)"):
         store.write(next(PLAN.blocks()), content)

@@ -71,10 +71,11 @@ def has_runs(comparison: Comparison) -> bool:
     return any(one.deviation > 0 for row in comparison.rows for one in row.metrics.values())
 
 
-def shown_range(drawn: Sequence[Curve]) -> Range:
+def shown_range(drawn: Sequence[Curve], everything: bool = False) -> Range:
     """Return the range that shows policy and plain image well; what is far below leaves it.
 
     One bad method (RandAugment at the training magnitude, say) would press all others flat.
+    `everything` shows everything.
     """
     ends = [(min(p.low for p in c.points), max(p.high for p in c.points)) for c in drawn]
     high = max(end[1] for end in ends)
@@ -85,7 +86,7 @@ def shown_range(drawn: Sequence[Curve]) -> Range:
     ]
     lowest = min(end[0] for end in ends)
     floor = lowest
-    if kept and high > min(kept):
+    if kept and high > min(kept) and not everything:
         floor = max(lowest, min(kept) - _ROOM_BELOW * (high - min(kept)))
     leaving = tuple(
         curve.style.label for curve in drawn if min(p.value for p in curve.points) < floor

@@ -19,6 +19,7 @@ from relook.transforms.checks import checked
 _FAR = 2.0**31
 # Pillow's fixed point for 8-bit resizing.
 _RESIZE_BITS = 22
+_PART = 1 << 17
 _RESIZE_SUPPORT = 2.0
 
 
@@ -307,34 +308,56 @@ def _reflected(length: int, device: torch.device) -> Tensor:
 def _cubic(v: list[Tensor], d: Tensor) -> Tensor:
     """Interpolate between v[1] and v[2] with a = −1, in Pillow's order of operations."""
     p2 = v[2] - v[0]
-    p3 = 2 * (v[0] - v[1]) + v[2] - v[3]
-    p4 = v[1] - v[0] - v[2] + v[3]
-    return v[1] + d * (p2 + d * (p3 + d * p4))
+    p3 = (v[0] - v[1]).mul_(2).add_(v[2]).sub_(v[3])
+    p4 = (v[1] - v[0]).sub_(v[2]).add_(v[3])
+    return (d * p4).add_(p3).mul_(d).add_(p2).mul_(d).add_(v[1])
 
 
 def _warp(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Sample each image at coordinates x, y, `[n, h, w]`: bicubic, mirrored, truncated."""
-    height, width = images.shape[2:]
-    column, dx = _cells(x, width)
-    row, dy = _cells(y, height)
-    device = images.device
-    surround = images[:, :, _reflected(height, device)][:, :, :, _reflected(width, device)]
-    stride = surround.shape[3]
-    start = (row * stride + column).flatten(1)[:, None].expand(*images.shape[:2], -1)
-    flat = surround.flatten(2)
-    dx, dy = dx.flatten(1)[:, None], dy.flatten(1)[:, None]
+    warped = torch.empty_like(images, memory_format=torch.contiguous_format)
+    for part in _parts(images):
+        warped[part] = _warp_part(images[part], x[part], y[part])
+    return warped
 
-    def tap(i: int, j: int) -> Tensor:
-        return flat[:, :, i * stride + j :].gather(2, start).to(torch.float64)
 
-    rows = [_cubic([tap(i, j) for j in range(4)], dx) for i in range(4)]
+def _warp_part(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    column, dx = _cells(x.flatten(1)[:, None], images.shape[3])
+    row, dy = _cells(y.flatten(1)[:, None], images.shape[2])
+    wide = _widened(images)
+    row_start = _reflected(images.shape[2], images.device) * wide.shape[3]
+    flat = wide.flatten(2)
+    rows = []
+    for i in range(4):
+        start = (row_start[i:].take(row) + column).expand(*images.shape[:2], -1)
+        taps = [flat[:, :, j:].gather(2, start) for j in range(4)]
+        rows.append(_cubic(taps, dx))
     return _cubic(rows, dy).clamp_(0, 255).to(torch.uint8).view(images.shape)
 
 
 def _warp_rows(images: Tensor, x: Tensor) -> Tensor:
     """Sample each row at the coordinates x, `[n, h, w]`: bicubic, mirrored, truncated."""
-    column, dx = _cells(x, images.shape[3])
-    surround = images[:, :, :, _reflected(images.shape[3], images.device)]
-    start = column[:, None].expand(images.shape)
-    taps = [surround[:, :, :, j:].gather(3, start).to(torch.float64) for j in range(4)]
-    return _cubic(taps, dx[:, None]).clamp_(0, 255).to(torch.uint8)
+    warped = torch.empty_like(images, memory_format=torch.contiguous_format)
+    for part in _parts(images):
+        warped[part] = _warp_rows_part(images[part], x[part])
+    return warped
+
+
+def _warp_rows_part(images: Tensor, x: Tensor) -> Tensor:
+    column, dx = _cells(x[:, None], images.shape[3])
+    wide = _widened(images)
+    start = column.expand(images.shape)
+    taps = [wide[:, :, :, j:].gather(3, start) for j in range(4)]
+    return _cubic(taps, dx).clamp_(0, 255).to(torch.uint8)
+
+
+def _widened(images: Tensor) -> Tensor:
+    """Return each row with its mirror image, over every tap of one period; int16."""
+    columns = _reflected(images.shape[3], images.device)
+    return images.to(torch.int16).index_select(3, columns)
+
+
+def _parts(images: Tensor) -> list[slice]:
+    """Cut a batch so that a part's float64 intermediates stay in the cache."""
+    size = max(1, _PART // images[0].numel()) if len(images) else 1
+    return [slice(i, i + size) for i in range(0, len(images), size)]

@@ -1,0 +1,375 @@
+"""The report's figures with matplotlib: data in, figure out; as SVG for the page, or as files.
+
+Every figure is drawn at phone width, so that its text is readable on a phone as it is; a page
+or a paper puts two beside each other.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relook.comparison import Comparison, ReliabilityBin, Row
+from relook.errors import MissingExtraError
+from relook.files import write_bytes_atomic
+from relook.policy_statistics import TransformUse
+from relook.report.markup import Html, escape
+from relook.report.run_files import SearchStep
+from relook.report.series import Curve, curves, frontier, shown_range
+from relook.report.style import (
+    FAINT,
+    GRID,
+    INK,
+    PAGE_VARIABLES,
+    PAPER,
+    PLAIN_COLOR,
+    POLICY_COLOR,
+    MethodStyle,
+    method_styles,
+)
+
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+except ImportError:
+    raise MissingExtraError("matplotlib", "report", "drawing figures") from None
+
+_WIDTH, _HEIGHT = 5.3, 3.7  # inches of 72 units: 382 × 266 on the page
+_RC: dict[str, Any] = {
+    "svg.hashsalt": "relook",
+    "font.family": "DejaVu Sans",
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "axes.labelsize": 11,
+    "xtick.labelsize": 10.5,
+    "ytick.labelsize": 10.5,
+    "text.color": INK,
+    "axes.labelcolor": FAINT,
+    "axes.edgecolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "text.parse_math": False,  # labels come from files
+    "axes.unicode_minus": True,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with its name (the file's, too) and words for those who cannot see it."""
+
+    name: str
+    title: str
+    description: str
+    figure: Figure
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in our own style, whatever the user's matplotlib settings are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)
+        yield
+
+
+def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing]:
+    """Draw a comparison; `legend` puts the names of the methods into the figures."""
+    with house_style():
+        drawings = [
+            _metric_drawing(comparison, "cll", "Calibrated log-likelihood", 1.0, legend),
+            _metric_drawing(comparison, "accuracy", "Accuracy (%)", 100.0, legend),
+            _frontier_drawing(comparison, legend),
+            _metric_drawing(comparison, "temperature", "Temperature", 1.0, legend),
+        ]
+        for calibrated in (False, True):
+            drawing = _reliability_drawing(comparison, calibrated, legend)
+            if drawing is not None:
+                drawings.append(drawing)
+    return drawings
+
+
+def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
+    """Draw how often each transform is used and its mean magnitude."""
+    with house_style():
+        figure = Figure((_WIDTH, 0.75 + 0.27 * len(uses)), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        names = [use.transform for use in uses]
+        _bars(left, names, [use.count for use in uses], "{:.0f}", "times used")
+        _bars(right, names, [use.mean_magnitude for use in uses], "{:.1f}", "mean magnitude")
+        left.invert_yaxis()
+    words = [f"{use.transform} {use.count} times at {use.mean_magnitude:.1f}" for use in uses]
+    return Drawing("transforms", "Transforms of the policy", "; ".join(words) + ".", figure)
+
+
+def trace_drawing(steps: Sequence[SearchStep]) -> Drawing:
+    """Draw the score that each step of the search reached."""
+    with house_style():
+        figure, axes = _panel()
+        numbers = range(1, len(steps) + 1)
+        scores = [step.score for step in steps]
+        axes.plot(numbers, scores, color=POLICY_COLOR, lw=2, marker="o", ms=3.5)
+        axes.set_xlabel("entries of the policy")
+        axes.set_ylabel("score on the search images")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    words = (
+        f"The score goes from {scores[0]:.4f} with 1 entry to {scores[-1]:.4f} with {len(steps)}."
+    )
+    return Drawing("search", "The search, step by step", words, figure)
+
+
+def inline_svg(drawing: Drawing) -> Html:
+    """Return the figure as SVG for the page: its colours follow the theme, its text is text."""
+    buffer = io.StringIO()
+    with house_style(), mpl.rc_context({"svg.fonttype": "none"}):
+        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].strip()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    text = re.sub(r"<style.*?</style>", "", text, count=1, flags=re.S)
+    key = f"figure-{drawing.name}"
+    for before in (' id="', 'href="#', "url(#"):
+        text = text.replace(before, f"{before}{key}-")
+    for color, variable in PAGE_VARIABLES.items():
+        text = text.replace(color, f"var({variable}, {color})")
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    view_box = re.search(r'viewBox="[^"]*"', text)
+    title = f'<title id="{key}-title">{escape(drawing.title)}</title>'
+    words = f'<desc id="{key}-desc">{escape(drawing.description)}</desc>'
+    head = (
+        f'<svg {view_box[0] if view_box else ""} role="img" '
+        f'aria-labelledby="{key}-title {key}-desc" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    return Html(head + title + words + text[text.index(">") + 1 :])
+
+
+def save_drawing(drawing: Drawing, directory: Path) -> list[Path]:
+    """Write the figure as SVG (text as outlines) and as PNG, the same bytes every time."""
+    paths = []
+    for kind, options in (
+        ("svg", {"metadata": {"Date": None, "Creator": None}}),
+        ("png", {"metadata": {"Software": None}, "dpi": 200, "facecolor": "white"}),
+    ):
+        buffer = io.BytesIO()
+        with house_style():
+            drawing.figure.savefig(buffer, format=kind, **options)
+        paths.append(directory / f"{drawing.name}.{kind}")
+        write_bytes_atomic(paths[-1], buffer.getvalue())
+    return paths
+
+
+def _panel(height: float = _HEIGHT) -> tuple[Figure, Axes]:
+    figure = Figure((_WIDTH, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(axis="y")
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
+    return figure, axes
+
+
+def _metric_drawing(
+    comparison: Comparison, metric: str, label: str, scale: float, legend: bool
+) -> Drawing:
+    drawn = curves(comparison, metric)
+    figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(drawn) * legend)
+    for curve in reversed(drawn):  # the policy last, on top
+        _draw_curve(axes, curve, scale)
+    shown = shown_range(drawn, everything=metric == "temperature")
+    axes.set_ylim(shown.low * scale, shown.high * scale)
+    _views_axis(axes, comparison)
+    axes.set_ylabel(label)
+    _finish(figure, axes, [curve.style for curve in drawn], legend)
+    return Drawing(metric, f"{label} against views", _curve_words(drawn, label, scale), figure)
+
+
+def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
+    style = curve.style
+    views = [point.views for point in curve.points]
+    values = [point.value * scale for point in curve.points]
+    if style.is_plain and len(values) == 1:
+        axes.axhline(values[0], color=style.color, lw=1.4, dashes=style.dashes, zorder=2)
+        return
+    low = [point.low * scale for point in curve.points]
+    high = [point.high * scale for point in curve.points]
+    strength = 0.2 if style.is_policy else 0.09
+    order = 4.0 if style.is_policy else 3.0
+    if len(values) > 1:
+        axes.fill_between(views, low, high, color=style.color, alpha=strength, lw=0, zorder=1)
+    elif high[0] > low[0]:
+        axes.vlines(views, low, high, color=style.color, alpha=0.45, lw=1.2, zorder=order)
+    axes.plot(views, values, zorder=order, **_line(style))
+
+
+def _line(style: MethodStyle) -> dict[str, Any]:
+    return {
+        "color": style.color,
+        "lw": 2.6 if style.is_policy else 1.3,
+        "marker": style.marker or "o",
+        "ms": 5.5 if style.is_policy else 5,
+        "mec": PAPER,
+        "mew": 0.6,
+        **({"dashes": style.dashes} if style.dashes else {}),
+    }
+
+
+def _views_axis(axes: Axes, comparison: Comparison) -> None:
+    largest = max((*comparison.budgets, *(row.views for row in comparison.rows)))
+    ticks = sorted({1, *comparison.budgets})
+    axes.set_xscale("log")
+    axes.set_xlim(0.9, largest * 1.12)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
+    axes.set_xlabel("views (model passes an image)")
+
+
+def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
+    styles = method_styles(comparison.rows)
+    figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(list(styles)) * legend)
+    best = frontier(comparison.rows)
+    shown = shown_range(curves(comparison, "cll"))
+    costs = [row.slowdown for row in best]
+    scores = [row.metrics["cll"].mean for row in best]
+    reach = [*costs, max(row.slowdown for row in comparison.rows)]
+    axes.step(reach, [*scores, scores[-1]], where="post", color=FAINT, lw=1, zorder=2)
+    for row in comparison.rows:
+        _dot(axes, row, styles[row.method], faint=row not in best)
+    _cost_axis(axes, reach[-1])
+    axes.set_ylim(shown.low, shown.high)
+    axes.set_ylabel("Calibrated log-likelihood")
+    _mark_recommended(axes, comparison)
+    _finish(figure, axes, list(styles.values()), legend)
+    words = "; ".join(
+        f"{styles[row.method].label} with {row.views} views costs {row.slowdown:.1f} times one "
+        f"pass and reaches {row.metrics['cll'].mean:.4f}"
+        for row in best
+    )
+    return Drawing("frontier", "The frontier of cLL against measured cost", words + ".", figure)
+
+
+def _dot(axes: Axes, row: Row, style: MethodStyle, faint: bool) -> None:
+    options = {**_line(style), "lw": 0, "alpha": 0.45 if faint else 1.0}
+    options.pop("dashes", None)
+    axes.plot([row.slowdown], [row.metrics["cll"].mean], zorder=3 + style.is_policy, **options)
+
+
+def _mark_recommended(axes: Axes, comparison: Comparison) -> None:
+    verdict = comparison.verdict
+    for row in comparison.rows:
+        if (row.method, row.views) == (verdict.recommended_method, verdict.recommended_views):
+            place = (row.slowdown, row.metrics["cll"].mean)
+            axes.plot(*place, "o", ms=13, mfc="none", mec=INK, mew=1.2, zorder=5)
+            text = axes.annotate(
+                "recommended", place, (0, -11), textcoords="offset points", ha="left", va="top"
+            )
+            text.set_fontsize(10)
+            return
+
+
+def _cost_axis(axes: Axes, largest: float) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(0.85, largest * 1.2)
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in _STEPS if tick <= largest]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}×"))
+    axes.set_xlabel("measured time, one plain pass = 1×")
+
+
+def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool) -> Drawing | None:
+    ending = "_calibrated" if calibrated else ""
+    bins = {
+        name: [one for one in comparison.reliability.get(name + ending, ()) if one.share > 0]
+        for name in ("plain", "policy")
+    }
+    if not any(bins.values()):
+        return None
+    figure, axes = _panel(4.6 + 0.3 * legend)
+    axes.plot([0, 1], [0, 1], color=FAINT, lw=1, dashes=(2, 2), zorder=1)
+    styles = [
+        MethodStyle("policy", "policy", POLICY_COLOR),
+        MethodStyle("plain", "plain image", PLAIN_COLOR),
+    ]
+    for style in reversed(styles):
+        _draw_bins(axes, bins[style.method], style.color)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("share that is right")
+    _finish(figure, axes, styles, legend)
+    when = "after" if calibrated else "before"
+    words = "; ".join(f"{name}: {_gap_words(bins[name])}" for name in bins if bins[name])
+    return Drawing(f"reliability_{when}", f"Reliability {when} calibration", words + ".", figure)
+
+
+def _draw_bins(axes: Axes, bins: Sequence[ReliabilityBin], color: str) -> None:
+    confidence = [one.confidence for one in bins]
+    accuracy = [one.accuracy for one in bins]
+    largest = max((one.share for one in bins), default=1.0)
+    sizes = [14 + 90 * one.share / largest for one in bins]
+    axes.plot(confidence, accuracy, color=color, lw=1.4, zorder=2)
+    axes.scatter(confidence, accuracy, sizes, color=color, ec=PAPER, lw=0.8, zorder=3)
+
+
+def _gap_words(bins: Sequence[ReliabilityBin]) -> str:
+    most = max(bins, key=lambda one: one.share)
+    return (
+        f"in the fullest bin ({most.share:.0%} of the images) the confidence is "
+        f"{most.confidence:.3f} and {most.accuracy:.1%} are right"
+    )
+
+
+def _bars(
+    axes: Axes, names: Sequence[str], values: Sequence[float], form: str, title: str
+) -> None:
+    bars = axes.barh(names, values, color=POLICY_COLOR, height=0.62)
+    axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=10)
+    axes.set_title(title, loc="left", color=FAINT)
+    axes.set_xlim(0, 1.22 * max(values, default=1.0) or 1.0)
+    axes.xaxis.set_visible(False)
+    axes.spines[["bottom", "left"]].set_visible(False)
+    axes.tick_params(length=0, labelcolor=INK)
+
+
+def _finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bool) -> None:
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    if legend:
+        handles = [Line2D([], [], label=style.label, **_line(style)) for style in styles]
+        figure.legend(
+            handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=9.5
+        )
+
+
+def _legend_rows(names: Sequence[object]) -> int:
+    return -(-len(names) // 2)
+
+
+def _curve_words(drawn: Sequence[Curve], label: str, scale: float) -> str:
+    return (
+        f"{label} by method, at its fewest and most views: "
+        + "; ".join(_one_curve_words(curve, scale) for curve in drawn)
+        + "."
+    )
+
+
+def _one_curve_words(curve: Curve, scale: float) -> str:
+    first, last = curve.points[0], curve.points[-1]
+    words = f"{curve.style.label} {first.value * scale:.4g} ({first.views})"
+    if last is not first:
+        words += f" to {last.value * scale:.4g} ({last.views})"
+    return words

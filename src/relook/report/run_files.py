@@ -1,0 +1,165 @@
+"""Reading what a run has left behind so far: any part may be missing, none may be trusted."""
+
+from __future__ import annotations
+
+import shlex
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relook.comparison import Comparison, load_comparison
+from relook.errors import FileFormatError, RelookError, RunError
+from relook.files import read_json
+from relook.policy import Policy
+from relook.transforms.checks import check_images
+
+_LARGEST_EXAMPLES = 512_000_000
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images kept for showing, uint8 `[n, c, h, w]`, by their index in the data set."""
+
+    images: Tensor
+    labels: tuple[int, ...]
+    places: Mapping[int, int]
+
+    def pick(self, indices: Sequence[int]) -> tuple[list[int], Tensor]:
+        """Return those of the indices that were kept, and their images."""
+        kept = [index for index in indices if index in self.places]
+        return kept, self.images[[self.places[index] for index in kept]]
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """What one step of the search reached: score and temperature with so many views."""
+
+    views: int
+    score: float
+    temperature: float
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """A run's files, as far as they are there."""
+
+    path: Path
+    comparison: Comparison | None
+    policy: Policy | None
+    steps: tuple[SearchStep, ...]
+    examples: Examples | None
+    record: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The run's name: that of its directory."""
+        return self.path.resolve().name
+
+    @property
+    def command(self) -> str | None:
+        """The command line that made the run, if it was kept."""
+        settings = {} if self.comparison is None else self.comparison.settings
+        for place in (settings, self.record.get("origin"), self.record):
+            command = place.get("command") if isinstance(place, Mapping) else None
+            if isinstance(command, str) and command:
+                return command
+            if isinstance(command, list) and command:
+                return shlex.join(str(word) for word in command)
+        return None
+
+    def settings(self) -> list[tuple[str, str]]:
+        """Return everything that was recorded about the run, one name and value a line."""
+        record = {key: value for key, value in self.record.items() if key not in _HEADER}
+        settings = {} if self.comparison is None else self.comparison.settings
+        return [*_flat("", settings), *_flat("", record)]
+
+
+_HEADER = ("format", "version", "command")
+
+
+def read_run(path: Path) -> RunFiles:
+    """Read a run directory; one without a comparison, search or policy raises a RunError."""
+    if not path.is_dir():
+        raise RunError(f"{path}: expected a run's directory, got {_kind(path)}")
+    comparison = policy = None
+    if (path / "comparison.json").exists():
+        comparison = load_comparison(path / "comparison.json")
+        policy = comparison.policy
+    elif (path / "policy.json").exists():
+        policy = Policy.load(path / "policy.json")
+    steps = _read_steps(path / "search.json")
+    if comparison is None and policy is None and not steps:
+        raise RunError(
+            f"{path}: expected a run with comparison.json, search.json or policy.json, got none: "
+            f"run  relook search --out {path}  first"
+        )
+    record = _read_record(path / "run.json")
+    return RunFiles(path, comparison, policy, steps, _read_examples(path), record)
+
+
+def _kind(path: Path) -> str:
+    return "a file" if path.exists() else "nothing: there is no such directory"
+
+
+def _read_record(path: Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    content = read_json(path, what="a run's record")
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path}: expected a run's record (an object)")
+    return content
+
+
+def _read_steps(path: Path) -> tuple[SearchStep, ...]:
+    if not path.exists():
+        return ()
+    content = read_json(path, what="a search's record", max_bytes=256_000_000)
+    try:
+        entries = content["steps"]  # type: ignore[index, call-overload]
+        return tuple(
+            SearchStep(int(one["views"]), float(one["score"]), float(one["temperature"]))
+            for one in entries
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise FileFormatError(
+            f"{path}: expected the steps of a search, each with views, score and temperature; "
+            "run  relook search  again"
+        ) from None
+
+
+def _read_examples(directory: Path) -> Examples | None:
+    path = directory / "examples.npz"
+    if not path.exists():
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _LARGEST_EXAMPLES:
+                raise FileFormatError(f"{path}: more than {_LARGEST_EXAMPLES:,} bytes of images")
+        with np.load(path, allow_pickle=False) as arrays:
+            indices = [int(index) for index in arrays["indices"]]
+            images = torch.from_numpy(arrays["images"])
+            labels = tuple(int(label) for label in arrays["labels"])
+        check_images(images)
+        if not len(images) == len(indices) == len(labels):
+            raise ValueError("indices, images and labels of different lengths")
+    except (RelookError, zipfile.BadZipFile, OSError, KeyError, ValueError, TypeError) as error:
+        raise FileFormatError(f"{path}: expected the run's example images, got: {error}") from None
+    return Examples(images, labels, {index: place for place, index in enumerate(indices)})
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if name or key not in _HEADER:
+                yield from _flat(f"{name}.{key}" if name else str(key), one)
+    elif isinstance(value, list | tuple):
+        if value:
+            yield name, ", ".join(map(str, value))
+    elif value is not None:
+        yield name, str(value)

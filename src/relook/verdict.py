@@ -1,0 +1,207 @@
+"""The plain answer to "is it better?", and the choice of a row for a budget.
+
+What is claimed, and how it stays honest: the claim is about one row alone, the policy at the
+largest budget asked for, which was found on other images; no best row is sought for it. The
+recommendation does look at many rows, so a baseline must beat the plain image at a level that
+is divided by the number of baselines looked at (Bonferroni), and what is recommended besides
+is named without a figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.baselines import BASELINES, POLICY_METHOD, label_of
+from relook.calibration import FloatArray
+from relook.comparison import Comparison, Row, Verdict
+from relook.errors import RelookError
+from relook.statistics import Interval, paired_bootstrap
+
+MARGIN = 0.001
+"""A difference in cLL that nobody should care about, unless told otherwise."""
+
+HELPS, NO_DIFFERENCE, HURTS = "helps", "no difference", "hurts"
+
+_CONFIDENCE = 0.95
+_UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
+
+Key = tuple[str, int]
+Bound = Callable[[Row, Row, float], Interval]
+
+
+def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
+    """Return the outcome for a difference in cLL to the plain image.
+
+    It helps if the whole interval is above 0 and the estimate is more than the margin; it
+    hurts if the same holds below; anything else is no difference.
+    """
+    if difference.low > 0 and difference.estimate > margin:
+        return HELPS
+    if difference.high < 0 and difference.estimate < -margin:
+        return HURTS
+    return NO_DIFFERENCE
+
+
+def judge(
+    rows: Sequence[Row],
+    per_image: Mapping[Key, FloatArray],
+    *,
+    budgets: Sequence[int],
+    margin: float = MARGIN,
+    seed: int = 0,
+    resamples: int = 2000,
+    groups: ArrayLike | None = None,
+) -> Verdict:
+    """Say in one sentence whether the policy helps, and recommend the cheapest good choice.
+
+    `per_image[method, budget]` `[n]` holds each image's calibrated log-likelihood, the same
+    images for every row. Recommended is, among the budgets asked for, the row with the
+    fewest views that is not worse than the best: the lower bound of the paired difference to
+    it is at least −margin. Only rows that show a gain over the plain image count, so without
+    such a row it is the plain image.
+    """
+    if not 0 <= margin < float("inf"):
+        raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
+    policy = _policy_row(rows, max(budgets))
+    if policy is None or policy.over_plain is None:
+        raise RelookError(_UNDONE.format(", ".join(sorted({row.method for row in rows}))))
+
+    def difference(one: Row, other: Row, confidence: float) -> Interval:
+        values = per_image[one.method, one.budget] - per_image[other.method, other.budget]
+        return paired_bootstrap(
+            values, seed=seed, resamples=resamples, confidence=confidence, groups=groups
+        )
+
+    outcome = outcome_of(policy.over_plain["cll"], margin)
+    best = _recommended(rows, policy, budgets, margin, difference)
+    sentence = " ".join((_claim(policy, outcome, margin), _advice(best, policy, outcome))).strip()
+    return Verdict(outcome, sentence, best.method, best.views)
+
+
+def pick(
+    comparison: Comparison, budget_views: int | None = None, max_slowdown: float | None = None
+) -> Row:
+    """Return the row with the highest cLL that costs at most so many views and so much time.
+
+    It is the best of many on the same images: its own figures are a little too good.
+    """
+    affordable = [
+        row
+        for row in comparison.rows
+        if (budget_views is None or row.views <= budget_views)
+        and (max_slowdown is None or row.slowdown <= max_slowdown)
+    ]
+    if not affordable:
+        cheapest = min(comparison.rows, key=lambda row: (row.slowdown, row.views))
+        raise RelookError(
+            f"nothing costs so little: the cheapest is {cheapest.label} with "
+            f"{_views(cheapest.views)} at {cheapest.slowdown:.3g} × the time of one view"
+        )
+    return max(affordable, key=lambda row: (row.metrics["cll"].mean, -row.views))
+
+
+def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:
+    """Return the rows that nothing cheaper or equally dear reaches, the cheapest first."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (getattr(row, cost), -row.metrics[metric].mean)):
+        if not found or row.metrics[metric].mean > found[-1].metrics[metric].mean:
+            found.append(row)
+    return found
+
+
+def _policy_row(rows: Sequence[Row], budget: int) -> Row | None:
+    own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= budget]
+    return max(own, key=lambda row: row.budget, default=None)
+
+
+def _recommended(
+    rows: Sequence[Row], policy: Row, budgets: Sequence[int], margin: float, difference: Bound
+) -> Row:
+    candidates = [row for row in rows if row.budget in budgets or _is_fixed(row.method)]
+    plain = next(row for row in rows if row.method == "plain")
+    others = [row for row in candidates if row.method not in ("plain", POLICY_METHOD)]
+    strict = 1 - (1 - _CONFIDENCE) / max(1, len(others))
+
+    def gains(row: Row) -> bool:
+        confidence = strict if row in others else _CONFIDENCE
+        return outcome_of(difference(row, plain, confidence), margin) == HELPS
+
+    gaining = [row for row in candidates if row is not plain and gains(row)]
+    if not gaining:
+        return plain
+    best = max(gaining, key=lambda row: row.metrics["cll"].mean)
+    good = [row for row in gaining if difference(row, best, _CONFIDENCE).low >= -margin]
+    return min(good, key=lambda row: (row.views, row is not policy, -row.metrics["cll"].mean))
+
+
+def _is_fixed(method: str) -> bool:
+    return method != POLICY_METHOD and BASELINES[method].budget is not None
+
+
+def _claim(policy: Row, outcome: str, margin: float) -> str:
+    over_plain = policy.over_plain or {}
+    cll = over_plain["cll"]
+    start = f"with {_views(policy.views)} held-out cLL"
+    accuracy = _accuracy(over_plain["accuracy"])
+    cost = f"at {policy.slowdown:.3g} × the time of one view"
+    if outcome == NO_DIFFERENCE:
+        doubt = "an interval that includes no gain"
+        if cll.low > 0 or cll.high < 0:
+            doubt = f"within the margin of indifference, {margin:g}"
+        return (
+            f"No difference: {start} changes by {_signed(cll)} over the plain image, {doubt}, "
+            f"and accuracy by {accuracy}, {cost}."
+        )
+    word, verb = ("Helps", "rises") if outcome == HELPS else ("Hurts", "falls")
+    amount = _amount(cll)
+    rival = _rival(policy) if outcome == HELPS else ""
+    return (
+        f"{word}: {start} {verb} by {amount} over the plain image{rival}, "
+        f"accuracy changes by {accuracy}, {cost}."
+    )
+
+
+def _rival(policy: Row) -> str:
+    if policy.rival in (None, "plain") or policy.over_rival is None or policy.rival is None:
+        return ""
+    cll = policy.over_rival["cll"]
+    label = label_of(policy.rival)
+    if cll.low > 0:
+        return f" and by {_amount(cll)} over {label}, the best baseline of that budget"
+    verdict = "but falls behind" if cll.high < 0 else "but shows no gain over"
+    return f" {verdict} {label}, the best baseline of that budget ({_signed(cll)})"
+
+
+def _advice(best: Row, policy: Row, outcome: str) -> str:
+    if best.method == "plain":
+        return "Use the plain image."
+    if best == policy:
+        return ""
+    what = f"{best.label} with {_views(best.views)}"
+    if outcome == HELPS:
+        return f"Not worse, and the cheapest of its kind: {what}."
+    return f"Use {what}, the cheapest choice that shows a gain and is not worse than the best."
+
+
+def _amount(change: Interval) -> str:
+    """Write a rise or fall by its size: 0.0312 [0.0251, 0.0377]."""
+    sign = 1 if change.estimate >= 0 else -1
+    low, high = sorted((sign * change.low, sign * change.high))
+    return f"{sign * change.estimate:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def _signed(change: Interval) -> str:
+    return f"{change.estimate:+.4f} [{change.low:+.4f}, {change.high:+.4f}]".replace("-", "−")
+
+
+def _accuracy(change: Interval) -> str:
+    points = 100 * np.array([change.estimate, change.low, change.high])
+    estimate, low, high = (f"{p:+.1f}".replace("-", "−") for p in points)
+    return f"{estimate} points [{low}, {high}]"
+
+
+def _views(count: int) -> str:
+    return f"{count} view" if count == 1 else f"{count} views"
