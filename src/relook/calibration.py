@@ -164,7 +164,7 @@ def _advance(
     An end at 0 or infinity has not been tried yet: then the limit on that side comes first.
     """
     low, high = np.where(slope >= 0, beta, low), np.where(slope >= 0, high, beta)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step = slope / bend
     # 0/0: so sure of every label that nothing is left to gain; any sharper is as good.
     newton = np.clip(beta + np.where(np.isnan(step), np.inf, step), *_BETA_RANGE)

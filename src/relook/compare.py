@@ -6,81 +6,36 @@ use it; a method's figures at all budgets come from prefixes of one list of view
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from relook.baselines import (
-    BASELINES,
-    GRID,
-    POLICY_METHOD,
-    Options,
-    check_methods,
-    label_of,
-    randaugment,
-)
-from relook.calibration import FloatArray, calibrated_log_likelihood, mean_log_probs
-from relook.comparison import ChangedImage, Comparison, Measured, Row
+from relook.baselines import BASELINES, POLICY_METHOD, Options, check_methods, label_of
+from relook.calibration import FloatArray
+from relook.comparison import Comparison, Measured, ReliabilityBin, Row
 from relook.cost import Slowdown, measure_slowdown
 from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluate import (
-    Evaluation,
     cross_calibrated,
-    cross_validated,
-    prefix_log_probs,
     reliability_bins,
 )
-from relook.files import write_bytes_atomic
+from relook.examples import MOST_CHANGED, changed_images, gallery_of, save_comparison
+from relook.magnitude import GridSearch, search_magnitude
 from relook.models import Predictor
 from relook.policy import DrawKind, Policy
-from relook.predict import Progress, View, distinct_views, fill_store, predict_views
-from relook.randomness import check_seed, uniforms
+from relook.predict import Progress
+from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
+from relook.scoring import Key, Line, Scores, Setup, lines_of, score_lines
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
 from relook.verdict import MARGIN, judge
 
-ALL_PREFIXES_TO = 20
-"""Up to so many views every prefix is scored, for the curves; beyond, the asked budgets."""
-
-_RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
-_EXAMPLES = 12
-_GALLERY = 6
-_GALLERY_SLOT = 1 << 31
-
-Read = Callable[[Sequence[View]], NDArray[np.float32]]
-Key = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class _Line:
-    """One method in one run: a policy for the largest budget, and where to score it."""
-
-    method: str
-    run: int
-    policy: Policy
-
-    @property
-    def views(self) -> list[View]:
-        return [View(sub, self.run * _RUN_STRIDE + i) for i, sub in enumerate(self.policy)]
-
-
-@dataclass
-class _Scores:
-    """What was found on the way: evaluations by method and budget, one a run."""
-
-    evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
-    views: dict[Key, int] = field(default_factory=dict)
-    log_probs: dict[str, FloatArray] = field(default_factory=dict)
-
-    def per_image(self, key: Key, name: str) -> FloatArray:
-        """Return a metric of each image `[n]`, averaged over the runs."""
-        return np.mean([one.per_image[name] for one in self.evaluations[key]], axis=0)
+__all__ = ["compare", "save_comparison"]
 
 
 def compare(
@@ -88,8 +43,8 @@ def compare(
     dataset: Dataset,
     policy: Policy | Sequence[Policy],
     *,
-    validation: Dataset | None = None,
     recipe: Recipe | str,
+    validation: Dataset | None = None,
     budgets: Sequence[int] = (1, 5, 10, 20),
     methods: Sequence[str] | None = None,
     options: Options | None = None,
@@ -115,53 +70,220 @@ def compare(
     it is, unless several policies are given, one a run. `draws` is how the baselines draw
     (default: as the policy does). `indices` are the images' places in the data set that they
     were taken from; `record` is added to the settings. With `store_path` predictions are
-    kept, and an interrupted call goes on. All but `slowdown` follows from the seeds.
+    kept, and an interrupted call goes on. All but the slowdown follows from the seeds.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    budgets = _checked_budgets(budgets)
     _check_policies(policies, runs)
-    recipe, seed = get_recipe(recipe), check_seed(seed)
-    draws = draws or ("fixed" if policies[0].is_fixed else "fresh")
-    options = options or Options()
-    chosen, left_out = _available(check_methods(methods), dataset, validation, budgets)
-    runs = max(runs, len(policies))
-    places = np.arange(len(dataset)) if indices is None else np.asarray(indices)
-    grid: dict[str, float] = {}
-    if "mgrid" in chosen and validation is not None:
-        grid = search_magnitude(
-            predictor,
-            validation,
-            recipe,
-            options=options,
-            seed=seed,
-            draws=draws,
-            store_path=None if store_path is None else _beside(Path(store_path), "-grid"),
-            batch=batch,
-            progress=progress,
-        )
-        options = replace(options, grid_magnitude=float(max(grid, key=lambda m: grid[m])))
-    lines = [
-        line
-        for method in chosen
-        for line in _lines(method, policies, recipe, budgets[-1], seed, runs, draws, options)
-    ]
-    read = _predicted(
-        predictor, dataset, lines, places, seed=seed, store_path=store_path, batch=batch,
+    setup = Setup(
+        predictor=predictor,
+        dataset=dataset,
+        places=np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64),
+        recipe=get_recipe(recipe),
+        budgets=_checked_budgets(budgets),
+        options=options or Options(),
+        seed=check_seed(seed),
+        runs=max(runs, len(policies)),
+        draws=draws or ("fixed" if policies[0].is_fixed else "fresh"),
+        halvings=halvings,
+        resamples=resamples,
+        store_path=None if store_path is None else Path(store_path),
+        batch=batch,
         progress=progress,
     )
-    scores = _scored(lines, read, dataset, budgets, seed, halvings)
-    costs = None
-    if measure_cost:
-        measured = {line.method: line.policy for line in lines if line.run == 0}
-        costs = measure_slowdown(predictor, dataset.images, measured, seed)
-    rows = _rows(scores, chosen, budgets, costs, seed, resamples, dataset.groups)
+    chosen, left_out = _available(setup, methods, validation)
+    setup, grid = _with_magnitude(setup, validation if "mgrid" in chosen else None)
+    lines = [line for method in chosen for line in lines_of(setup, method, policies)]
+    scores = score_lines(setup, lines)
+    rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if measure_cost else None)
     verdict = judge(
         rows,
         {key: scores.per_image(key, "cll") for key in scores.evaluations},
-        budgets=budgets,
+        budgets=setup.budgets,
         margin=margin,
-        seed=seed,
+        seed=setup.seed,
         resamples=resamples,
         groups=dataset.groups,
     )
-    ...
+    before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
+    gained, lost = changed_images(before, after, dataset.labels, setup.places)
+    return Comparison(
+        policy=policies[0],
+        rows=rows,
+        budgets=setup.budgets,
+        verdict=verdict,
+        reliability=_reliability(setup, {"plain": before, "policy": after}),
+        gained=gained[:MOST_CHANGED],
+        lost=lost[:MOST_CHANGED],
+        gained_count=len(gained),
+        lost_count=len(lost),
+        gallery=gallery_of(setup.places, setup.seed),
+        images=len(dataset),
+        classes=_class_names(dataset, before.shape[1]),
+        settings=_settings(setup, chosen, left_out, grid, margin, validation) | dict(record or {}),
+    )
+
+
+def _check_policies(policies: Sequence[Policy], runs: int) -> None:
+    if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
+        raise RelookError("expected a policy with at least one sub-policy to compare, got none")
+    if runs < 1:
+        raise RelookError(f"expected at least 1 run, got {runs}")
+
+
+def _checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+    whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
+    if not budgets or not all(whole) or min(budgets) < 1:
+        raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
+    return tuple(sorted({int(budget) for budget in budgets}))
+
+
+def _available(
+    setup: Setup, methods: Sequence[str] | None, validation: Dataset | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that can be scored, and why others cannot."""
+    height, width = setup.dataset.images.shape[2:]
+    most = setup.budgets[-1]
+    chosen, left_out = [], {}
+    for method in check_methods(methods):
+        row = BASELINES.get(method)
+        if row is None or row.name == "plain":
+            chosen.append(method)
+        elif row.needs_validation and validation is None:
+            left_out[method] = "no validation images to search its magnitude on"
+        elif row.square and height != width:
+            left_out[method] = f"the images are not square ({height} × {width})"
+        elif row.budget is not None and row.budget > most:
+            left_out[method] = f"takes {row.budget} views, more than the largest budget ({most})"
+        else:
+            chosen.append(method)
+    return chosen, left_out
+
+
+def _with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
+    """Search MGrid's magnitude, if there are images for it."""
+    if validation is None:
+        return setup, None
+    path = setup.store_path
+    grid = search_magnitude(
+        setup.predictor,
+        validation,
+        setup.recipe,
+        options=setup.options,
+        seed=setup.seed,
+        draws=setup.draws,
+        store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
+        batch=setup.batch,
+        progress=setup.progress,
+    )
+    return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
+
+
+def _slowdowns(setup: Setup, lines: Sequence[Line]) -> dict[str, Slowdown]:
+    first = {line.method: line.policy for line in lines if line.run == 0}
+    return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
+
+
+def _rows(
+    setup: Setup,
+    scores: Scores,
+    methods: Sequence[str],
+    slowdowns: Mapping[str, Slowdown] | None,
+) -> tuple[Row, ...]:
+    means = {
+        key: {
+            name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))
+            for name in ones[0].metrics
+        }
+        for key, ones in scores.evaluations.items()
+    }
+    cll = {key: metrics["cll"].mean for key, metrics in means.items()}
+    rows = []
+    for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
+        method, budget = key
+        rival = _rival(key, cll) if budget in setup.budgets else None
+        plain = method == "plain"
+        views = scores.views[key]
+        row = Row(
+            method=method,
+            label=label_of(method),
+            budget=budget,
+            views=views,
+            slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
+            metrics=means[key],
+            over_plain=None if plain else _differences(setup, scores, key, ("plain", 1)),
+            over_rival=None if rival is None else _differences(setup, scores, key, rival),
+            rival=None if rival is None else rival[0],
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _rival(key: Key, cll: Mapping[Key, float]) -> Key | None:
+    """Return the best baseline that costs at most the same, unless it is the row itself."""
+    method, budget = key
+    affordable: dict[str, Key] = {}
+    for one in sorted(cll, key=lambda one: one[1]):
+        if one[0] != POLICY_METHOD and one[1] <= budget:
+            affordable[one[0]] = one
+    best = max(affordable.values(), key=lambda one: cll[one])
+    return None if best[0] == method else best
+
+
+def _differences(setup: Setup, scores: Scores, one: Key, other: Key) -> dict[str, Interval]:
+    return {
+        name: paired_bootstrap(
+            scores.per_image(one, name) - scores.per_image(other, name),
+            seed=setup.seed,
+            resamples=setup.resamples,
+            groups=setup.dataset.groups,
+        )
+        for name in ("cll", "accuracy")
+    }
+
+
+def _reliability(
+    setup: Setup, log_probs: Mapping[str, FloatArray]
+) -> dict[str, tuple[ReliabilityBin, ...]]:
+    labels, groups = setup.dataset.labels, setup.dataset.groups
+    bins = {name: reliability_bins(one, labels) for name, one in log_probs.items()}
+    for name, one in log_probs.items():
+        calibrated = cross_calibrated(one, labels, seed=setup.seed, groups=groups)
+        bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels)
+    return bins
+
+
+def _class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+    """Return the data set's names, and numbers for classes that only the model knows."""
+    return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))
+
+
+def _settings(
+    setup: Setup,
+    methods: Sequence[str],
+    left_out: Mapping[str, str],
+    grid: GridSearch | None,
+    margin: float,
+    validation: Dataset | None,
+) -> dict[str, Any]:
+    options = asdict(setup.options)
+    return {
+        "recipe": setup.recipe.name,
+        "budgets": list(setup.budgets),
+        "methods": list(methods),
+        "left_out": dict(left_out),
+        "draws": setup.draws,
+        "seed": setup.seed,
+        "runs": setup.runs,
+        "margin": margin,
+        "halvings": setup.halvings,
+        "resamples": setup.resamples,
+        "randaugment": options,
+        "grid_search": None if grid is None else [list(score) for score in grid.scores],
+        "model": {"fingerprint": setup.predictor.fingerprint},
+        "data": {
+            "name": setup.dataset.name,
+            "fingerprint": setup.dataset.fingerprint,
+            "images": len(setup.dataset),
+        },
+        "validation": None if validation is None else validation.fingerprint,
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -13,10 +13,12 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
+from relook.predict import View, distinct_views
 from relook.views import apply_subpolicy
 
 _MOST_VIEWS = 6  # more than that is extrapolated: each view adds the same
 _BATCH = 32
+_FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,11 @@ class Slowdown:
     def at(self, views: int) -> float:
         """Return the slowdown at a number of views, on the straight lines between the points.
 
-        Beyond the last point the last line goes on; a single point grows in proportion.
+        Beyond the last point it grows in proportion: each further view costs the same.
         """
-        if views <= self.views[-1]:
-            points, times = (0, *self.views), (0.0, *self.times)
-            return float(np.interp(views, points, times))
-        if len(self.views) == 1:
-            return self.times[0] * views / self.views[0]
-        (left, right), (low, high) = self.views[-2:], self.times[-2:]
-        return high + max(0.0, high - low) / (right - left) * (views - right)
+        if views > self.views[-1]:
+            return self.times[-1] * views / self.views[-1]
+        return float(np.interp(views, (0, *self.views), (0.0, *self.times)))
 
 
 def measure_slowdown(
@@ -59,63 +57,57 @@ def measure_slowdown(
     """
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
-    batch = images[:_BATCH]
-    jobs = {(name, k): views for name, p in policies.items() for k, views in _points(p)}
-    plain = (SubPolicy(),)
-    for views in jobs.values():  # warm-up: first calls allocate and choose their algorithms
-        _run(predictor, batch, views[:1], seed)
+    jobs = {(name, k): views for name, one in policies.items() for k, views in _points(one)}
+    plain = (View(SubPolicy(), 0),)
+    run = _Runner(predictor, images[:_BATCH], seed, clock)
+    for views in (plain, *jobs.values()):  # first calls allocate and choose their algorithms
+        run.seconds(views[:1])
+    passes = sum(len(views) for views in jobs.values())
+    run = run.shortened(seconds / (_FEWEST_ROUNDS * passes * run.seconds(plain) + 1e-9))
     start = clock()
     plain_times: list[float] = []
     times: dict[tuple[str, int], list[float]] = {job: [] for job in jobs}
     for done in range(rounds):
-        if done and clock() - start > seconds * done / (done + 1):
+        if done and (clock() - start) * (done + 1) / done > seconds:
             break
-        plain_times.append(_timed(predictor, batch, plain, seed, clock))
+        plain_times.append(run.seconds(plain))
         for job, views in jobs.items():
-            times[job].append(_timed(predictor, batch, views, seed, clock))
+            times[job].append(run.seconds(views))
     unit = median(plain_times)
     relative = {job: median(all_times) / unit for job, all_times in times.items()}
     return {name: _curve(name, relative) for name in policies}
 
 
-def _points(policy: Policy) -> list[tuple[int, Sequence[SubPolicy]]]:
-    """Return the view counts to time, each with its distinct views: 1, a half, and the most."""
-    distinct = _distinct(policy)
+@dataclass(frozen=True)
+class _Runner:
+    """Makes views of one batch, passes them through the model and takes the time."""
+
+    predictor: Predictor
+    images: Tensor
+    seed: int
+    clock: Callable[[], float]
+
+    def seconds(self, views: Sequence[View]) -> float:
+        """Return how long the views take."""
+        indices = np.arange(len(self.images))
+        start = self.clock()
+        for view in views:
+            made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
+            self.predictor(made)
+        return self.clock() - start
+
+    def shortened(self, share: float) -> _Runner:
+        """Return a runner with that share of the images, at least one and at most all."""
+        return replace(self, images=self.images[: max(1, int(share * len(self.images)))])
+
+
+def _points(policy: Policy) -> list[tuple[int, Sequence[View]]]:
+    """Return the view counts to time, each with its views: 1, a half, and the most."""
+    distinct, _ = distinct_views(View(sub, index) for index, sub in enumerate(policy))
     most = min(len(distinct), _MOST_VIEWS)
-    counts = sorted({1, (most + 1) // 2, most} - {0})
-    return [(count, distinct[:count]) for count in counts]
-
-
-def _distinct(policy: Policy) -> list[SubPolicy]:
-    fixed = dict.fromkeys(sub for sub in policy if sub.is_fixed)
-    seen: set[SubPolicy] = set()
-    views = []
-    for sub in policy:
-        if sub not in seen:
-            views.append(sub)
-        if sub in fixed:
-            seen.add(sub)
-    return views
+    return [(count, distinct[:count]) for count in sorted({1, (most + 1) // 2, most} - {0})]
 
 
 def _curve(name: str, relative: Mapping[tuple[str, int], float]) -> Slowdown:
     points = sorted((k, time) for (one, k), time in relative.items() if one == name)
     return Slowdown(tuple(k for k, _ in points), tuple(time for _, time in points))
-
-
-def _timed(
-    predictor: Predictor,
-    images: Tensor,
-    views: Sequence[SubPolicy],
-    seed: int,
-    clock: Callable[[], float],
-) -> float:
-    start = clock()
-    _run(predictor, images, views, seed)
-    return clock() - start
-
-
-def _run(predictor: Predictor, images: Tensor, views: Sequence[SubPolicy], seed: int) -> None:
-    indices = np.arange(len(images))
-    for number, subpolicy in enumerate(views):
-        predictor(apply_subpolicy(subpolicy, images, indices, seed, number))

@@ -15,8 +15,10 @@ from relook.calibration import (
     calibrated_log_likelihood,
     temper,
 )
+from relook.comparison import ReliabilityBin
 from relook.errors import RelookError
 from relook.metrics import (
+    ECE_BINS,
     brier,
     ece,
     log_likelihood,
@@ -89,6 +91,25 @@ def cross_calibrated(
         _, temperature = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate])
         calibrated[score] = temper(log_probs[score], temperature)
     return calibrated
+
+
+def reliability_bins(log_probs: LogProbs, labels: Labels) -> tuple[ReliabilityBin, ...]:
+    """Sort images into the 15 bins of the ECE by the probability of their predicted class.
+
+    An empty bin has share 0, its middle as confidence, and accuracy 0.
+    """
+    confidence = np.exp(log_probs.max(axis=1).astype(np.float64))
+    bins = np.clip(np.ceil(confidence * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
+    correct = per_image_accuracy(log_probs, labels)
+    found = []
+    for place in range(ECE_BINS):
+        inside = bins == place
+        if not inside.any():
+            found.append(ReliabilityBin(0.0, (place + 0.5) / ECE_BINS, 0.0))
+            continue
+        means = (inside.mean(), confidence[inside].mean(), correct[inside].mean())
+        found.append(ReliabilityBin(*(float(mean) for mean in means)))
+    return tuple(found)
 
 
 def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> Iterator[FloatArray]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,13 @@ def to_picture(image: Tensor) -> Image.Image:
     return Image.fromarray(array)
 
 
+def png_bytes(picture: Image.Image) -> bytes:
+    """Return the picture as a PNG file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def transforms_picture(
     image: Tensor,
     names: Sequence[str] | None = None,
@@ -101,17 +109,15 @@ def policy_picture(policy: Policy, images: Tensor) -> Image.Image:
 
 def policy_views(
     policy: Policy, images: Tensor, indices: Sequence[int] | None = None
-) -> list[tuple[SubPolicy, int, Tensor]]:
-    """Return each distinct sub-policy with its count and its view of every image.
+) -> Iterator[tuple[SubPolicy, int, Tensor]]:
+    """Yield each distinct sub-policy with its count and its view of every image.
 
     A sub-policy with fresh draws is shown as it comes out at its first place in the policy.
     """
     places = {sub: place for place, sub in reversed(list(enumerate(policy)))}
     numbers = np.asarray(range(len(images)) if indices is None else indices, dtype=np.int64)
-    return [
-        (sub, count, apply_subpolicy(sub, images, numbers, policy.seed, places[sub]))
-        for sub, count in policy.counts()
-    ]
+    for sub, count in policy.counts():
+        yield sub, count, apply_subpolicy(sub, images, numbers, policy.seed, places[sub])
 
 
 def _lines(subpolicy: SubPolicy) -> list[str]:

@@ -17,6 +17,16 @@ class TransformUse:
     count: int
     mean_magnitude: float
 
+    @property
+    def has_magnitude(self) -> bool:
+        """Whether the transform has a strength at all."""
+        return TRANSFORMS[self.transform].trend != 0
+
+    @property
+    def magnitude_text(self) -> str:
+        """The mean magnitude with one digit, or a dash."""
+        return f"{self.mean_magnitude:.1f}" if self.has_magnitude else "–"
+
 
 def transform_statistics(policy: Policy) -> tuple[TransformUse, ...]:
     """Return the use of each transform in the policy's steps, the most used first.

@@ -40,7 +40,8 @@ def load_pickle(data: bytes, where: str) -> object:
     try:
         result = machine.run(data)
         _check_plain(result)
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+    # A warning is an error where Python runs with -W error.
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError, Warning) as error:
         raise FileFormatError(
             f"{where}: expected a pickle of arrays, lists and numbers: {_reason(error)}"
         ) from None
@@ -326,16 +327,16 @@ _OPERATIONS: dict[str, _Operation] = {
     "PROTO": lambda machine, _: None,
     "FRAME": lambda machine, _: None,
     "MARK": _mark,
-    "NONE": lambda machine, _: machine.stack.append(None),
-    "NEWTRUE": lambda machine, _: machine.stack.append(True),
-    "NEWFALSE": lambda machine, _: machine.stack.append(False),
-    "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.stack.append(()),
-    "EMPTY_DICT": lambda machine, _: machine.stack.append({}),
-    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.pop_mark())),
-    "TUPLE1": lambda machine, _: machine.stack.append(machine.pop_many(1)),
-    "TUPLE2": lambda machine, _: machine.stack.append(machine.pop_many(2)),
-    "TUPLE3": lambda machine, _: machine.stack.append(machine.pop_many(3)),
+    "NONE": lambda machine, _: _push(machine, None),
+    "NEWTRUE": lambda machine, _: _push(machine, True),
+    "NEWFALSE": lambda machine, _: _push(machine, False),
+    "EMPTY_LIST": lambda machine, _: _push(machine, []),
+    "EMPTY_TUPLE": lambda machine, _: _push(machine, ()),
+    "EMPTY_DICT": lambda machine, _: _push(machine, {}),
+    "TUPLE": lambda machine, _: _push(machine, tuple(machine.pop_mark())),
+    "TUPLE1": lambda machine, _: _push(machine, machine.pop_many(1)),
+    "TUPLE2": lambda machine, _: _push(machine, machine.pop_many(2)),
+    "TUPLE3": lambda machine, _: _push(machine, machine.pop_many(3)),
     "APPEND": lambda machine, _: _append(machine, list(machine.pop_many(1))),
     "APPENDS": lambda machine, _: _append(machine, machine.pop_mark()),
     "SETITEM": lambda machine, _: _set_items(machine, list(machine.pop_many(2))),

@@ -6,7 +6,7 @@ import fcntl
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -236,11 +236,12 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    # A young one may belong to a process that is writing it right now.
+    # A young one may belong to a process that is writing it, and may be gone a moment later.
     limit = time.time() - _ABANDONED_AFTER
     for leftover in path.rglob("*.partial"):
-        if leftover.stat().st_mtime < limit:
-            leftover.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if leftover.stat().st_mtime < limit:
+                leftover.unlink()
 
 
 def _named(block: Block) -> str:

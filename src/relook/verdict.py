@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.baselines import BASELINES, POLICY_METHOD, label_of
+from relook.baselines import BASELINES, POLICY_METHOD
 from relook.calibration import FloatArray
 from relook.comparison import Comparison, Row, Verdict
 from relook.errors import RelookError
@@ -77,7 +77,8 @@ def judge(
 
     outcome = outcome_of(policy.over_plain["cll"], margin)
     best = _recommended(rows, policy, budgets, margin, difference)
-    sentence = " ".join((_claim(policy, outcome, margin), _advice(best, policy, outcome))).strip()
+    rival = _rival(rows, policy) if outcome == HELPS else ""
+    sentence = f"{_claim(policy, outcome, margin, rival)} {_advice(best, policy)}".strip()
     return Verdict(outcome, sentence, best.method, best.views)
 
 
@@ -141,7 +142,7 @@ def _is_fixed(method: str) -> bool:
     return method != POLICY_METHOD and BASELINES[method].budget is not None
 
 
-def _claim(policy: Row, outcome: str, margin: float) -> str:
+def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
     over_plain = policy.over_plain or {}
     cll = over_plain["cll"]
     start = f"with {_views(policy.views)} held-out cLL"
@@ -156,34 +157,32 @@ def _claim(policy: Row, outcome: str, margin: float) -> str:
             f"and accuracy by {accuracy}, {cost}."
         )
     word, verb = ("Helps", "rises") if outcome == HELPS else ("Hurts", "falls")
-    amount = _amount(cll)
-    rival = _rival(policy) if outcome == HELPS else ""
     return (
-        f"{word}: {start} {verb} by {amount} over the plain image{rival}, "
+        f"{word}: {start} {verb} by {_amount(cll)} over the plain image{rival}, "
         f"accuracy changes by {accuracy}, {cost}."
     )
 
 
-def _rival(policy: Row) -> str:
-    if policy.rival in (None, "plain") or policy.over_rival is None or policy.rival is None:
+def _rival(rows: Sequence[Row], policy: Row) -> str:
+    """Compare with the best baseline of the same budget; nothing to say if that is plain."""
+    if policy.rival in (None, "plain") or policy.over_rival is None:
         return ""
+    own = [row for row in rows if row.method == policy.rival and row.budget <= policy.budget]
+    best = max(own, key=lambda row: row.budget)
+    what = f"{best.label} with {_views(best.views)}"
     cll = policy.over_rival["cll"]
-    label = label_of(policy.rival)
     if cll.low > 0:
-        return f" and by {_amount(cll)} over {label}, the best baseline of that budget"
-    verdict = "but falls behind" if cll.high < 0 else "but shows no gain over"
-    return f" {verdict} {label}, the best baseline of that budget ({_signed(cll)})"
+        return f" and by {_amount(cll)} over {what}"
+    verdict = "falls behind" if cll.high < 0 else "shows no gain over"
+    return f" but {verdict} {what} ({_signed(cll)})"
 
 
-def _advice(best: Row, policy: Row, outcome: str) -> str:
+def _advice(best: Row, policy: Row) -> str:
     if best.method == "plain":
         return "Use the plain image."
     if best == policy:
         return ""
-    what = f"{best.label} with {_views(best.views)}"
-    if outcome == HELPS:
-        return f"Not worse, and the cheapest of its kind: {what}."
-    return f"Use {what}, the cheapest choice that shows a gain and is not worse than the best."
+    return f"The cheapest choice that is not worse: {best.label} with {_views(best.views)}."
 
 
 def _amount(change: Interval) -> str:

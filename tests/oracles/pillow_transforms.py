@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
+from relook.transforms import Transform
+
 Pixels = NDArray[np.uint8]
 Draws = Mapping[str, float]
+Matrix = tuple[float, float, float, float, float, float]
 Oracle = Callable[[Image.Image, float, Draws], Image.Image]
 
 
@@ -29,65 +32,50 @@ def from_pillow(image: Image.Image) -> Pixels:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def _in_surround(
-    image: Image.Image, warp: Callable[[Image.Image, int], Image.Image]
-) -> Image.Image:
-    """Warp the image amid a mirrored surround of `border` pixels, and cut it out again."""
-    width, height = image.size
-    border = 2 * max(width, height) + 4
+def _surrounded(image: Image.Image, reach: float = 1.0) -> tuple[Image.Image, int]:
+    """Return the image amid its mirror images, `reach` sides wide, and that border's width."""
+    border = math.ceil(reach * max(image.size)) + 4
     margins = [(border, border), (border, border), (0, 0)]
     pixels = np.asarray(image)
-    padded = Image.fromarray(np.pad(pixels, margins[: pixels.ndim], mode="reflect"))
-    return warp(padded, border).crop((border, border, border + width, border + height))
+    return Image.fromarray(np.pad(pixels, margins[: pixels.ndim], mode="reflect")), border
 
 
-def _affine(image: Image.Image, matrix: tuple[float, ...], resample: int) -> Image.Image:
-    return image.transform(
-        image.size, Image.Transform.AFFINE, matrix, Image.Resampling(resample)
+def _affine(image: Image.Image, matrix: Matrix, resample: Image.Resampling) -> Image.Image:
+    """Warp the image with Image.transform, in its mirrored surround."""
+    a, b, c, d, e, f = matrix
+    padded, border = _surrounded(
+        image, max(abs(b), abs(d), abs(c / image.width), abs(f / image.height))
     )
+    shifted = (a, b, c + border, d, e, f + border)
+    return padded.transform(image.size, Image.Transform.AFFINE, shifted, resample)
 
 
 def _shear_x(image: Image.Image, value: float, draws: Draws) -> Image.Image:
     slope = value * draws["sign"]
-    height = image.height
-
-    def warp(padded: Image.Image, border: int) -> Image.Image:
-        if draws["edge"] == 0:
-            matrix = (1, slope, -slope * border, 0, 1, 0)
-        else:
-            matrix = (1, -slope, slope * (border + height), 0, 1, 0)
-        return _affine(padded, matrix, Image.Resampling.BICUBIC)
-
-    return _in_surround(image, warp)
+    near, far = (1, slope, 0, 0, 1, 0), (1, -slope, slope * image.height, 0, 1, 0)
+    return _affine(image, far if draws["edge"] else near, Image.Resampling.BICUBIC)
 
 
 def _shear_y(image: Image.Image, value: float, draws: Draws) -> Image.Image:
     slope = value * draws["sign"]
-    width = image.width
-
-    def warp(padded: Image.Image, border: int) -> Image.Image:
-        if draws["edge"] == 0:
-            matrix = (1, 0, 0, slope, 1, -slope * border)
-        else:
-            matrix = (1, 0, 0, -slope, 1, slope * (border + width))
-        return _affine(padded, matrix, Image.Resampling.BICUBIC)
-
-    return _in_surround(image, warp)
+    near, far = (1, 0, 0, slope, 1, 0), (1, 0, 0, -slope, 1, slope * image.width)
+    return _affine(image, far if draws["edge"] else near, Image.Resampling.BICUBIC)
 
 
 def _translate_x(image: Image.Image, value: float, draws: Draws) -> Image.Image:
-    matrix = (1, 0, draws["sign"] * value * image.width, 0, 1, 0)
-    return _in_surround(image, lambda big, _: _affine(big, matrix, Image.Resampling.NEAREST))
+    shift = draws["sign"] * value * image.width
+    return _affine(image, (1, 0, shift, 0, 1, 0), Image.Resampling.NEAREST)
 
 
 def _translate_y(image: Image.Image, value: float, draws: Draws) -> Image.Image:
-    matrix = (1, 0, 0, 0, 1, draws["sign"] * value * image.height)
-    return _in_surround(image, lambda big, _: _affine(big, matrix, Image.Resampling.NEAREST))
+    shift = draws["sign"] * value * image.height
+    return _affine(image, (1, 0, 0, 0, 1, shift), Image.Resampling.NEAREST)
 
 
 def _rotate(image: Image.Image, value: float, draws: Draws) -> Image.Image:
-    angle = draws["sign"] * value
-    return _in_surround(image, lambda big, _: big.rotate(angle, Image.Resampling.BICUBIC))
+    padded, border = _surrounded(image)
+    turned = padded.rotate(draws["sign"] * value, Image.Resampling.BICUBIC)
+    return turned.crop((border, border, border + image.width, border + image.height))
 
 
 def _solarize(image: Image.Image, value: float, draws: Draws) -> Image.Image:
@@ -138,7 +126,7 @@ def _resized_box(image: Image.Image, width: int, height: int, draws: Draws) -> I
 
 def _scale_crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
     area = image.width * image.height * min(1.0, value + 0.01 * draws["area"])
-    aspect = math.exp(math.log(3 / 4) + draws["aspect"] * (math.log(4 / 3) - math.log(3 / 4)))
+    aspect = 3 / 4 * (16 / 9) ** draws["aspect"]
     width = min(max(round(math.sqrt(area * aspect)), 1), image.width)
     height = min(max(round(math.sqrt(area / aspect)), 1), image.height)
     return _resized_box(image, width, height, draws)
@@ -178,3 +166,16 @@ ORACLES: dict[str, Oracle] = {
     "quarter_turn": lambda image, value, draws: image.rotate(90 * round(value), expand=True),
     "zoom": _zoom,
 }
+
+
+def random_draws(
+    row: Transform, count: int, generator: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """Draw what the transform needs for `count` images."""
+    outcomes = {"sign": (-1.0, 1.0), "edge": (0.0, 1.0), "flip": (0.0, 1.0)}
+    return {
+        name: generator.choice(outcomes[name], count)
+        if name in outcomes
+        else generator.random(count)
+        for name in row.draws
+    }

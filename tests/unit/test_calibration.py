@@ -101,11 +101,12 @@ def test_perfect_predictions_get_the_lowest_temperature(start: float) -> None:
     assert calibrated_log_likelihood(nearly, labels, start=start)[1] == 0.05
 
 
-def test_predictions_that_are_always_wrong_get_the_highest_temperature() -> None:
+@pytest.mark.parametrize("start", [0.05, 0.11, 1.0, 20.0])
+def test_predictions_that_are_always_wrong_get_the_highest_temperature(start: float) -> None:
     labels = np.array([0, 2, 1, 2])
     with np.errstate(divide="ignore"):
         wrong = np.log(np.eye(3)[(labels + 1) % 3])
-    score, temperature = calibrated_log_likelihood(wrong, labels)
+    score, temperature = calibrated_log_likelihood(wrong, labels, start=start)
     assert temperature == 20.0
     assert score == pytest.approx(log_softmax([0, -4.0, -4.0])[1])
 

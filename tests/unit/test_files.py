@@ -142,6 +142,7 @@ def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, conte
         (b'{"a":' * 200_000, "unusable JSON: nested too deeply"),
         (b" " * 2_000_001, "more than the 2,000,000 bytes that one may have"),
     ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
 def test_bad_json_says_what_and_where(tmp_path: Path, data: bytes, problem: str) -> None:
     path = tmp_path / "file.json"

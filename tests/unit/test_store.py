@@ -175,6 +175,14 @@ def test_a_missing_chunk_is_not_done(filled: PredictionStore) -> None:
     assert store.progress == (8, 9)
 
 
+def test_a_chunk_with_gaps_is_not_done(filled: PredictionStore) -> None:
+    zarr.open_array(filled.path, mode="r+")[1, 4, 2] = np.nan
+    store = PredictionStore.open(filled.path, MANIFEST, PLAN)
+    assert store.progress == (8, 9)
+    with pytest.raises(RunError, match="views 0…1, images 3…5 are missing or damaged"):
+        store.read()
+
+
 @pytest.mark.parametrize("content", [np.zeros((2, 3, 4)), np.zeros((2, 2, 3)), np.zeros(3)])
 def test_a_block_of_another_shape_is_refused(tmp_path: Path, content: NDArray[np.float32]) -> None:
     store = PredictionStore.open(tmp_path, MANIFEST, PLAN)
@@ -316,6 +324,11 @@ def test_of_many_openers_the_first_decides_what_the_store_is_for(tmp_path: Path)
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(attempt, range(16)))
     assert sorted([sum(opened[0::2]), sum(opened[1::2])]) == [0, 8]
+
+
+def test_a_leftover_that_goes_away_meanwhile_is_no_trouble(filled: PredictionStore) -> None:
+    (filled.path / "c/gone.partial").symlink_to("nowhere")
+    assert PredictionStore.open(filled.path, MANIFEST, PLAN).progress == (9, 9)
 
 
 def test_writers_side_by_side_lose_nothing(tmp_path: Path) -> None:

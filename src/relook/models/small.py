@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
+from relook.files import write_bytes_atomic
 
 _FORMAT = "relook-small-1"
 _LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
@@ -68,8 +68,7 @@ def save_small(network: SmallNet, path: str | Path) -> None:
     """Write the network as safetensors with its shape as metadata, whole or not at all."""
     tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
     shape = {name: str(getattr(network, name)) for name in _LIMITS}
-    content = save(tensors, metadata={"format": _FORMAT, **shape})
-    _write_whole(Path(path), content)
+    write_bytes_atomic(path, save(tensors, metadata={"format": _FORMAT, **shape}))
 
 
 def load_small(path: str | Path) -> SmallNet:
@@ -112,18 +111,3 @@ def _shape(path: Path, metadata: Mapping[str, str]) -> dict[str, int]:
                 f"{path}: expected {name} from 1 to {_LIMITS[name]}, got {value!r}"
             )
     return {name: int(value) for name, value in values.items()}
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write beside the file, then rename: a reader sees the old content or the new."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise RelookError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

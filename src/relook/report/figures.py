@@ -20,7 +20,7 @@ from relook.files import write_bytes_atomic
 from relook.policy_statistics import TransformUse
 from relook.report.markup import Html, escape
 from relook.report.run_files import SearchStep
-from relook.report.series import Curve, curves, frontier, shown_range
+from relook.report.series import Curve, curves, shown_range
 from relook.report.style import (
     FAINT,
     GRID,
@@ -32,6 +32,7 @@ from relook.report.style import (
     MethodStyle,
     method_styles,
 )
+from relook.verdict import frontier
 
 try:
     import matplotlib as mpl
@@ -86,7 +87,8 @@ def house_style() -> Iterator[None]:
     """Draw in our own style, whatever the user's matplotlib settings are."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_RC)
+        parameters: Any = mpl.rcParams  # typed by name in some versions of matplotlib
+        parameters.update(_RC)
         yield
 
 
@@ -112,10 +114,12 @@ def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
         figure = Figure((_WIDTH, 0.75 + 0.27 * len(uses)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         names = [use.transform for use in uses]
-        _bars(left, names, [use.count for use in uses], "{:.0f}", "times used")
-        _bars(right, names, [use.mean_magnitude for use in uses], "{:.1f}", "mean magnitude")
+        counts = [use.count for use in uses]
+        _bars(left, names, counts, [str(count) for count in counts], "times used")
+        magnitudes = [use.mean_magnitude if use.has_magnitude else 0.0 for use in uses]
+        _bars(right, names, magnitudes, [use.magnitude_text for use in uses], "mean magnitude")
         left.invert_yaxis()
-    words = [f"{use.transform} {use.count} times at {use.mean_magnitude:.1f}" for use in uses]
+    words = [f"{use.transform} {use.count} times, magnitude {use.magnitude_text}" for use in uses]
     return Drawing("transforms", "Transforms of the policy", "; ".join(words) + ".", figure)
 
 
@@ -149,7 +153,7 @@ def inline_svg(drawing: Drawing) -> Html:
         text = text.replace(before, f"{before}{key}-")
     for color, variable in PAGE_VARIABLES.items():
         text = text.replace(color, f"var({variable}, {color})")
-    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = text.replace("font-family: 'DejaVu Sans'; ", "")
     view_box = re.search(r'viewBox="[^"]*"', text)
     title = f'<title id="{key}-title">{escape(drawing.title)}</title>'
     words = f'<desc id="{key}-desc">{escape(drawing.description)}</desc>'
@@ -277,7 +281,7 @@ def _mark_recommended(axes: Axes, comparison: Comparison) -> None:
             place = (row.slowdown, row.metrics["cll"].mean)
             axes.plot(*place, "o", ms=13, mfc="none", mec=INK, mew=1.2, zorder=5)
             text = axes.annotate(
-                "recommended", place, (0, -11), textcoords="offset points", ha="left", va="top"
+                "recommended", place, (9, -6), textcoords="offset points", ha="left", va="top"
             )
             text.set_fontsize(10)
             return
@@ -308,7 +312,8 @@ def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool)
     ]
     for style in reversed(styles):
         _draw_bins(axes, bins[style.method], style.color)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    axes.set(xlim=(-0.02, 1.03), ylim=(-0.02, 1.03), aspect="equal")
+    axes.xaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     axes.set_xlabel("confidence")
     axes.set_ylabel("share that is right")
     _finish(figure, axes, styles, legend)
@@ -335,10 +340,10 @@ def _gap_words(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def _bars(
-    axes: Axes, names: Sequence[str], values: Sequence[float], form: str, title: str
+    axes: Axes, names: Sequence[str], values: Sequence[float], labels: Sequence[str], title: str
 ) -> None:
     bars = axes.barh(names, values, color=POLICY_COLOR, height=0.62)
-    axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=10)
+    axes.bar_label(bars, labels, padding=3, fontsize=10)
     axes.set_title(title, loc="left", color=FAINT)
     axes.set_xlim(0, 1.22 * max(values, default=1.0) or 1.0)
     axes.xaxis.set_visible(False)
@@ -347,7 +352,7 @@ def _bars(
 
 
 def _finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bool) -> None:
-    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if legend:
         handles = [Line2D([], [], label=style.label, **_line(style)) for style in styles]
         figure.legend(

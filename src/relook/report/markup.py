@@ -16,7 +16,7 @@ class Html(str):
 Child = str | None
 Attribute = str | int | float | bool | None
 
-_EMPTY = frozenset({"img", "meta", "br", "line", "rect", "circle", "path", "polygon"})
+_EMPTY = frozenset({"img", "br"})
 # Neither HTML nor UTF-8 has a place for these, and a class name may hold any of them.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 

@@ -62,16 +62,12 @@ class RunFiles:
         return self.path.resolve().name
 
     @property
-    def command(self) -> str | None:
-        """The command line that made the run, if it was kept."""
+    def commands(self) -> tuple[str, ...]:
+        """The command lines that made the run, as far as they were kept: search, compare."""
         settings = {} if self.comparison is None else self.comparison.settings
-        for place in (settings, self.record.get("origin"), self.record):
-            command = place.get("command") if isinstance(place, Mapping) else None
-            if isinstance(command, str) and command:
-                return command
-            if isinstance(command, list) and command:
-                return shlex.join(str(word) for word in command)
-        return None
+        places = (self.record, self.record.get("origin"), settings)
+        found = [place.get("command") for place in places if isinstance(place, Mapping)]
+        return tuple(dict.fromkeys(_command(one) for one in found if one))
 
     def settings(self) -> list[tuple[str, str]]:
         """Return everything that was recorded about the run, one name and value a line."""
@@ -103,6 +99,10 @@ def read_run(path: Path) -> RunFiles:
     return RunFiles(path, comparison, policy, steps, _read_examples(path), record)
 
 
+def _command(words: object) -> str:
+    return shlex.join(map(str, words)) if isinstance(words, list) else str(words)
+
+
 def _kind(path: Path) -> str:
     return "a file" if path.exists() else "nothing: there is no such directory"
 
@@ -121,7 +121,7 @@ def _read_steps(path: Path) -> tuple[SearchStep, ...]:
         return ()
     content = read_json(path, what="a search's record", max_bytes=256_000_000)
     try:
-        entries = content["steps"]  # type: ignore[index, call-overload]
+        entries = content["steps"]  # type: ignore[index]
         return tuple(
             SearchStep(int(one["views"]), float(one["score"]), float(one["temperature"]))
             for one in entries

@@ -1,4 +1,4 @@
-"""What the figures draw, taken out of a comparison: curves, bands, the frontier of cost."""
+"""What the figures draw, taken out of a comparison: curves, bands, what fits a budget."""
 
 from __future__ import annotations
 
@@ -93,15 +93,6 @@ def shown_range(drawn: Sequence[Curve], everything: bool = False) -> Range:
     )
     margin = 0.06 * (high - floor) or 0.01 * abs(high) or 0.01
     return Range(floor - margin * (not leaving), high + margin, leaving)
-
-
-def frontier(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that no cheaper row equals in cLL, the cheapest first."""
-    found: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row.slowdown, -row.metrics["cll"].mean)):
-        if not found or row.metrics["cll"].mean > found[-1].metrics["cll"].mean:
-            found.append(row)
-    return found
 
 
 def _point(row: Row, metric: str) -> Point:

@@ -97,15 +97,15 @@ def _augmented(images: Tensor, augment: str, recipe: Recipe, seed: int, epoch: i
     if augment == "none":
         return images
     length = LENGTH if augment == "randaugment" else 0
-    parts = torch.arange(len(images)).split(_IMAGES_AT_ONCE)
+    parts = np.array_split(np.arange(len(images)), math.ceil(len(images) / _IMAGES_AT_ONCE))
     return torch.cat(
         [
             randaugment_batch(
-                images[part],
+                images[torch.from_numpy(part)],
                 recipe=recipe,
                 seed=seed,
                 epoch=epoch,
-                indices=part.numpy(),
+                indices=part,
                 length=length,
             )
             for part in parts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from relook.transforms.checks import checked
 
-LEVELS = 256
+_LEVELS = 256
 # Beyond this every blend is black or white; it keeps the factor finite in float32.
 _LARGEST_FACTOR = 1e30
 
@@ -31,26 +31,23 @@ def invert(images: Tensor, values: Tensor) -> Tensor:
 @checked
 def solarize(images: Tensor, values: Tensor) -> Tensor:
     """Invert the grey levels that are not below the threshold `value`."""
-    levels = _levels(images)
-    table = torch.where(levels < values[:, None], levels, 255 - levels)
-    return _look_up(images, table[:, None])
+    return _look_up(images, _solarized_levels(values)[:, None])
 
 
 @checked
 def solarize_add(images: Tensor, values: Tensor) -> Tensor:
     """Blend each image half and half with its solarised self."""
-    levels = _levels(images)
-    solarized = torch.where(levels < values[:, None], levels, 255 - levels)
-    return _look_up(images, ((levels + solarized) // 2)[:, None])
+    table = (_levels(images) + _solarized_levels(values)) // 2
+    return _look_up(images, table[:, None])
 
 
 @checked
 def posterize(images: Tensor, values: Tensor) -> Tensor:
     """Keep the highest `value` bits of each grey level, rounded down; 0 bits is black."""
     bits = torch.floor(values).clamp(0, 8).to(torch.int64)
-    lowest_kept = 2 ** (8 - bits[:, None])
+    unit = 2 ** (8 - bits[:, None])
     levels = _levels(images)
-    return _look_up(images, (levels - levels % lowest_kept)[:, None])
+    return _look_up(images, (levels - levels % unit)[:, None])
 
 
 @checked
@@ -59,11 +56,11 @@ def autocontrast(images: Tensor, values: Tensor) -> Tensor:
     counts = _histogram(images)
     pixels = images.shape[2] * images.shape[3]
     cut = torch.div(pixels * values, 100, rounding_mode="floor")[:, None, None]
-    above_cut = counts.cumsum(2) > cut
-    below_cut = counts.flip(2).cumsum(2) > cut
+    past_low_cut = counts.cumsum(2) > cut
+    past_high_cut = counts.flip(2).cumsum(2) > cut
     # The number of levels that fall to the cut; argmax would not see a channel cut off whole.
-    low = (~above_cut).sum(2, keepdim=True)
-    high = 255 - (~below_cut).sum(2, keepdim=True)
+    low = (~past_low_cut).sum(2, keepdim=True)
+    high = 255 - (~past_high_cut).sum(2, keepdim=True)
     levels = _levels(images)
     # torch takes a number over a tensor by the reciprocal, which is rounded twice.
     scale = torch.full_like(values, 255.0)[:, None, None] / (high - low).clamp(min=1)
@@ -118,22 +115,28 @@ def _copy(images: Tensor) -> Tensor:
     return images.clone(memory_format=torch.contiguous_format)
 
 
-def _levels(images: Tensor) -> Tensor:
-    return torch.arange(LEVELS, device=images.device)
+def _levels(like: Tensor) -> Tensor:
+    return torch.arange(_LEVELS, device=like.device)
+
+
+def _solarized_levels(thresholds: Tensor) -> Tensor:
+    """Return what each grey level becomes, int64 `[n, 256]`."""
+    levels = _levels(thresholds)
+    return torch.where(levels < thresholds[:, None], levels, 255 - levels)
 
 
 def _look_up(images: Tensor, table: Tensor) -> Tensor:
     """Map grey levels through `table`, integers `[n, 1 or c, 256]` in 0 … 255."""
     n, c = images.shape[:2]
-    table = table.to(torch.uint8).expand(n, c, LEVELS)
+    table = table.to(torch.uint8).expand(n, c, _LEVELS)
     return table.gather(2, images.flatten(2).to(torch.int64)).view(images.shape)
 
 
 def _histogram(images: Tensor) -> Tensor:
     """Count each channel's grey levels: int64 `[n, c, 256]`."""
     levels = images.flatten(2).to(torch.int64)
-    counts = levels.new_zeros((*images.shape[:2], LEVELS))
-    return counts.scatter_add_(2, levels, torch.ones_like(levels))
+    counts = levels.new_zeros((*images.shape[:2], _LEVELS))
+    return counts.scatter_add_(2, levels, levels.new_ones(()).expand_as(levels))
 
 
 def _luma(images: Tensor) -> Tensor:
@@ -141,7 +144,7 @@ def _luma(images: Tensor) -> Tensor:
     if images.shape[1] == 1:
         return images.to(torch.int32)
     red, green, blue = images.to(torch.int32).unbind(1)
-    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000 >> 16)[:, None]
+    return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16)[:, None]
 
 
 def _smooth(images: Tensor) -> Tensor:
@@ -155,7 +158,7 @@ def _smooth(images: Tensor) -> Tensor:
     total = 4 * inner
     for i in range(3):
         for j in range(3):
-            total = total + wide[:, :, i : height - 2 + i, j : width - 2 + j]
+            total += wide[:, :, i : height - 2 + i, j : width - 2 + j]
     smooth = wide.clone()
     # Rounded to nearest; thirteenths are never half-way, so integers do what Pillow's floats do.
     smooth[:, :, 1:-1, 1:-1] = (2 * total + 13) // 26

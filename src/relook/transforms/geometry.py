@@ -19,8 +19,9 @@ from relook.transforms.checks import checked
 _FAR = 2.0**31
 # Pillow's fixed point for 8-bit resizing.
 _RESIZE_BITS = 22
-_PART = 1 << 17
 _RESIZE_SUPPORT = 2.0
+# Warps work on so many pixels at a time: their float64 intermediates then stay in the cache.
+_PART = 1 << 16
 
 
 @checked
@@ -157,7 +158,8 @@ def resize(images: Tensor, boxes: list[Box], size: tuple[int, int]) -> Tensor:
     """Resize one box of each image to `size` (height, width), as Pillow's resize(BICUBIC) does.
 
     Bicubic with a = −0.5, antialiased, in Pillow's fixed point: first across, then down, with
-    uint8 in between. Pixels outside the box play no part.
+    uint8 in between. Pixels outside the box play no part. (Pillow 13 goes down first where the
+    height shrinks and the width does not; the transforms never shrink.)
     """
     if not boxes:
         return images.new_empty((0, images.shape[1], *size))
@@ -190,19 +192,20 @@ def _resize_weights(length: Tensor, size: int) -> tuple[Tensor, list[Tensor]]:
     first = torch.trunc(centre - _RESIZE_SUPPORT * reach + 0.5).clamp(min=0.0)
     end = torch.minimum(torch.trunc(centre + _RESIZE_SUPPORT * reach + 0.5), length)
     taps = int((end - first).max())
-    kernel = [
-        torch.where(
-            first + tap < end, _resize_kernel((first + tap - centre + 0.5) * (1.0 / reach)), 0.0
-        )
-        for tap in range(taps)
-    ]
-    total = sum(kernel[1:], start=kernel[0])
+    kernel = []
+    for tap in range(taps):
+        weight = _resize_kernel((first + tap - centre + 0.5) * (1.0 / reach))
+        kernel.append(torch.where(first + tap < end, weight, 0.0))
+    # One by one and in order, as Pillow adds them up.
+    total = torch.zeros_like(centre)
+    for weight in kernel:
+        total = total + weight
     return first.to(torch.int64), [_fixed_point(weight / total) for weight in kernel]
 
 
 def _fixed_point(weight: Tensor) -> Tensor:
     """Round to Pillow's fixed point, half-way cases away from zero; int32."""
-    scaled = weight * 2**_RESIZE_BITS
+    scaled = weight * (1 << _RESIZE_BITS)
     return (scaled + torch.where(scaled < 0, -0.5, 0.5)).to(torch.int32)
 
 
@@ -222,6 +225,7 @@ def _along(per_image: Tensor, axis: int) -> Tensor:
 def _scaled_box(
     width: int, height: int, share: float, area: float, aspect: float, x: float, y: float
 ) -> Box:
+    """Return the box of `scale_crop` for one image."""
     pixels = width * height * min(1.0, share + 0.01 * area)
     ratio = 0.75 * (16 / 9) ** aspect
     return _placed_box(width, height, math.sqrt(pixels * ratio), math.sqrt(pixels / ratio), x, y)
@@ -358,6 +362,6 @@ def _widened(images: Tensor) -> Tensor:
 
 
 def _parts(images: Tensor) -> list[slice]:
-    """Cut a batch so that a part's float64 intermediates stay in the cache."""
-    size = max(1, _PART // images[0].numel()) if len(images) else 1
+    """Cut a batch into runs of images of about `_PART` pixels."""
+    size = max(1, _PART // images.shape[1:].numel())
     return [slice(i, i + size) for i in range(0, len(images), size)]

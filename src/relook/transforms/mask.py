@@ -7,6 +7,9 @@ from torch import Tensor
 
 from relook.transforms.checks import checked
 
+# More than covers every image from every centre, and stays exact in float64.
+_LARGEST_SIDE = 2.0**31
+
 
 @checked
 def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -16,7 +19,7 @@ def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     reaches one pixel further to the left of (and above) its centre than to the right.
     """
     height, width = images.shape[2:]
-    side = torch.round(values * width)
+    side = torch.round(values * width).clamp(0, _LARGEST_SIDE)
     hidden = (
         _covered(height, y, side)[:, None, :, None] & _covered(width, x, side)[:, None, None, :]
     )

@@ -1,0 +1,216 @@
+"""`relook show`: the transforms, a policy or a run, as tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from relook.cli.console import console, print_json, say
+from relook.errors import RelookError
+from relook.files import one_line, write_bytes_atomic
+from relook.pictures import (
+    builtin_picture,
+    png_bytes,
+    policy_picture,
+    read_picture,
+    transforms_picture,
+)
+from relook.policy import Policy
+from relook.policy_statistics import transform_statistics
+from relook.recipes import RECIPES
+from relook.report.numbers import count
+from relook.report.run_files import RunFiles, read_run
+from relook.tables import print_comparison
+from relook.transforms import TRANSFORMS
+
+_SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)
+_PICTURE_SIDE = 72
+_LARGEST_SIDE = 224
+_TEMPERATURES_AT = (1, 2, 5, 10, 20, 50, 100)
+
+
+def show_command(
+    target: Annotated[
+        str,
+        typer.Argument(help="The word transforms, a policy file, or a run's directory."),
+    ],
+    image: Annotated[
+        Path | None, typer.Option(help="Draw the views of this image (default: a built-in one).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the picture, as PNG.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
+    ] = False,
+) -> None:
+    """Show the transforms, a policy or a run; --image or --out also draw a picture."""
+    path = Path(target)
+    if target == "transforms":
+        _show_transforms(image, out, as_json)
+    elif path.is_dir():
+        _show_run(read_run(path), image, out, as_json)
+    elif path.exists():
+        _show_policy(Policy.load(path), path.with_suffix(".png"), image, out, as_json)
+    else:
+        raise RelookError(
+            f"expected the word transforms, a policy file or a run's directory, got "
+            f"{one_line(target)!r}, which does not exist"
+        )
+
+
+def print_policy(policy: Policy) -> None:
+    """Print a policy: its distinct sub-policies with counts, its transforms, temperatures."""
+    console.print(_policy_line(policy), soft_wrap=True)
+    table = Table("count", "sub-policy", box=None, pad_edge=False, header_style="dim")
+    for subpolicy, number in policy.counts():
+        table.add_row(Text(str(number), justify="right"), Text(str(subpolicy)))
+    console.print(table)
+    uses = transform_statistics(policy)
+    if uses:
+        table = Table("transform", box=None, pad_edge=False, header_style="dim")
+        table.add_column("times used", justify="right")
+        table.add_column("mean magnitude", justify="right")
+        for use in uses:
+            table.add_row(use.transform, str(use.count), use.magnitude_text)
+        console.print()
+        console.print(table)
+    temperatures = temperatures_at(policy)
+    if temperatures:
+        shown = ", ".join(f"{value:.3f} at {views}" for views, value in temperatures.items())
+        console.print(f"\ntemperature by views: {shown}", soft_wrap=True)
+
+
+def policy_summary(policy: Policy) -> dict[str, Any]:
+    """Return what `print_policy` prints, as JSON-able data."""
+    return {
+        "entries": len(policy),
+        "views": policy.views,
+        "draws": "fixed" if policy.is_fixed else "fresh",
+        "recipe": policy.recipe,
+        "seed": policy.seed,
+        "subpolicies": [{"text": str(sub), "count": number} for sub, number in policy.counts()],
+        "transforms": [
+            {
+                "transform": use.transform,
+                "count": use.count,
+                "mean_magnitude": use.mean_magnitude if use.has_magnitude else None,
+            }
+            for use in transform_statistics(policy)
+        ],
+        "temperatures": temperatures_at(policy),
+    }
+
+
+def temperatures_at(policy: Policy) -> dict[int, float]:
+    """Return the policy's temperature at some budgets and at its full number of views."""
+    if policy.temperatures is None or not len(policy):
+        return {}
+    budgets = [views for views in _TEMPERATURES_AT if views < policy.views]
+    return {
+        views: (policy.for_budget(views).temperatures or policy.temperatures)[-1]
+        for views in (*budgets, policy.views)
+    }
+
+
+def _policy_line(policy: Policy) -> str:
+    kind = "fixed" if policy.is_fixed else "fresh"
+    recipe = "" if policy.recipe is None else f", recipe {one_line(policy.recipe)}"
+    entries = count(len(policy), "entry", "entries")
+    views = count(policy.views, "view")
+    return f"{entries}, {views} an image, {kind} draws{recipe}, seed {policy.seed}\n"
+
+
+def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> None:
+    rows = {
+        name: {
+            "unit": row.unit,
+            "values": {str(m): row.value(m) for m in _SHOWN_MAGNITUDES} if row.trend else None,
+            "signed": row.signed,
+            "draws": list(row.draws),
+        }
+        for name, row in TRANSFORMS.items()
+    }
+    picture = None
+    if image is not None or out is not None:
+        shown = builtin_picture(_PICTURE_SIDE)
+        if image is not None:
+            shown = read_picture(image, _PICTURE_SIDE)
+        picture = out or Path("transforms.png")
+        write_bytes_atomic(picture, png_bytes(transforms_picture(shown)))
+    if as_json:
+        print_json({"transforms": rows, "picture": None if picture is None else str(picture)})
+        return
+    if picture is None:
+        _print_transforms(rows)
+    else:
+        typer.echo(picture)
+
+
+def _print_transforms(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    table = Table("transform", "unit", box=None, pad_edge=False, header_style="dim")
+    for magnitude in _SHOWN_MAGNITUDES:
+        table.add_column(f"M = {magnitude}", justify="right")
+    for name, row in rows.items():
+        sign = "±" if row["signed"] else ""
+        values = [f"{sign}{value:.3g}" for value in (row["values"] or {}).values()]
+        table.add_row(name, row["unit"] if values else "", *values)
+    console.print(table)
+    say("relook show transforms --out FILE.png  draws them")
+
+
+def _show_policy(
+    policy: Policy, default: Path, image: Path | None, out: Path | None, as_json: bool
+) -> None:
+    picture = _draw_policy(policy, default, image, out)
+    if as_json:
+        print_json({**policy_summary(policy), "picture": picture and str(picture)})
+        return
+    print_policy(policy)
+    if picture is not None:
+        typer.echo(f"\n{picture}")
+
+
+def _draw_policy(
+    policy: Policy, default: Path, image: Path | None, out: Path | None
+) -> Path | None:
+    if image is None and out is None:
+        return None
+    # A crop of 4 pixels is one thing at 32 pixels and another at 224: draw at the recipe's size.
+    recipe = RECIPES.get(policy.recipe or "")
+    side = (recipe.image_size if recipe else None) or _LARGEST_SIDE
+    shown = builtin_picture(side) if image is None else read_picture(image, side)
+    target = out or default
+    write_bytes_atomic(target, png_bytes(policy_picture(policy, shown[None])))
+    return target
+
+
+def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool) -> None:
+    picture = None
+    if run.policy is not None:
+        picture = _draw_policy(run.policy, run.path / "policy.png", image, out)
+    if as_json:
+        print_json(
+            {
+                "run": str(run.path),
+                "policy": None if run.policy is None else policy_summary(run.policy),
+                "comparison": None if run.comparison is None else run.comparison.to_json(),
+                "scores": [step.score for step in run.steps],
+                "picture": picture and str(picture),
+            }
+        )
+        return
+    if run.policy is not None:
+        print_policy(run.policy)
+        console.print()
+    if run.comparison is not None:
+        print_comparison(run.comparison, console)
+    else:
+        say(f"{run.path}: no comparison yet; relook compare adds one")
+    if picture is not None:
+        typer.echo(f"\n{picture}")

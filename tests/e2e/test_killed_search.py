@@ -1,0 +1,67 @@
+"""A search that is killed, again and again, ends in the same policy file, byte for byte."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from relook.data import load_data
+from relook.models import TorchPredictor
+from relook.models.small import new_small
+from relook.policy_search import SearchSettings, search_dataset
+from relook.recipes import get_recipe
+
+KILLS = 20
+SETTINGS = SearchSettings(recipe=get_recipe("small"), length=6, pool_size=40, seed=3, batch=64)
+
+
+def run(directory: Path) -> None:
+    digits = load_data("digits").subset(np.arange(300))
+    search_dataset(TorchPredictor(new_small(seed=1)), digits, SETTINGS, run=directory)
+
+
+def run_in_child(directory: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        torch.set_num_threads(1)
+        run(directory)
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+def killed_after(directory: Path, seconds: float) -> bool:
+    """Run the search in a child, kill it after a while; return whether that came too late."""
+    child = run_in_child(directory)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return not os.WIFSIGNALED(status)
+
+
+def test_twenty_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    started = time.perf_counter()
+    run(whole)
+    usual = time.perf_counter() - started
+
+    moments = np.random.default_rng(0).uniform(0.05, 1.0, KILLS) * usual
+    kills = 0
+    for number, moment in enumerate(moments):
+        # Every fourth kill starts over, so that early and late stages are hit alike.
+        directory = tmp_path / f"killed-{number // 4}"
+        kills += not killed_after(directory, float(moment))
+    assert kills >= KILLS // 2  # most of them really interrupted something
+    for directory in sorted(tmp_path.glob("killed-*")):
+        run(directory)
+        for name in ("policy.json", "search.json"):
+            assert (directory / name).read_bytes() == (whole / name).read_bytes(), directory
+        assert not list(directory.glob(".relook-*.tmp"))

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from relook.data import Dataset, load_data
+from relook.errors import RelookError
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_data("digits")
+
+
+def test_they_are_scikit_learns_digits_enlarged(digits: Dataset) -> None:
+    bunch = load_digits()
+    assert digits.images.shape == (1797, 1, 32, 32)
+    assert digits.classes == tuple("0123456789")
+    np.testing.assert_array_equal(digits.labels, bunch.target)
+    # A bicubic enlargement wanders around its source: block means stay near the source pixels.
+    blocks = digits.images.numpy().reshape(1797, 8, 4, 8, 4).mean(axis=(2, 4))
+    error = np.abs(blocks - bunch.images * 255 / 16)
+    assert error.mean() < 6
+    assert np.corrcoef(blocks.ravel(), bunch.images.ravel())[0, 1] > 0.99
+
+
+def test_the_parts_are_disjoint_complete_and_stratified(digits: Dataset) -> None:
+    train, test = load_data("digits:train"), load_data("digits:test")
+    assert len(train) + len(test) == len(digits)
+    keys = [{image.numpy().tobytes() for image in part.images} for part in (train, test, digits)]
+    assert keys[0].isdisjoint(keys[1])
+    assert keys[0] | keys[1] == keys[2]
+    whole, share = np.bincount(digits.labels), np.bincount(train.labels)
+    np.testing.assert_allclose(share, 0.4 * whole, atol=0.5)
+
+
+def test_the_split_is_the_same_everywhere() -> None:
+    # Written down once: a split that moves would put trained-on images into the proof.
+    assert load_data("digits:train").labels[:12].tolist() == FIRST_TRAIN_LABELS
+
+
+FIRST_TRAIN_LABELS: list[int] = []
+
+
+def test_an_unknown_part_names_the_known_ones() -> None:
+    with pytest.raises(RelookError, match="unknown part of digits 'tset': did you mean 'test'"):
+        load_data("digits:tset")
+    with pytest.raises(RelookError, match="expected a data set as digits, digits:train"):
+        load_data("digits:")

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relook.data import load_data
+from relook.data.npz import read_npy
+from relook.errors import RelookError
+
+RNG = np.random.default_rng(0)
+NHWC = RNG.integers(0, 256, (6, 9, 10, 3), dtype=np.uint8)
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+
+
+def saved(path: Path, **arrays: Any) -> str:
+    np.savez_compressed(path, **{"images": NHWC, "labels": LABELS, **arrays})
+    return f"npz:{path}"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "set.npz"
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_the_channel_axis_gives_the_layout_away(file: Path, save: Any) -> None:
+    want = torch.from_numpy(NHWC.transpose(0, 3, 1, 2).copy())
+    for images in (NHWC, want.numpy(), np.asfortranarray(NHWC)):
+        save(file, images=images, labels=LABELS)
+        assert torch.equal(load_data(f"npz:{file}").images, want)
+
+
+def test_grey_images_need_no_channel_axis(file: Path) -> None:
+    grey = NHWC[..., 0]
+    want = torch.from_numpy(grey[:, None].copy())
+    for images in (grey, grey[..., None], grey[:, None]):
+        assert torch.equal(load_data(saved(file, images=images)).images, want)
+
+
+def test_an_ambiguous_layout_is_asked_for(file: Path) -> None:
+    both = RNG.integers(0, 256, (6, 3, 9, 3), dtype=np.uint8)
+    spec = saved(file, images=np.repeat(np.repeat(both, 3, axis=2), 1, axis=1))
+    with pytest.raises(RelookError, match=re.escape(f"{spec}?layout=nhwc")):
+        load_data(spec)
+    thin = RNG.integers(0, 256, (6, 3, 9, 8), dtype=np.uint8)
+    spec = saved(file, images=thin)
+    assert load_data(f"{spec}?layout=nchw").images.shape == (6, 3, 9, 8)
+
+
+def test_a_stated_layout_wins(file: Path) -> None:
+    both = RNG.integers(0, 256, (6, 3, 9, 3), dtype=np.uint8)
+    wide = np.tile(both, (1, 3, 1, 1))  # [6, 9, 9, 3]
+    assert load_data(saved(file, images=wide) + "?layout=nhwc").images.shape == (6, 3, 9, 9)
+    with pytest.raises(RelookError, match="expected images with 3 axes"):
+        load_data(f"npz:{file}?layout=nhw")
+    with pytest.raises(RelookError, match="did you mean 'nhwc'"):
+        load_data(f"npz:{file}?layout=nhwk")
+    with pytest.raises(RelookError, match="did you mean 'layout'"):
+        load_data(f"npz:{file}?layuot=nhwc")
+
+
+def test_classes_groups_and_columns_are_read(file: Path) -> None:
+    spec = saved(
+        file,
+        classes=np.array(["cat", "dog", "owl", "yak"]),
+        groups=np.array([1, 1, 2, 2, 3, 3]),
+        patient=np.array(list("aabbcc")),
+        features=np.zeros((6, 4)),
+        scalar=np.array(3),
+        objects=np.array([{}] * 6, dtype=object),
+    )
+    loaded = load_data(spec)
+    assert loaded.classes == ("cat", "dog", "owl", "yak")
+    assert loaded.groups is not None
+    assert loaded.groups.tolist() == [1, 1, 2, 2, 3, 3]
+    assert {name: c.tolist() for name, c in loaded.columns.items()} == {"patient": list("aabbcc")}
+    assert loaded.name == spec
+
+
+def test_without_names_the_labels_number_the_classes(file: Path) -> None:
+    assert load_data(saved(file)).classes == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": NHWC.astype(np.float32)}, "expected uint8 images"),
+        ({"images": NHWC[:0], "labels": LABELS[:0]}, "at least one image"),
+        ({"images": NHWC[0, 0]}, "expected images"),
+        ({"images": np.zeros((6, 9, 9, 4), dtype=np.uint8)}, "1 or 3 channels"),
+        ({"images": np.zeros((6, 9, 9, 4), dtype=object)}, "Object arrays cannot be loaded"),
+        ({"labels": LABELS * 1.0}, "labels as whole numbers, got float64"),
+        ({"labels": LABELS - 1}, "got -1"),
+        ({"labels": LABELS[:5]}, "expected 6 labels"),
+        ({"labels": LABELS * 10**9}, "labels below 1000000"),
+        ({"labels": LABELS * 0}, "all 6 are labelled '0'"),
+        ({"labels": LABELS * 0 + 2}, "all 6 are labelled '2'"),
+        ({"labels": np.array(["a"] * 6)}, "labels as whole numbers, got <U1"),
+        ({"classes": np.array(["cat", "dog"])}, r"from 0 to 1 \(2 classes\), got 2"),
+        ({"classes": np.arange(3)}, "expected classes as text"),
+        ({"groups": np.arange(5)}, "expected 6 ids"),
+    ],
+)
+def test_what_does_not_fit_gets_one_line(
+    file: Path, arrays: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RelookError, match=message) as caught:
+        load_data(saved(file, **arrays))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_arrays_are_named(file: Path) -> None:
+    with pytest.raises(RelookError, match="no such file"):
+        load_data(f"npz:{file}")
+    np.savez(file, images=NHWC, y=LABELS)
+    with pytest.raises(RelookError, match="no 'labels' among images, y"):
+        load_data(f"npz:{file}")
+    with pytest.raises(RelookError, match="expected a data set as npz:FILE"):
+        load_data("npz:")
+    with pytest.raises(RelookError, match="expected an npz archive"):
+        load_data(f"npz:{file.parent}")
+
+
+def npy_bytes(descr: str, shape: tuple[int, ...], content: bytes, version: int = 1) -> bytes:
+    header = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode() + b"\n"
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header + content
+
+
+def archive(path: Path, images: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    labels = io.BytesIO()
+    np.save(labels, LABELS)
+    with zipfile.ZipFile(path, "w", compression) as target:
+        target.writestr("images.npy", images)
+        target.writestr("labels.npy", labels.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (npy_bytes("|u1", (6, 9, 9), b"\0" * 10), "its header declares"),
+        (npy_bytes("|u1", (10**9, 10**6, 9), b"\0" * 10), "its header declares"),
+        (npy_bytes("|u1", (-1, 9, 9), b"\0" * 10), "impossible"),
+        (npy_bytes("|S0", (10**12,), b""), "impossible"),
+        (npy_bytes("|u1", (6, 9, 9), b"\0" * 486, version=2), "structured"),
+        (npy_bytes("|O", (6,), b"cos\nsystem\n(S'true'\ntR."), "Object arrays"),
+        (npy_bytes("not a type", (6,), b""), "ValueError"),
+        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "ValueError"),
+        (b"", "ValueError"),
+    ],
+)
+def test_lying_headers_are_refused_before_anything_is_made(
+    file: Path, images: bytes, message: str
+) -> None:
+    archive(file, images)
+    with pytest.raises(RelookError, match=message) as caught:
+        load_data(f"npz:{file}")
+    assert "\n" not in str(caught.value)
+
+
+def test_more_than_the_machine_can_hold_is_refused(file: Path, monkeypatch: Any) -> None:
+    spec = saved(file)
+    monkeypatch.setattr("relook.data.npz.os.sysconf", lambda name: 40)
+    with pytest.raises(RelookError, match="at most half this machine's memory"):
+        load_data(spec)
+
+
+def test_a_member_larger_than_its_bytes_can_hold_is_refused(file: Path) -> None:
+    """A small archive whose directory claims terabytes, as the array's header does."""
+    shape = (2**20, 2**10, 2**10)
+    archive(file, npy_bytes("|u1", shape, b"\0" * 100), zipfile.ZIP_DEFLATED)
+    content = bytearray(file.read_bytes())
+    claimed = 2**32 - 2
+    header = npy_bytes("|u1", shape, b"")
+    small = npy_bytes("|u1", (claimed - len(header),), b"\0" * 100)
+    archive(file, small, zipfile.ZIP_DEFLATED)
+    content = bytearray(file.read_bytes())
+    place = content.index(b"PK\x01\x02")
+    nbytes = claimed - (len(small) - 100)
+    small = npy_bytes("|u1", (nbytes,), b"\0" * 100)
+    assert place
+    archive(file, small, zipfile.ZIP_DEFLATED)
+    content = bytearray(file.read_bytes())
+    place = content.index(b"PK\x01\x02")
+    content[place + 24 : place + 28] = struct.pack("<I", len(small) - 100 + nbytes)
+    file.write_bytes(content)
+    with pytest.raises(RelookError, match="more content than the archive can hold"):
+        load_data(f"npz:{file}")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(data=st.data())
+def test_damaged_archives_raise_only_our_error(tmp_path: Path, data: st.DataObject) -> None:
+    file = tmp_path / "damaged.npz"
+    saved(file)
+    content = bytearray(file.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([None, *range(0, len(content), 97)]))
+    file.write_bytes(content[:cut])
+    try:
+        loaded = load_data(f"npz:{file}")
+    except RelookError as error:
+        assert "\n" not in str(error)
+    else:
+        assert len(loaded) == len(LABELS)
+
+
+def test_a_wrong_checksum_is_noticed(file: Path) -> None:
+    np.savez(file, images=NHWC, labels=LABELS)
+    content = bytearray(file.read_bytes())
+    place = content.index(NHWC.tobytes()[:40])
+    content[place] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RelookError, match="CRC"):
+        load_data(f"npz:{file}")
+
+
+def test_npy_files_are_read_with_the_same_care(tmp_path: Path) -> None:
+    path = tmp_path / "ids.npy"
+    np.save(path, LABELS)
+    np.testing.assert_array_equal(read_npy(path), LABELS)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RelookError, match="damaged or cut off"):
+        read_npy(path)
+    np.save(path, np.array([{}], dtype=object))
+    with pytest.raises(RelookError, match="Object arrays"):
+        read_npy(path)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from relook.errors import RelookError
+from relook.models.small import SmallNet, load_small, new_small, save_small
+
+
+def test_a_new_network_depends_on_its_seed_and_on_nothing_else() -> None:
+    before = torch.get_rng_state()
+    first, again, other = new_small(seed=3), new_small(seed=3), new_small(seed=4)
+    assert torch.equal(torch.get_rng_state(), before)
+    weights, same, different = (n.state_dict() for n in (first, again, other))
+    assert all(torch.equal(weights[name], same[name]) for name in weights)
+    assert not torch.equal(weights["head.weight"], different["head.weight"])
+
+
+def test_it_is_small() -> None:
+    assert 30_000 < sum(p.numel() for p in new_small().parameters()) < 60_000
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_saved_network_comes_back_with_the_same_outputs(tmp_path: Path, channels: int) -> None:
+    network = new_small(channels, classes=7, width=4, seed=1)
+    with torch.no_grad():
+        network(torch.rand(8, channels, 32, 32))  # moves BatchNorm's running statistics
+    path = tmp_path / "new" / "net.safetensors"
+    save_small(network, path)
+    loaded = load_small(path)
+    inputs = torch.rand(2, channels, 32, 32)
+    assert (loaded.channels, loaded.classes, loaded.width) == (channels, 7, 4)
+    assert not loaded.training
+    assert torch.equal(loaded(inputs), network.eval()(inputs))
+    assert [p.name for p in path.parent.iterdir()] == ["net.safetensors"]
+
+
+def test_a_loaded_network_can_be_trained_on(tmp_path: Path) -> None:
+    save_small(new_small(width=2), tmp_path / "net.safetensors")
+    network = load_small(tmp_path / "net.safetensors").train()
+    network(torch.rand(4, 1, 32, 32)).sum().backward()
+    assert all(p.grad is not None for p in network.parameters())
+
+
+def _rewritten(path: Path, metadata: dict[str, str]) -> None:
+    save_file(load_file(path), path, metadata=metadata)
+
+
+GOOD = {"format": "relook-small-1", "channels": "1", "classes": "10", "width": "4"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "expected a small network"),
+        ({**GOOD, "format": "other"}, "expected a small network"),
+        ({**GOOD, "width": "-4"}, "expected width from 1"),
+        ({**GOOD, "width": "99999999999999"}, "expected width from 1"),
+        ({**GOOD, "classes": "ten"}, "expected classes from 1"),
+        ({**GOOD, "channels": "4"}, "expected channels from 1 to 3"),
+        ({**GOOD, "channels": ""}, "expected channels from 1 to 3"),
+        ({**GOOD, "width": "8"}, "its tensors are not those"),
+        ({**GOOD, "classes": "100000", "width": "1024"}, "its tensors are not those"),
+    ],
+)
+def test_metadata_that_does_not_fit_is_refused(
+    tmp_path: Path, metadata: dict[str, str], message: str
+) -> None:
+    path = tmp_path / "net.safetensors"
+    save_small(new_small(width=4), path)
+    load_small(path)
+    _rewritten(path, metadata)
+    with pytest.raises(RelookError, match=message):
+        load_small(path)
+
+
+def test_damaged_and_missing_files_get_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    with pytest.raises(RelookError, match="no such checkpoint"):
+        load_small(path)
+    save_small(new_small(width=2), path)
+    whole = path.read_bytes()
+    for content in (b"", b"PK\x03\x04", whole[:100], whole[:-5], b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(RelookError, match="expected a safetensors file") as caught:
+            load_small(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(RelookError, match="expected channels from 1 to 3, got 4"):
+        SmallNet(channels=4)
+
+
+def test_no_layer_draws_while_it_runs() -> None:
+    assert not any(isinstance(m, nn.Dropout) for m in new_small().modules())
