@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -160,9 +161,14 @@ def _at_grid(
 def _from_pool(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
 ) -> Sequence[SubPolicy]:
-    pool = sample_pool(recipe, seed=seed, draws=draws)
+    pool = _pool(recipe, seed, draws)
     keys = uniforms(seed, image=_SHUFFLE, view=np.arange(len(pool)), stream=Stream.POOL)
     return tuple(pool[i] for i in np.argsort(keys, kind="stable")[:views])
+
+
+@lru_cache(maxsize=8)  # a pool of a thousand takes half a second, and is asked for often
+def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
+    return sample_pool(recipe, seed=seed, draws=draws)
 
 
 def _by_name(rows: tuple[Baseline, ...]) -> dict[str, Baseline]:

@@ -14,6 +14,7 @@ from PIL.ImageFont import FreeTypeFont
 from torch import Tensor
 
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line
 from relook.policy import Policy, Step, SubPolicy
 from relook.recipes import RECIPES
 from relook.transforms import TRANSFORMS, Transform
@@ -27,6 +28,7 @@ _INK = (28, 32, 38)
 _FAINT = (110, 117, 128)
 _GAP = 4
 _MARGIN = 20
+_SHOWN_SIDE = 96
 _LARGEST_FILE_PIXELS = 50_000_000
 # Pillow's own font has little more than ASCII.
 _NOT_IN_FONT = str.maketrans({"−": "-", "×": "x"})
@@ -48,14 +50,16 @@ def read_picture(path: Path, largest_side: int | None = None) -> Tensor:
         with Image.open(path) as file:
             if file.width * file.height > _LARGEST_FILE_PIXELS:
                 raise FileFormatError(
-                    f"{path}: expected an image of at most {_LARGEST_FILE_PIXELS:,} pixels, "
-                    f"got {file.width}×{file.height}"
+                    f"{one_line(str(path))}: expected an image of at most "
+                    f"{_LARGEST_FILE_PIXELS:,} pixels, got {file.width}×{file.height}"
                 )
             picture = ImageOps.exif_transpose(file).convert("RGB")
     except FileNotFoundError:
-        raise RelookError(f"no such image: {path}") from None
+        raise RelookError(f"no such image: {one_line(str(path))}") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FileFormatError(f"{path}: expected an image file, got: {error}") from None
+        raise FileFormatError(
+            f"{one_line(str(path))}: expected an image file, got: {one_line(str(error))}"
+        ) from None
     if largest_side is not None:
         picture.thumbnail((largest_side, largest_side), Image.Resampling.LANCZOS)
     return to_tensor(picture)
@@ -104,7 +108,7 @@ def policy_picture(policy: Policy, images: Tensor) -> Image.Image:
     for subpolicy, count, views in policy_views(policy, images):
         cells = [to_picture(view) for view in views]
         rows.append(GridRow(f"{count} x", _lines(subpolicy), cells))
-    return draw_grid(rows)
+    return _in_columns(rows)
 
 
 def policy_views(
@@ -162,6 +166,23 @@ def draw_grid(rows: Sequence[GridRow], heads: Sequence[str] = (), corner: str = 
     return sheet
 
 
+def _in_columns(rows: Sequence[GridRow]) -> Image.Image:
+    """Draw a long, narrow grid as columns beside each other, about as wide as high."""
+    whole = draw_grid(rows)
+    columns = max(1, min(6, len(rows), round((whole.height / whole.width) ** 0.5)))
+    if columns == 1:
+        return whole
+    length = -(-len(rows) // columns)
+    parts = [draw_grid(rows[i : i + length]) for i in range(0, len(rows), length)]
+    size = (sum(part.width for part in parts), max(part.height for part in parts))
+    sheet = Image.new("RGB", size, _PAPER)
+    left = 0
+    for part in parts:
+        sheet.paste(part, (left, 0))
+        left += part.width
+    return sheet
+
+
 def _draw_row(
     sheet: Image.Image,
     row: GridRow,
@@ -201,7 +222,7 @@ def _text_width(row: GridRow, title: FreeTypeFont, small: FreeTypeFont) -> float
 
 def _enlarged(row: GridRow) -> GridRow:
     """Enlarge small views by a whole factor, so that their pixels can be seen."""
-    factor = max(1, 64 // max(1, _side(row, 0)))
+    factor = max(1, _SHOWN_SIDE // max(1, _side(row, 0)))
     cells = [
         cell and cell.resize((cell.width * factor, cell.height * factor), Image.Resampling.NEAREST)
         for cell in row.cells

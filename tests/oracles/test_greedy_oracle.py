@@ -14,7 +14,7 @@ from tests.oracles.plain_search import (
     random_pool,
 )
 
-from relook.search import greedy_search
+from relook.selection import greedy_search
 
 TIE = 5e-9  # what the oracle's own rounding may add to a tie of 1e-9
 

@@ -10,8 +10,8 @@ from relook.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.errors import RelookError
 from relook.metrics import accuracy
 from relook.objectives import OBJECTIVES, class_weights
-from relook.search import SearchResult, check_predictions, greedy_search
-from relook.search.greedy import first_best, score_candidates
+from relook.selection import SearchResult, check_predictions, greedy_search
+from relook.selection.greedy import first_best, score_candidates
 
 
 def test_scores_and_temperatures_belong_to_the_prefixes() -> None:

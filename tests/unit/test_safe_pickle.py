@@ -290,8 +290,8 @@ REFUSED: dict[str, dict[str, bytes]] = {
         "a huge shape": array(long(10**15) + b"\x85", dtype("u1"), b"C\x03123"),
         "text for bytes": array(ONE, dtype("u1"), text("1")),
     },
-    "array is too big": {
-        "a huge shape of nothing": array(b"K\x00" + long(10**15) * 2 + b"\x87", dtype("u1"), b"C\x00"),
+    "expected a pickle": {
+        "huge but empty": array(b"K\x00" + long(10**15) * 2 + b"\x87", dtype("u1"), b"C\x00"),
     },
     "not of whole numbers": {
         "a negative side": array(b"J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86", dtype("u1"), b"C\x011"),
@@ -434,7 +434,7 @@ def test_the_number_of_opcodes_is_bounded(monkeypatch: pytest.MonkeyPatch, opcod
 
 
 def test_deep_nesting_does_not_exhaust_the_stack() -> None:
-    depth = 200_000
+    depth = 100_000
     deep_tuple: Any = load_pickle(b"\x80\x02N" + b"\x85" * depth + b".", "file")
     assert type(deep_tuple) is tuple
     deep_list: Any = load_pickle(b"\x80\x02" + b"](" * depth + b"e" * depth + b".", "file")
@@ -495,9 +495,7 @@ _PARTS = [
 
 
 @settings(max_examples=500)
-@given(
-    parts=st.lists(st.sampled_from([*_OPCODES, *REFUSED.values(), b"K\x01", b"\x85"]), max_size=30)
-)
+@given(parts=st.lists(st.sampled_from(_PARTS), max_size=30))
 def test_opcodes_in_any_order_load_or_raise_a_file_format_error(parts: list[bytes]) -> None:
     with contextlib.suppress(FileFormatError):
         load_pickle(b"\x80\x04" + b"".join(parts) + b".", "file")

@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 
 from relook.data.base import Column, Dataset
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line
 
 LAYOUTS = ("nchw", "nhwc", "nhw")
 _CHANNELS = (1, 3)
@@ -61,7 +62,7 @@ def read_npy(path: Path) -> Column:
     """Return the array in an `.npy` file; Python objects and lying sizes are refused."""
     with _readable(path, "an npy file"), path.open("rb") as file:
         header = _read_header(file)
-        _check_size(header, path.stat().st_size, path)
+        _check_size(header, path.stat().st_size, str(path))
         file.seek(0)
         return _read_array(file)
 
@@ -93,7 +94,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> dict[str, Column]:
         if name not in members:
             raise FileFormatError(
                 f"{path}: expected arrays 'images' and 'labels', but there is no {name!r} among "
-                f"{', '.join(sorted(members)) or 'no arrays'}"
+                f"{one_line(', '.join(sorted(members))) or 'no arrays'}"
             )
     headers = {name: _member_header(archive, info, path) for name, info in members.items()}
     rows = headers["labels"].shape[:1]
@@ -113,7 +114,7 @@ def _read_archive(archive: zipfile.ZipFile, path: Path) -> dict[str, Column]:
 def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> _Header:
     with archive.open(info) as file:
         header = _read_header(file)
-    where = Path(f"{path}:{info.filename}")
+    where = f"{path}: {one_line(info.filename)}"
     _check_size(header, info.file_size, where)
     most = info.compress_size * (_BEST_DEFLATE if info.compress_type else 1)
     if info.file_size > most + _BEST_DEFLATE or info.compress_size > path.stat().st_size:
@@ -132,7 +133,7 @@ def _read_header(file: IO[bytes]) -> _Header:
     return _Header(shape, dtype, file.tell())
 
 
-def _check_size(header: _Header, size: int, where: Path) -> None:
+def _check_size(header: _Header, size: int, where: str) -> None:
     """Raise unless the declared array is exactly what the file says it holds."""
     if not header.dtype.hasobject and header.start + header.nbytes != size:
         raise FileFormatError(

@@ -14,6 +14,7 @@ from relook.data.base import Column, Dataset, checked_groups
 from relook.data.digits import load_digits
 from relook.data.npz import load_npz, read_npy
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class DataSource:
 
 def load_data(spec: str) -> Dataset:
     """Return the data set that a spec names."""
+    if not spec.isprintable():
+        raise RelookError(f"expected a data spec of printable characters, got {spec!r}")
     prefix, _, rest = spec.partition(":")
     source = DATA_SOURCES.get(prefix)
     if source is None:
@@ -80,9 +83,10 @@ def _read_text(path: Path, option: str) -> Column:
     if column:
         heading, rows = (rows[0], rows[1:]) if rows else ([], [])
         if column not in heading:
-            raise unknown_name(f"column of {path}", column, heading)
+            raise unknown_name(f"column of {path}", column, map(one_line, heading))
         place = heading.index(column)
-    return np.array([_cell(path, row, place, number, column) for number, row in enumerate(rows, 1)])
+    ids = [_cell(path, row, place, number, column) for number, row in enumerate(rows, 1)]
+    return np.array(ids, dtype=str)
 
 
 def _cell(path: Path, row: list[str], place: int, number: int, column: str) -> str:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line
 from relook.models.base import Outputs, Predictor, first_line
 from relook.models.small import load_small
 from relook.models.torch_module import Channels, TorchPredictor
@@ -57,6 +58,8 @@ def load_model(
     device: str = "cpu",
 ) -> Predictor:
     """Return the predictor that a spec names; `mean` and `std` are on the scale 0…1."""
+    if not spec.isprintable():
+        raise RelookError(f"expected a model spec of printable characters, got {spec!r}")
     prefix, *rest = re.split("[:@]", spec, maxsplit=1)
     source = MODEL_SOURCES.get(prefix)
     if source is None:
@@ -103,7 +106,8 @@ def _faults(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> st
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+    return one_line(shown)
 
 
 def _read_safetensors(path: Path) -> object:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relook.comparison import Comparison, load_comparison
 from relook.errors import FileFormatError, RelookError, RunError
-from relook.files import read_json
+from relook.files import one_line, read_json
 from relook.policy import Policy
 from relook.transforms.checks import check_images
 
@@ -82,7 +82,7 @@ _HEADER = ("format", "version", "command")
 def read_run(path: Path) -> RunFiles:
     """Read a run directory; one without a comparison, search or policy raises a RunError."""
     if not path.is_dir():
-        raise RunError(f"{path}: expected a run's directory, got {_kind(path)}")
+        raise RunError(f"{one_line(str(path))}: expected a run's directory, got {_kind(path)}")
     comparison = policy = None
     if (path / "comparison.json").exists():
         comparison = load_comparison(path / "comparison.json")
@@ -91,9 +91,10 @@ def read_run(path: Path) -> RunFiles:
         policy = Policy.load(path / "policy.json")
     steps = _read_steps(path / "search.json")
     if comparison is None and policy is None and not steps:
+        where = one_line(str(path))
         raise RunError(
-            f"{path}: expected a run with comparison.json, search.json or policy.json, got none: "
-            f"run  relook search --out {path}  first"
+            f"{where}: expected a run with comparison.json, search.json or policy.json, got none: "
+            f"run  relook search --out {where}  first"
         )
     record = _read_record(path / "run.json")
     return RunFiles(path, comparison, policy, steps, _read_examples(path), record)

@@ -55,7 +55,7 @@ def test_what_is_no_data_set_is_refused(
     images: Tensor, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RelookError, match=message) as caught:
-        dataset(images, **changes)
+        dataset(**{"images": images, **changes})
     assert str(caught.value).startswith("pets: ")
     assert "\n" not in str(caught.value)
 

@@ -48,25 +48,26 @@ def test_grey_images_need_no_channel_axis(file: Path) -> None:
 
 
 def test_an_ambiguous_layout_is_asked_for(file: Path) -> None:
-    both = RNG.integers(0, 256, (6, 3, 9, 3), dtype=np.uint8)
-    spec = saved(file, images=np.repeat(np.repeat(both, 3, axis=2), 1, axis=1))
+    spec = saved(file, images=np.zeros((6, 3, 9, 3), dtype=np.uint8))
     with pytest.raises(RelookError, match=re.escape(f"{spec}?layout=nhwc")):
         load_data(spec)
-    thin = RNG.integers(0, 256, (6, 3, 9, 8), dtype=np.uint8)
-    spec = saved(file, images=thin)
-    assert load_data(f"{spec}?layout=nchw").images.shape == (6, 3, 9, 8)
+    for layout, size in (("nchw", "9×3"), ("nhwc", "3×9")):
+        with pytest.raises(RelookError, match=f"got {size}"):
+            load_data(f"{spec}?layout={layout}")
 
 
-def test_a_stated_layout_wins(file: Path) -> None:
-    both = RNG.integers(0, 256, (6, 3, 9, 3), dtype=np.uint8)
-    wide = np.tile(both, (1, 3, 1, 1))  # [6, 9, 9, 3]
-    assert load_data(saved(file, images=wide) + "?layout=nhwc").images.shape == (6, 3, 9, 9)
-    with pytest.raises(RelookError, match="expected images with 3 axes"):
-        load_data(f"npz:{file}?layout=nhw")
-    with pytest.raises(RelookError, match="did you mean 'nhwc'"):
-        load_data(f"npz:{file}?layout=nhwk")
+def test_a_stated_layout_must_fit(file: Path) -> None:
+    spec = saved(file)
+    assert torch.equal(load_data(f"{spec}?layout=nhwc").images, load_data(spec).images)
+    for layout, message in (
+        ("nchw", "c = 1 or 3"),
+        ("nhw", "expected images with 3 axes"),
+        ("nhcw", "did you mean 'nhw'"),
+    ):
+        with pytest.raises(RelookError, match=message):
+            load_data(f"{spec}?layout={layout}")
     with pytest.raises(RelookError, match="did you mean 'layout'"):
-        load_data(f"npz:{file}?layuot=nhwc")
+        load_data(f"{spec}?layuot=nhwc")
 
 
 def test_classes_groups_and_columns_are_read(file: Path) -> None:
@@ -111,9 +112,7 @@ def test_without_names_the_labels_number_the_classes(file: Path) -> None:
         ({"groups": np.arange(5)}, "expected 6 ids"),
     ],
 )
-def test_what_does_not_fit_gets_one_line(
-    file: Path, arrays: dict[str, Any], message: str
-) -> None:
+def test_what_does_not_fit_gets_one_line(file: Path, arrays: dict[str, Any], message: str) -> None:
     with pytest.raises(RelookError, match=message) as caught:
         load_data(saved(file, **arrays))
     assert "\n" not in str(caught.value)
@@ -176,23 +175,14 @@ def test_more_than_the_machine_can_hold_is_refused(file: Path, monkeypatch: Any)
 
 
 def test_a_member_larger_than_its_bytes_can_hold_is_refused(file: Path) -> None:
-    """A small archive whose directory claims terabytes, as the array's header does."""
-    shape = (2**20, 2**10, 2**10)
-    archive(file, npy_bytes("|u1", shape, b"\0" * 100), zipfile.ZIP_DEFLATED)
+    """A small archive whose directory claims four gigabytes, as the array's header does."""
+    nbytes = 2**32 - 1000
+    images = npy_bytes("|u1", (nbytes,), b"\0" * 100)
+    archive(file, images, zipfile.ZIP_DEFLATED)
     content = bytearray(file.read_bytes())
-    claimed = 2**32 - 2
-    header = npy_bytes("|u1", shape, b"")
-    small = npy_bytes("|u1", (claimed - len(header),), b"\0" * 100)
-    archive(file, small, zipfile.ZIP_DEFLATED)
-    content = bytearray(file.read_bytes())
-    place = content.index(b"PK\x01\x02")
-    nbytes = claimed - (len(small) - 100)
-    small = npy_bytes("|u1", (nbytes,), b"\0" * 100)
-    assert place
-    archive(file, small, zipfile.ZIP_DEFLATED)
-    content = bytearray(file.read_bytes())
-    place = content.index(b"PK\x01\x02")
-    content[place + 24 : place + 28] = struct.pack("<I", len(small) - 100 + nbytes)
+    size = content.index(b"PK\x01\x02") + 24  # of the first entry in the directory
+    assert struct.unpack("<I", content[size : size + 4]) == (len(images),)
+    content[size : size + 4] = struct.pack("<I", len(images) - 100 + nbytes)
     file.write_bytes(content)
     with pytest.raises(RelookError, match="more content than the archive can hold"):
         load_data(f"npz:{file}")
@@ -209,12 +199,12 @@ def test_damaged_archives_raise_only_our_error(tmp_path: Path, data: st.DataObje
         content[place] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([None, *range(0, len(content), 97)]))
     file.write_bytes(content[:cut])
+    message = ""
     try:
-        loaded = load_data(f"npz:{file}")
+        load_data(f"npz:{file}")
     except RelookError as error:
-        assert "\n" not in str(error)
-    else:
-        assert len(loaded) == len(LABELS)
+        message = str(error)
+    assert "\n" not in message
 
 
 def test_a_wrong_checksum_is_noticed(file: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_wrong_number_of_classes_is_refused() -> None:
 )
 def test_log_probabilities_are_finite_and_agree_with_scipy(logits: list[list[float]]) -> None:
     got = to_log_probs(torch.tensor(logits), "logits", images=len(logits)).numpy()
-    want = np.maximum(log_softmax(np.float64(logits), axis=1), LOWEST_LOG_PROB)
+    want = np.maximum(log_softmax(np.array(logits, dtype=np.float64), axis=1), LOWEST_LOG_PROB)
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got, want, atol=2e-3, rtol=1e-5)
 
@@ -154,11 +154,11 @@ def test_images_that_the_network_cannot_take_get_one_line(module: nn.Module) -> 
 
 def test_a_wrong_channel_count_says_both_counts(images: Tensor) -> None:
     grey = images[:, :1]
-    with pytest.raises(RelookError, match="expected images with 3 channels.*got 1"):
+    with pytest.raises(RelookError, match=r"expected images with 3 channels.*got 1"):
         TorchPredictor(nn.Conv2d(3, 4, 3))(grey)
-    with pytest.raises(RelookError, match="expected images with 3 channels.*mean.*got 1"):
+    with pytest.raises(RelookError, match=r"expected images with 3 channels.*mean.*got 1"):
         TorchPredictor(linear(), mean=(0.5, 0.5, 0.5))(grey)
-    with pytest.raises(RelookError, match="expected images with 1 channels.*std.*got 3"):
+    with pytest.raises(RelookError, match=r"expected images with 1 channels.*std.*got 3"):
         TorchPredictor(linear(), std=[0.5])(images)
 
 

@@ -1,0 +1,97 @@
+"""What every row of BASELINES promises; a new row enrols itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from relook.baselines import BASELINES, Baseline, Options
+from relook.policy import DrawKind, Policy
+from relook.policy_file import policy_from_json, policy_to_json
+from relook.recipes import RECIPES
+from relook.views import apply_subpolicy
+
+OPTIONS = Options(grid_magnitude=25.0)
+
+every_baseline = pytest.mark.parametrize("row", BASELINES.values(), ids=BASELINES)
+ANY_NUMBER = {name: row for name, row in BASELINES.items() if row.budget is None}
+RANDOM = {name: row for name, row in BASELINES.items() if row.random}
+every_recipe = pytest.mark.parametrize("recipe", RECIPES)
+every_kind = pytest.mark.parametrize("draws", ["fixed", "fresh"])
+
+
+def made(
+    row: Baseline, recipe: str, draws: DrawKind, views: int | None = None, seed: int = 3
+) -> Policy:
+    wanted = row.budget or 6 if views is None else views
+    return row.policy(RECIPES[recipe], wanted, seed, draws, OPTIONS)
+
+
+@every_baseline
+@every_recipe
+@every_kind
+def test_takes_as_many_distinct_views_as_it_says(
+    row: Baseline, recipe: str, draws: DrawKind
+) -> None:
+    policy = made(row, recipe, draws)
+    assert len(policy) == policy.views == (row.budget or 6)
+    assert policy.recipe == recipe
+    assert draws == "fresh" or policy.is_fixed
+
+
+@pytest.mark.parametrize("row", ANY_NUMBER.values(), ids=ANY_NUMBER)
+@every_recipe
+@every_kind
+def test_fewer_views_are_the_beginning_of_more(row: Baseline, recipe: str, draws: DrawKind) -> None:
+    most = made(row, recipe, draws, views=20)
+    for views in (1, 2, 5, 19):
+        fewer = made(row, recipe, draws, views=views)
+        assert fewer.subpolicies == most.subpolicies[:views]
+
+
+@every_baseline
+@every_recipe
+@every_kind
+def test_follows_from_the_seed_alone(row: Baseline, recipe: str, draws: DrawKind) -> None:
+    np.random.seed(0)  # noqa: NPY002  # the global generator must not matter
+    first = made(row, recipe, draws)
+    before = np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]  # noqa: NPY002
+    second = made(row, recipe, draws)
+    assert second == first
+    assert np.random.get_state()[1].tolist() == before  # type: ignore[index, union-attr]  # noqa: NPY002
+    other = made(row, recipe, draws, seed=4)
+    if not row.random:
+        assert other.subpolicies == first.subpolicies
+    elif draws == "fixed":
+        assert not set(other) & (set(first) - {sub for sub in first if sub.is_plain})
+
+
+@every_baseline
+@every_recipe
+@every_kind
+def test_makes_views_of_the_images_own_kind(
+    row: Baseline, recipe: str, draws: DrawKind, images: Tensor
+) -> None:
+    before = images.clone()
+    for index, sub in enumerate(made(row, recipe, draws)):
+        views = apply_subpolicy(sub, images, np.arange(len(images)), 0, index)
+        assert (views.shape, views.dtype) == (images.shape, torch.uint8)
+    assert torch.equal(images, before)
+
+
+@every_baseline
+@every_recipe
+@every_kind
+def test_survives_a_policy_file(row: Baseline, recipe: str, draws: DrawKind) -> None:
+    policy = made(row, recipe, draws)
+    assert policy_from_json(policy_to_json(policy)) == policy
+
+
+@pytest.mark.parametrize("row", RANDOM.values(), ids=RANDOM)
+def test_leaves_mirror_images_out_with_the_recipe(row: Baseline) -> None:
+    recipe = RECIPES["cifar"].without(["flip"])
+    policy = row.policy(recipe, 12, 0, "fixed", OPTIONS)
+    names = {step.transform for sub in policy for step in sub.all_steps}
+    assert not names & {"flip", "crop_flip", "scale_crop_flip"}
