@@ -55,13 +55,15 @@ Maker = Callable[[Recipe, int, int, DrawKind, Options], Sequence[SubPolicy]]
 class Baseline:
     """One row: `make(recipe, views, seed, draws, options)` lists the sub-policies.
 
-    `budget` is the number of views that the method always takes, None for any number; then
-    the list for fewer views is the beginning of the list for more. `random` says that
-    another seed gives other views, `square` that images must be as high as wide.
+    `label` is what tables print, `about` says it in words. `budget` is the number of views
+    that the method always takes, None for any number; then the list for fewer views is the
+    beginning of the list for more. `random` says that another seed gives other views,
+    `square` that images must be as high as wide.
     """
 
     name: str
     label: str
+    about: str
     budget: int | None
     make: Maker
     random: bool = False
@@ -183,22 +185,44 @@ def _by_name(rows: tuple[Baseline, ...]) -> dict[str, Baseline]:
 BASELINES: Mapping[str, Baseline] = MappingProxyType(
     _by_name(
         (
-            Baseline("plain", "plain image (CC)", 1, _plain),
-            Baseline("flip", "mirror image", 2, _flip),
-            Baseline("5c", "5 crops (5C)", 5, _five_crops),
-            Baseline("d4", "8 dihedral views (D4)", 8, _dihedral, square=True),
-            Baseline("10c", "10 crops (10C)", 10, _ten_crops),
-            Baseline("cf", "random crops (CF)", None, _crop_flip, random=True),
-            Baseline("mtrain", "RandAugment (MTrain)", None, _at_training, random=True),
+            Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
+            Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
+            Baseline("5c", "5 crops (5C)", "four corner crops and a central one", 5, _five_crops),
+            Baseline("d4", "8 turns, flips (D4)", "all turns and flips", 8, _dihedral, square=True),
+            Baseline("10c", "10 crops (10C)", "five crops and their mirror images", 10, _ten_crops),
+            Baseline(
+                "cf",
+                "random crops (CF)",
+                "random crops, with flips where the recipe has them",
+                None,
+                _crop_flip,
+                random=True,
+            ),
+            Baseline(
+                "mtrain",
+                "RandAugment (MTrain)",
+                "RandAugment with the magnitude of the training",
+                None,
+                _at_training,
+                random=True,
+            ),
             Baseline(
                 "mgrid",
-                "RandAugment, M searched (MGrid)",
+                "RandAugment (MGrid)",
+                "RandAugment with a magnitude found by grid search",
                 None,
                 _at_grid,
                 random=True,
                 needs_validation=True,
             ),
-            Baseline("random", "random policy", None, _from_pool, random=True),
+            Baseline(
+                "random",
+                "random policy",
+                "sub-policies drawn from the pool at random",
+                None,
+                _from_pool,
+                random=True,
+            ),
         )
     )
 )

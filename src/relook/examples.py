@@ -80,7 +80,8 @@ def save_comparison(
     if missing:
         raise RelookError(
             f"expected the data set that the comparison was made on, got {dataset.name} with "
-            f"{len(dataset)} images and no image {missing[0]}"
+            f"{len(dataset)} images and no image {missing[0]}: give the indices besides, as to "
+            "compare"
         )
     rows = np.array([places[int(index)] for index in wanted], dtype=np.int64)
     chosen = dataset.subset(rows)

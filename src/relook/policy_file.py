@@ -51,7 +51,7 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         "recipe": policy.recipe,
         "seed": policy.seed,
         "temperatures": None if temperatures is None else list(temperatures),
-        "subpolicies": [_subpolicy_to_json(sub) for sub in policy],
+        "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
 
 
@@ -72,7 +72,8 @@ def policy_from_json(content: object, where: str = "policy") -> Policy:
     )
 
 
-def _subpolicy_to_json(subpolicy: SubPolicy) -> dict[str, object]:
+def subpolicy_to_json(subpolicy: SubPolicy) -> dict[str, object]:
+    """Return one sub-policy as an entry of the policy's `subpolicies`."""
     content: dict[str, object] = {"steps": [_step_to_json(step) for step in subpolicy.steps]}
     if subpolicy.finish is not None:
         content["finish"] = _step_to_json(subpolicy.finish)

@@ -20,6 +20,7 @@ from relook.policy import SubPolicy
 from relook.randomness import check_seed
 from relook.store import Block, Plan, PredictionStore
 from relook.transforms.checks import check_images
+from relook.version import __version__
 from relook.views import apply_subpolicy
 
 if TYPE_CHECKING:
@@ -86,8 +87,6 @@ class _Passes:
 
     def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return what the predictions depend on, as the store records it."""
-        from relook import __version__
-
         pool = [(asdict(view.subpolicy), _draw_index(view)) for view in self.views]
         return {
             **extra,

@@ -13,6 +13,7 @@ from typing import Self
 from relook.errors import RelookError, RunError
 from relook.files import read_json, write_json_atomic
 from relook.fingerprint import JSON, differences
+from relook.version import __version__
 
 _FORMAT = "relook run"
 _LOCK = ".lock"
@@ -82,8 +83,6 @@ class RunDirectory:
         Give it nothing that may change from one call to the next of the same run (times, paths,
         thread counts). relook's version is compared too.
         """
-        from relook import __version__
-
         record = {"format": _FORMAT, "version": __version__, "settings": dict(settings)}
         record = json.loads(json.dumps(record, allow_nan=False))
         if not self.settings.exists():

@@ -21,6 +21,7 @@ from relook.fingerprint import JSON, fingerprint
 from relook.models import Predictor
 from relook.policy_file import subpolicy_to_json
 from relook.run_directory import RunDirectory
+from relook.version import __version__
 
 if TYPE_CHECKING:
     from relook.policy_search import PolicySearch, SearchSettings
@@ -119,8 +120,6 @@ def load_run(path: Path) -> RunRecord:
 
 def versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
-    from relook import __version__
-
     return {
         "relook": __version__,
         "python": platform.python_version(),

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +16,9 @@ from relook.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.statistics import Interval
 from relook.verdict import frontier
 
-_BAR = 20
+_BAR = 10
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -52,53 +53,59 @@ def shown_rows(comparison: Comparison) -> list[Row]:
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print the table and the verdict."""
     console = console or Console(highlight=False)
-    console.print(comparison_table(comparison))
+    console.print(fitting_table(comparison, console))
     console.print(Text(comparison.verdict.sentence, style="bold"), soft_wrap=True)
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """Return a table for the terminal; the best of each budget is bold.
+def fitting_table(comparison: Comparison, console: Console) -> Table:
+    """Return the table with as many columns of intervals, two at most, as the terminal holds."""
+    unlimited = console.options.update(max_width=10_000)
+    tables = [comparison_table(comparison, intervals=count) for count in (2, 1, 0)]
+    widths = [console.measure(table, options=unlimited).maximum for table in tables]
+    fitting = [table for table, w in zip(tables, widths, strict=True) if w <= console.width]
+    return (fitting or tables[-1:])[0]
 
-    Intervals are those of the difference in cLL, at 95 %: to the plain image, and to the
-    best baseline that costs at most the same.
+
+def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
+    """Return a table for the terminal; the best that a budget buys is bold.
+
+    Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
+    most the same, then to the plain image.
     """
-    table = Table(
-        title=f"{comparison.images:,} held-out images, {len(comparison.classes)} classes",
-        title_justify="left",
-        title_style="",
-    )
+    table = _table(f"{comparison.images:,} held-out images, {len(comparison.classes)} classes")
     table.add_column("method")
-    for name in ("views", "time ×", "cLL", "accuracy %"):
+    names = ("views", "time ×", "cLL", "acc. %", "cLL − best baseline", "cLL − plain image")
+    for name in names[: 4 + intervals]:
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("cLL − plain", "cLL − best baseline"):
-        table.add_column(name, justify="right")
     rows = shown_rows(comparison)
     last = None
     for row in rows:
-        if last is not None and row.method != last and not (_own(row.method) and _own(last)):
+        again = row.method == last
+        if last is not None and not again and not (_own(row.method) and _own(last)):
             table.add_section()
         last = row.method
-        table.add_row(
-            Text(row.label),
-            str(row.views),
-            f"{row.slowdown:.1f}",
+        cells = [
+            Text("" if again else row.label),
+            Text(str(row.views)),
+            Text(f"{row.slowdown:.1f}"),
             _bold(_measured(row.metrics["cll"], 4), _is_best(row, rows, "cll")),
             _bold(_measured(row.metrics["accuracy"], 2, 100), _is_best(row, rows, "accuracy")),
-            Text(_difference(row.over_plain)),
             Text(_difference(row.over_rival)),
-        )
+            Text(_difference(row.over_plain)),
+        ]
+        table.add_row(*cells[: 5 + intervals])
     return table
 
 
 def frontier_table(comparison: Comparison) -> Table:
     """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
     rows = frontier(comparison.rows)
-    table = Table(title="what more time buys", title_justify="left", title_style="")
-    table.add_column("time ×", justify="right")
-    table.add_column("views", justify="right")
-    table.add_column("method")
-    table.add_column("cLL", justify="right")
-    table.add_column("accuracy %", justify="right")
+    table = _table("what more time buys")
+    for name in ("time ×", "views"):
+        table.add_column(name, justify="right")
+    table.add_column("method", no_wrap=True)
+    for name in ("cLL", "accuracy %"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     lowest, highest = rows[0].metrics["cll"].mean, rows[-1].metrics["cll"].mean
     for row in rows:
@@ -159,7 +166,7 @@ def to_markdown(comparison: Comparison) -> str:
     """Return the table of the asked budgets as Markdown; the best of each budget is bold."""
     rows = shown_rows(comparison)
     lines = [
-        "| method | views | time × | cLL | accuracy % | cLL − plain | cLL − best baseline |",
+        "| method | views | time × | cLL | accuracy % | cLL − best baseline | cLL − plain image |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
@@ -169,8 +176,8 @@ def to_markdown(comparison: Comparison) -> str:
             f"{row.slowdown:.1f}",
             _starred(_measured(row.metrics["cll"], 4), _is_best(row, rows, "cll")),
             _starred(_measured(row.metrics["accuracy"], 2, 100), _is_best(row, rows, "accuracy")),
-            _difference(row.over_plain),
             _difference(row.over_rival),
+            _difference(row.over_plain),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", comparison.verdict.sentence, ""])
@@ -210,6 +217,18 @@ def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def _table(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+        show_edge=False,
+    )
+
+
 def _own(method: str) -> bool:
     """Whether the method has a number of views of its own."""
     return method != POLICY_METHOD and method in BASELINES and BASELINES[method].budget is not None
@@ -223,7 +242,7 @@ def _is_best(row: Row, rows: Sequence[Row], metric: str) -> bool:
 
 def _measured(one: Measured, digits: int, scale: float = 1.0) -> str:
     text = f"{scale * one.mean:.{digits}f}"
-    return f"{text} ± {scale * one.deviation:.{digits}f}" if one.deviation else text
+    return f"{text}±{scale * one.deviation:.{digits}f}" if one.deviation else text
 
 
 def _bold(text: str, wanted: bool) -> Text:
@@ -239,7 +258,8 @@ def _difference(intervals: Mapping[str, Interval] | None) -> str:
 
 
 def _safe(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    line = " ".join(text.split())
+    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 def _pair(one: Measured | None) -> tuple[str, str]:
@@ -293,11 +313,15 @@ def _figures(rows: Sequence[Row]) -> list[str]:
 
 
 def _caption(comparison: Comparison, groups: Sequence[tuple[str, list[Row]]]) -> str:
-    named = ", ".join(f"{_tex(_SHORT.get(m, m))}: {_tex(own[0].label)}" for m, own in groups)
+    named = "; ".join(f"{_tex(_SHORT.get(m, m))}: {_tex(_about(own[0]))}" for m, own in groups)
     return (
         "Calibrated log-likelihood and accuracy of test-time augmentation methods on "
         f"{comparison.images} held-out images. {named}."
     )
+
+
+def _about(row: Row) -> str:
+    return BASELINES[row.method].about if row.method in BASELINES else row.label
 
 
 def _tex(text: str) -> str:

@@ -10,7 +10,14 @@ from rich.markup import escape
 
 import relook
 from relook.cli import policy
+from relook.cli.calibrate import calibrate_command
+from relook.cli.compare import compare_command
 from relook.cli.console import INTERRUPTED, messages
+from relook.cli.demo import demo_command
+from relook.cli.report import report_command
+from relook.cli.search import search_command
+from relook.cli.select import select_command
+from relook.cli.show import show_command
 from relook.errors import RelookError
 
 USER_ERROR = 2
@@ -43,6 +50,13 @@ def _options(
     """Learn which augmented views of an image to average, for a trained classifier."""
 
 
+app.command("demo")(demo_command)
+app.command("search")(search_command)
+app.command("compare")(compare_command)
+app.command("report")(report_command)
+app.command("show")(show_command)
+app.command("calibrate")(calibrate_command)
+app.command("select")(select_command)
 app.add_typer(policy.app, name="policy")
 
 

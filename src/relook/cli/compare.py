@@ -29,7 +29,7 @@ from relook.policy_file import policy_to_json
 from relook.recipes import Recipe, get_recipe
 from relook.run_directory import RunDirectory
 from relook.run_record import RunRecord, load_run
-from relook.tables import comparison_table, frontier_table, to_csv, to_latex
+from relook.tables import fitting_table, frontier_table, to_csv, to_latex
 from relook.verdict import MARGIN, pick
 
 _SOURCES = "Model and data"
@@ -314,7 +314,7 @@ def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool)
         chosen = None if picked is None else {"method": picked.method, "views": picked.views}
         print_json({"out": str(out), "picked": chosen, **comparison.to_json()})
         return
-    console.print(comparison_table(comparison))
+    console.print(fitting_table(comparison, console))
     console.print(frontier_table(comparison))
     say(f"written to {out}: comparison.json, examples.npz")
     if picked is not None:

@@ -34,6 +34,7 @@ STAGES = {
     "predict": ("predicting the pool", "views"),
     "select": ("selecting", "steps"),
     "evaluate": ("predicting held-out images", "views"),
+    "compare": ("predicting for the baselines", "views"),
 }
 
 

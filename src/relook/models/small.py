@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -67,8 +67,9 @@ def new_small(channels: int = 1, classes: int = 10, *, width: int = 16, seed: in
 def save_small(network: SmallNet, path: str | Path) -> None:
     """Write the network as safetensors with its shape as metadata, whole or not at all."""
     tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
-    shape = {name: str(getattr(network, name)) for name in _LIMITS}
-    write_bytes_atomic(path, save(tensors, metadata={"format": _FORMAT, **shape}))
+    shape = {name: getattr(network, name) for name in _LIMITS}
+    # One entry alone: safetensors writes several in an order that changes from run to run.
+    write_bytes_atomic(path, save(tensors, metadata={_FORMAT: json.dumps(shape)}))
 
 
 def load_small(path: str | Path) -> SmallNet:
@@ -99,15 +100,21 @@ def _empty(channels: int, classes: int, width: int) -> SmallNet:
 
 
 def _shape(path: Path, metadata: Mapping[str, str]) -> dict[str, int]:
-    if metadata.get("format") != _FORMAT:
+    """Return the sizes that the metadata states, or raise."""
+    if _FORMAT not in metadata:
         raise FileFormatError(
-            f"{path}: expected a small network ({_FORMAT}), got format "
-            f"{metadata.get('format')!r}: load other networks with torch:MODULE:FACTORY@FILE"
+            f"{path}: expected a small network, but its metadata has no {_FORMAT!r}: "
+            "load other networks with torch:MODULE:FACTORY@FILE"
         )
-    values = {name: metadata.get(name, "") for name in _LIMITS}
-    for name, value in values.items():
-        if not (re.fullmatch("[1-9][0-9]{0,5}", value) and int(value) <= _LIMITS[name]):
+    try:
+        shape = json.loads(metadata[_FORMAT])
+    except (ValueError, RecursionError):
+        shape = None
+    if not isinstance(shape, dict) or shape.keys() != _LIMITS.keys():
+        raise FileFormatError(f"{path}: expected {', '.join(_LIMITS)} as JSON in its metadata")
+    for name, value in shape.items():
+        if type(value) is not int or not 1 <= value <= _LIMITS[name]:
             raise FileFormatError(
-                f"{path}: expected {name} from 1 to {_LIMITS[name]}, got {value!r}"
+                f"{path}: expected {name} from 1 to {_LIMITS[name]}, got {value!r:.40}"
             )
-    return {name: int(value) for name, value in values.items()}
+    return shape

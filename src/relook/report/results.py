@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from relook.baselines import POLICY_METHOD
 from relook.comparison import Comparison, Row, Verdict
 from relook.report import numbers
 from relook.report.markup import Html, element
 from relook.report.series import has_runs, within_budget
-from relook.report.style import PAGE_VARIABLES, MethodStyle, method_styles
+from relook.report.style import PAGE_VARIABLES, MethodStyle, method_styles, shorten
 from relook.statistics import Interval
 
 _OUTCOMES = {
@@ -135,25 +136,31 @@ def _without_mark(found: Verdict) -> str:
 
 
 def _tiles(comparison: Comparison) -> Html | None:
+    """Return the recommendation, and the figures of the row that the verdict is about.
+
+    The recommended row is the pick of many, so its own figures would be a little too good.
+    """
     found = comparison.verdict
-    rows = [
-        row
-        for row in comparison.rows
-        if (row.method, row.views) == (found.recommended_method, found.recommended_views)
-    ]
-    if not rows:
+    most = max(comparison.budgets, default=0)
+    own = [row for row in comparison.rows if row.method == POLICY_METHOD and row.budget <= most]
+    judged = max(own, key=lambda row: row.budget, default=None)
+    if judged is None:
         return None
-    row = rows[0]
-    cll, accuracy = row.metrics["cll"], row.metrics["accuracy"]
+    cll, accuracy = judged.metrics["cll"], judged.metrics["accuracy"]
+    label = next(
+        (row.label for row in comparison.rows if row.method == found.recommended_method),
+        found.recommended_method,
+    )
+    views = numbers.count(judged.views, "view")
     tiles = [
-        ("Recommended", numbers.count(row.views, "view"), row.label),
-        ("cLL", numbers.plain(cll.mean, 4), _over_plain(row, "cll", 4, 1.0)),
+        ("Recommended", numbers.count(found.recommended_views, "view"), shorten(label)),
+        (f"cLL, {views}", numbers.plain(cll.mean, 4), _over_plain(judged, "cll", 4, 1.0)),
         (
-            "Accuracy",
+            f"Accuracy, {views}",
             f"{numbers.plain(accuracy.mean * _POINTS, 2)} %",
-            _over_plain(row, "accuracy", 2, _POINTS),
+            _over_plain(judged, "accuracy", 2, _POINTS),
         ),
-        ("Time an image", numbers.slowdown(row.slowdown), "one plain pass = 1×"),
+        (f"Time, {views}", numbers.slowdown(judged.slowdown), "one plain pass = 1×"),
     ]
     return element(
         "dl",

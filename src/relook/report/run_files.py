@@ -71,12 +71,11 @@ class RunFiles:
 
     def settings(self) -> list[tuple[str, str]]:
         """Return everything that was recorded about the run, one name and value a line."""
-        record = {key: value for key, value in self.record.items() if key not in _HEADER}
         settings = {} if self.comparison is None else self.comparison.settings
-        return [*_flat("", settings), *_flat("", record)]
+        return [*_flat("", settings), *_flat("", self.record)]
 
 
-_HEADER = ("format", "version", "command")
+_HEADER = ("format", "version")
 
 
 def read_run(path: Path) -> RunFiles:
@@ -157,7 +156,7 @@ def _read_examples(directory: Path) -> Examples | None:
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, one in value.items():
-            if name or key not in _HEADER:
+            if key != "command" and (name or key not in _HEADER):
                 yield from _flat(f"{name}.{key}" if name else str(key), one)
     elif isinstance(value, list | tuple):
         if value:

@@ -46,36 +46,41 @@ def test_a_loaded_network_can_be_trained_on(tmp_path: Path) -> None:
     assert all(p.grad is not None for p in network.parameters())
 
 
-def _rewritten(path: Path, metadata: dict[str, str]) -> None:
-    save_file(load_file(path), path, metadata=metadata)
-
-
-GOOD = {"format": "relook-small-1", "channels": "1", "classes": "10", "width": "4"}
-
-
 @pytest.mark.parametrize(
-    ("metadata", "message"),
+    ("shape", "message"),
     [
-        ({}, "expected a small network"),
-        ({**GOOD, "format": "other"}, "expected a small network"),
-        ({**GOOD, "width": "-4"}, "expected width from 1"),
-        ({**GOOD, "width": "99999999999999"}, "expected width from 1"),
-        ({**GOOD, "classes": "ten"}, "expected classes from 1"),
-        ({**GOOD, "channels": "4"}, "expected channels from 1 to 3"),
-        ({**GOOD, "channels": ""}, "expected channels from 1 to 3"),
-        ({**GOOD, "width": "8"}, "its tensors are not those"),
-        ({**GOOD, "classes": "100000", "width": "1024"}, "its tensors are not those"),
+        (None, "expected a small network"),
+        ("{", "as JSON in its metadata"),
+        ("[" * 100_000, "as JSON in its metadata"),
+        ("[1, 10, 4]", "expected channels, classes, width as JSON"),
+        ('{"channels": 1, "classes": 10}', "expected channels, classes, width as JSON"),
+        ('{"channels": 1, "classes": 10, "width": -4}', "expected width from 1"),
+        ('{"channels": 1, "classes": 10, "width": 99999999999}', "expected width from 1"),
+        ('{"channels": 1, "classes": "10", "width": 4}', "expected classes from 1"),
+        ('{"channels": true, "classes": 10, "width": 4}', "expected channels from 1 to 3"),
+        ('{"channels": 1, "classes": 10, "width": 8}', "its tensors are not those"),
+        ('{"channels": 1, "classes": 100000, "width": 1024}', "its tensors are not those"),
     ],
 )
 def test_metadata_that_does_not_fit_is_refused(
-    tmp_path: Path, metadata: dict[str, str], message: str
+    tmp_path: Path, shape: str | None, message: str
 ) -> None:
     path = tmp_path / "net.safetensors"
     save_small(new_small(width=4), path)
     load_small(path)
-    _rewritten(path, metadata)
-    with pytest.raises(RelookError, match=message):
+    metadata = {"format": "pt"} if shape is None else {"relook-small-1": shape}
+    save_file(load_file(path), path, metadata=metadata)
+    with pytest.raises(RelookError, match=message) as caught:
         load_small(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_network_is_the_same_file(tmp_path: Path) -> None:
+    contents = set()
+    for _ in range(6):
+        save_small(new_small(width=2, seed=3), tmp_path / "net.safetensors")
+        contents.add((tmp_path / "net.safetensors").read_bytes())
+    assert len(contents) == 1
 
 
 def test_damaged_and_missing_files_get_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""`relook demo`: the whole job on embedded data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.cli import options
+from relook.cli.console import print_json, progress_bar, resumable, say
+from relook.cli.search import stage_bars
+from relook.cli.show import print_policy
+from relook.demo import run_demo, trained_network
+from relook.policy_file import policy_to_json
+from relook.report import write_report
+from relook.tables import print_comparison
+
+
+def demo_command(
+    out: Annotated[
+        Path, typer.Option(help="The demo's directory; the same command goes on in it.")
+    ] = Path("runs/demo"),
+    seed: options.SeedOption = 0,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train a small network on handwritten digits, search, compare, and write the report."""
+    with resumable("Run the same command again to go on."):
+        with progress_bar("training a small network", "epochs") as bar:
+            model = trained_network(out, seed, bar)
+        with stage_bars() as progress:
+            demo = run_demo(out, model, seed=seed, progress=progress)
+        page = write_report(demo.directory)
+    if as_json:
+        print_json(
+            {
+                "run": str(demo.directory),
+                "report": str(page),
+                "policy": policy_to_json(demo.found.policy),
+                "comparison": demo.comparison.to_json(),
+            }
+        )
+        return
+    print_policy(demo.found.policy)
+    print_comparison(demo.comparison)
+    say(f"The report is a page to open in a browser: {page}")

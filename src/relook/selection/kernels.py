@@ -1,0 +1,240 @@
+"""The fast arithmetic of the search, compiled by numba: float32 in vectors, sums in float64.
+
+Images stand side by side in lanes, so that ten classes fill the vector unit as well as a
+thousand. A pool is `[block, candidate, class, lane]` with the label's class first; every sum
+has one fixed order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+LANES = 64
+"""How many images stand side by side; the last block is filled up with weight 0."""
+
+_LOWEST = np.float32(np.exp(-80.0))
+_LN2 = np.log(2.0)
+_FASTMATH = {"contract", "nsz"}  # fused multiply-adds; nothing that reorders a sum
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile at the first call, without the interpreter's lock, and keep the machine code.
+
+    Where no directory for the machine code can be written, each process compiles again.
+    """
+    options = {"nogil": True, "fastmath": _FASTMATH, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # numba found no place for its cache
+        return njit(**options)(function)  # type: ignore[no-any-return]
+
+
+@intrinsic  # type: ignore[misc]
+def _exponent(typing: Any, value: Any) -> Any:
+    """Return k as float32, for value = m·2^k with m in [√½, √2)."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        bits = builder.sub(builder.bitcast(args[0], i32), ir.Constant(i32, 0x3F3504F3))
+        return builder.sitofp(builder.ashr(bits, ir.Constant(i32, 23)), ir.FloatType())
+
+    return types.float32(types.float32), build
+
+
+@intrinsic  # type: ignore[misc]
+def _mantissa(typing: Any, value: Any) -> Any:
+    """Return m in [√½, √2), for value = m·2^k."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        bits = builder.sub(builder.bitcast(args[0], i32), ir.Constant(i32, 0x3F3504F3))
+        bits = builder.and_(bits, ir.Constant(i32, 0x007FFFFF))
+        return builder.bitcast(builder.add(bits, ir.Constant(i32, 0x3F3504F3)), ir.FloatType())
+
+    return types.float32(types.float32), build
+
+
+@intrinsic  # type: ignore[misc]
+def _rounded(typing: Any, value: Any) -> Any:
+    """Return the nearest whole number as float32."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rint = builder.module.declare_intrinsic("llvm.rint", [ir.FloatType()])
+        return builder.call(rint, args)
+
+    return types.float32(types.float32), build
+
+
+@intrinsic  # type: ignore[misc]
+def _scaled(typing: Any, value: Any, power: Any) -> Any:
+    """Return value·2^power for a whole power; both results and inputs are normal numbers."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32 = ir.IntType(32)
+        shift = builder.shl(builder.fptosi(args[1], i32), ir.Constant(i32, 23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], i32), shift), ir.FloatType())
+
+    return types.float32(types.float32, types.float32), build
+
+
+@intrinsic  # type: ignore[misc]
+def _larger(typing: Any, one: Any, other: Any) -> Any:
+    """Return the larger of two float32, without a branch (a branch becomes a masked store)."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return types.float32(types.float32, types.float32), build
+
+
+_f = np.float32
+_L0, _L1, _L2 = _f(1.4426950036511252), _f(-0.7213473468675704), _f(0.48091064329962124)
+_L3, _L4, _L5 = _f(-0.36070367753722593), _f(0.2879162309612288), _f(-0.2389449274561882)
+_L6, _L7, _L8 = _f(0.21571589095408042), _f(-0.20726914367317215), _f(0.1258354992571705)
+_E0, _E1, _E2 = _f(1.000000071655809), _f(0.6931469670515349), _f(0.24022119717699553)
+_E3, _E4, _E5 = _f(0.05550713291672554), _f(0.009675541682145029), _f(0.0013276467200633766)
+_ONE, _DEEPEST = _f(1), _f(-125)
+_LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.12194440e-4)
+
+
+@compiled
+def log2(value: np.float32) -> np.float32:
+    """Return log₂ of a normal positive float32; polynomial, relative error 3e-8 of log₂ m."""
+    x = _mantissa(value) - _ONE
+    p = _L8 * x + _L7
+    p = p * x + _L6
+    p = p * x + _L5
+    p = p * x + _L4
+    p = p * x + _L3
+    p = p * x + _L2
+    p = p * x + _L1
+    p = p * x + _L0
+    return p * x + _exponent(value)
+
+
+@compiled
+def exp2(value: np.float32) -> np.float32:
+    """Return 2^value for a float32 up to 126; polynomial, relative error 8e-8; from −125 up."""
+    value = _larger(value, _DEEPEST)
+    whole = _rounded(value)
+    x = value - whole
+    p = _E5 * x + _E4
+    p = p * x + _E3
+    p = p * x + _E2
+    p = p * x + _E1
+    p = p * x + _E0
+    return _scaled(p, whole)
+
+
+@compiled
+def exp(value: np.float32) -> np.float32:
+    """Return e^value for value ≤ 80, floored at e^−80."""
+    value = _larger(value, _f(-80))
+    whole = _rounded(value * _LOG2E)
+    x = ((value - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
+    return _scaled(exp2(x), whole)
+
+
+@compiled
+def _tree_sum(values: Any) -> float:
+    """Sum the lanes in a fixed order, and destroy them."""
+    width = LANES // 2
+    while width:
+        for lane in range(width):
+            values[lane] += values[lane + width]
+        width //= 2
+    return float(values[0])
+
+
+@compiled
+def evaluate(
+    pool: Any,
+    base: Any,
+    share: np.float32,
+    weights: Any,
+    which: Any,
+    betas: Any,
+    out: Any,
+) -> None:
+    """Add up score, slope and bend over blocks of images: `out` `[k, 3]`, float64.
+
+    `pool` `[block, candidate, class, lane]` are probabilities p, `base` `[block, class, lane]`
+    is (t − 1)π/t, so that q = base + share·p; `weights` `[block, lane]`; candidate `which[j]` is
+    evaluated at β = `betas[j]`: Σ w·(β·g_y − log Σ e^{βg}), its derivative, and minus its second
+    derivative, in nats, with g = log q − log q_max.
+    """
+    classes = pool.shape[2]
+    gaps = np.empty((classes, LANES), np.float32)
+    top = np.empty(LANES, np.float32)
+    total = np.empty(LANES, np.float32)
+    first = np.empty(LANES, np.float32)
+    second = np.empty(LANES, np.float32)
+    out[:] = 0.0
+    for block in range(pool.shape[0]):
+        for j in range(len(which)):
+            candidate, beta = which[j], np.float32(betas[j])
+            for lane in range(LANES):
+                top[lane] = _f(-200)
+                total[lane] = _f(0)
+                first[lane] = _f(0)
+                second[lane] = _f(0)
+            for c in range(classes):
+                for lane in range(LANES):
+                    q = base[block, c, lane] + share * pool[block, candidate, c, lane]
+                    log_q = log2(_larger(q, _LOWEST))
+                    gaps[c, lane] = log_q
+                    top[lane] = _larger(log_q, top[lane])
+            for c in range(classes):
+                for lane in range(LANES):
+                    gap = gaps[c, lane] - top[lane]
+                    term = exp2(beta * gap)
+                    total[lane] += term
+                    first[lane] += term * gap
+                    second[lane] += term * gap * gap
+            for lane in range(LANES):
+                weight = weights[block, lane]
+                mean = first[lane] / total[lane]
+                label_gap = gaps[0, lane] - top[lane]
+                bend = second[lane] / total[lane] - mean * mean
+                total[lane] = weight * (beta * label_gap - log2(total[lane]))
+                first[lane] = weight * (label_gap - mean)
+                second[lane] = weight * _larger(bend, _f(0))
+            out[j, 0] += _LN2 * _tree_sum(total)
+            out[j, 1] += _LN2 * _tree_sum(first)
+            out[j, 2] += _LN2 * _LN2 * _tree_sum(second)
+
+
+@compiled
+def lay_out(log_probs: Any, labels: Any, tolerance: float, pool: Any, wrong: Any) -> None:
+    """Fill the blocks `pool` `[block, candidate, class, lane]` from `log_probs` `[k, n, c]`.
+
+    The label's class and class 0 change places. `wrong` `[k]` becomes True for a candidate
+    with a row that may not be normalised log-probabilities: within `tolerance`, no NaN.
+    """
+    candidates, images, classes = log_probs.shape
+    for block in range(pool.shape[0]):
+        begin = block * LANES
+        end = min(begin + LANES, images)
+        for candidate in range(candidates):
+            part = pool[block, candidate]
+            for image in range(begin, end):
+                total = 0.0
+                for c in range(classes):
+                    value = exp(np.float32(log_probs[candidate, image, c]))
+                    part[c, image - begin] = value
+                    total += value
+                if not abs(np.log(total)) <= tolerance:
+                    wrong[candidate] = True
+                label = labels[image]
+                own = part[label, image - begin]
+                part[label, image - begin] = part[0, image - begin]
+                part[0, image - begin] = own
+            for c in range(classes):
+                for lane in range(end - begin, LANES):
+                    part[c, lane] = _f(1)

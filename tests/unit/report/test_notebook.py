@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+from tests.unit.report.example_run import example_comparison, example_policy
+from tests.unit.report.html_reader import read_html
+
+from relook.notebook import comparison_html, policy_html, search_html
+from relook.policy import Policy
+
+ATTACK = "<script>alert(1)</script>"
+
+
+def test_a_policy_shows_its_views() -> None:
+    policy = example_policy()
+    found = read_html(policy_html(policy))
+    pictures = found.all("img")
+    assert len(pictures) == len(policy.counts())
+    assert [img.attributes["alt"] for img in pictures] == [str(s) for s, _ in policy.counts()]
+    assert "sharpness 8 × at 4.3" in found.words()
+
+
+def test_an_empty_policy_shows_itself() -> None:
+    assert "0 entries" in read_html(policy_html(Policy(()))).words()
+
+
+def test_a_comparison_shows_verdict_table_and_curves() -> None:
+    comparison = example_comparison()
+    found = read_html(comparison_html(comparison))
+    assert comparison.verdict.sentence in found.words()
+    assert len(found.all("tbody")) == 4
+    assert len([svg for svg in found.all("svg") if svg.attributes.get("role") == "img"]) == 2
+
+
+def test_a_search_shows_both() -> None:
+    comparison = example_comparison()
+    trace = SimpleNamespace(scores=(-0.5, -0.25))
+    result = SimpleNamespace(policy=comparison.policy, trace=trace, comparison=comparison)
+    found = read_html(search_html(result))
+    assert "from -0.5000 to -0.2500" in found.words()
+    assert found.all("img")
+    assert found.all("tbody")
+
+
+def test_names_are_escaped() -> None:
+    comparison = example_comparison()
+    rows = tuple(replace(row, label=ATTACK) for row in comparison.rows)
+    verdict = replace(comparison.verdict, sentence=ATTACK)
+    hostile = read_html(comparison_html(replace(comparison, rows=rows, verdict=verdict)))
+    assert ATTACK in hostile.words()
+    policy = replace(comparison.policy, recipe=ATTACK)
+    hostile_policy = read_html(policy_html(policy))
+    assert not Counter(one.name for one in (*hostile.everything(), *hostile_policy.everything()))[
+        "script"
+    ]

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.report.example_run import (
+    CLASSES,
+    example_comparison,
+    example_policy,
+    write_example_run,
+    write_examples,
+    write_search,
+)
+from tests.unit.report.html_reader import Element, read_html
+
+from relook.errors import FileFormatError, RunError
+from relook.policy import Policy
+from relook.pool import sample_pool
+from relook.report import write_report
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "' onmouseover='alert(3)",
+    "</style><script>alert(4)</script>",
+    "&lt;b&gt; $\\frac{1}{$ ${title} $body",
+    "nul \x00 escape \x1b[31m surrogate \ud800 end",
+    "a very long name " * 200,
+    "javascript:alert(5)",
+    "%s {0} {title}",
+    "—ünïcode 字 ‮ rtl",
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Element:
+    run = write_example_run(tmp_path_factory.mktemp("report") / "demo")
+    return read_html(write_report(run, figures=False).read_text(encoding="utf-8"))
+
+
+def test_the_verdict_comes_first(page: Element) -> None:
+    sections = page.all("section")
+    assert [section.attributes["id"] for section in sections] == [
+        "verdict",
+        "results",
+        "curves",
+        "reliability",
+        "policy",
+        "changes",
+        "settings",
+    ]
+    assert "rises by 0.0421 [0.0373, 0.0464] over the plain image" in sections[0].words()
+    assert "It helps" in sections[0].words()
+
+
+def test_links_lead_to_sections(page: Element) -> None:
+    ids = Counter(str(one.attributes["id"]) for one in page.everything() if "id" in one.attributes)
+    assert [key for key, count in ids.items() if count > 1] == []
+    links = [str(link.attributes["href"]) for link in page.all("nav")[0].all("a")]
+    assert len(links) == 6
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+def test_the_table_holds_the_comparison(page: Element) -> None:
+    comparison = example_comparison()
+    groups = page.all("tbody")
+    assert len(groups) == len(comparison.budgets)
+    for budget, group in zip(comparison.budgets, groups, strict=True):
+        lines = [[cell.words() for cell in row.children] for row in group.all("tr")[1:]]
+        shown = {cells[0]: cells for cells in lines}
+        row = comparison.row("gps", budget)
+        assert row is not None
+        assert row.over_plain is not None
+        cells = shown[row.label]
+        assert cells[1:3] == [str(row.views), f"{row.slowdown:.1f}×"]
+        assert cells[3] == f"{row.metrics['cll'].mean:.4f}".replace("-", "−")
+        assert cells[5] == f"{100 * row.metrics['accuracy'].mean:.2f}"
+        low = f"{row.over_plain['cll'].low:+.4f}".replace("-", "−").replace("+0.0000", "±0.0000")
+        assert f"[{low}, " in cells[4]
+        values = [float(cells[3].replace("−", "-")) for cells in lines]
+        assert values == sorted(values, reverse=True)
+
+
+def test_the_best_of_each_budget_is_bold(page: Element) -> None:
+    for group in page.all("tbody"):
+        rows = group.all("tr")[1:]
+        for column in (3, 5):
+            cells = [row.children[column] for row in rows]
+            bold = [cell.words() for cell in cells if cell.all("b")]
+            numbers = [cell.words().replace("−", "-") for cell in cells]
+            assert [text.replace("−", "-") for text in bold] == [max(numbers, key=float)]
+
+
+def test_figures_have_words(page: Element) -> None:
+    drawn = [svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]
+    assert len(drawn) == 8
+    for svg in drawn:
+        title, description = str(svg.attributes["aria-labelledby"]).split()
+        assert svg.with_id(title).words()
+        assert len(svg.with_id(description).words()) > 40
+    for svg in page.all("svg"):
+        assert svg.attributes.get("role") == "img" or svg.attributes.get("aria-hidden") == "true"
+    assert page.all("img")
+    assert all(img.attributes.get("alt") for img in page.all("img"))
+
+
+def test_the_gallery_shows_each_distinct_view(page: Element) -> None:
+    cards = [
+        figure
+        for figure in page.with_id("policy").all("figure")
+        if "card" in str(figure.attributes.get("class"))
+    ]
+    policy = example_policy()
+    assert len(cards) == 1 + len(policy.counts())
+    for card, (subpolicy, count) in zip(cards[1:], policy.counts(), strict=True):
+        assert card.words().startswith(f"{count} ×")
+        assert len(card.all("img")) == 6
+        steps = [step.words() for step in card.all("li")]
+        assert steps == [str(step) for step in subpolicy.all_steps] or steps == ["plain image"]
+
+
+def test_changed_images_are_told(page: Element) -> None:
+    changes = page.with_id("changes")
+    assert "puts 11 right" in changes.words()
+    assert "gets 3 wrong" in changes.words()
+    one = example_comparison().gained[0]
+    card = changes.all("li")[0].words()
+    assert CLASSES[one.label] in card
+    assert f"{CLASSES[one.before]} → {CLASSES[one.after]}" in card
+    assert f"{one.probability_before:.2f} → {one.probability_after:.2f}" in card
+    assert len(changes.all("img")) == 9
+
+
+def test_nothing_is_loaded_and_nothing_runs(page: Element) -> None:
+    for element in page.everything():
+        assert element.name not in ("script", "link", "iframe", "object", "embed", "form", "base")
+        assert not [name for name in element.attributes if name.startswith("on")]
+        for name in ("src", "href", "xlink:href"):
+            value = element.attributes.get(name)
+            assert value is None or value.startswith(("#", "data:image/"))
+    assert all("url(" not in style.words() for style in page.all("style"))
+    policy = page.all("meta")[3].attributes
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    assert str(policy["content"]).startswith("default-src 'none'")
+
+
+def test_names_from_outside_stay_text(tmp_path: Path, page: Element) -> None:
+    settings = {"note": HOSTILE[0], HOSTILE[1]: HOSTILE[3], "command": ["relook", *HOSTILE[:3]]}
+    harmless = example_comparison(settings={"note": "", "x": "", "command": "relook"})
+    comparison = example_comparison(classes=HOSTILE, settings=settings)
+    rows = [
+        replace(row, label=HOSTILE[number % 5]) if row.method == "cf" else row
+        for number, row in enumerate(comparison.rows)
+    ]
+    sentence = f"Helps: {HOSTILE[0]} {HOSTILE[1]}"
+    comparison = replace(
+        comparison, rows=tuple(rows), verdict=replace(comparison.verdict, sentence=sentence)
+    )
+    run = write_example_run(tmp_path / "<img src=x onerror=alert(6)>", harmless)
+    (run / "comparison.json").write_text(json.dumps(comparison.to_json()))
+    text = write_report(run, tmp_path / "report.html", figures=False).read_text(encoding="utf-8")
+    found = read_html(text)
+    benign = tmp_path / "benign"
+    other = read_html(
+        write_report(write_example_run(benign, harmless), figures=False).read_text("utf-8")
+    )
+    assert Counter(one.name for one in found.everything()) == Counter(
+        one.name for one in other.everything()
+    )
+    assert not [key for one in found.everything() for key in one.attributes if key[:2] == "on"]
+    assert HOSTILE[3] in found.with_id("changes").words()
+    assert HOSTILE[1] in found.with_id("settings").words()
+    assert found.all("h1")[0].words() == "<img src=x onerror=alert(6)>"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "mark"),
+    [("helps", "It helps"), ("no difference", "No difference"), ("hurts", "It hurts")],
+)
+def test_each_outcome_is_told(tmp_path: Path, outcome: str, mark: str) -> None:
+    comparison = example_comparison(outcome=outcome)
+    page = write_report(write_example_run(tmp_path, comparison), figures=False)
+    verdict = read_html(page.read_text("utf-8")).with_id("verdict")
+    assert verdict.all("p")[0].words() == mark
+    assert comparison.verdict.sentence.partition(": ")[2][1:] in verdict.words()
+    assert ("Recommended1 viewplain image" in verdict.words()) == (outcome != "helps")
+    # The figures are those of the row that was judged, not of the one that was picked.
+    assert "cLL, 11 views−0.1097+0.0421 [" in verdict.words()
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
+    written = []
+    for parent in ("a", "b"):
+        run = write_example_run(tmp_path / parent / "demo")
+        write_report(run)
+        files = [run / "report.html", *sorted((run / "figures").iterdir())]
+        written.append({file.name: file.read_bytes() for file in files})
+    assert written[0] == written[1]
+    names = {"cll", "accuracy", "frontier", "temperature", "transforms", "search"}
+    names |= {"reliability_before", "reliability_after"}
+    assert set(written[0]) == {"report.html", *(f"{n}.{k}" for n in names for k in ("svg", "png"))}
+
+
+def test_large_images_and_long_policies_stay_small(tmp_path: Path) -> None:
+    comparison = replace(
+        example_comparison(),
+        policy=Policy(sample_pool("imagenet", 60, seed=1, draws="fresh"), recipe="imagenet"),
+    )
+    run = write_example_run(tmp_path, comparison)
+    named = [one.index for one in (*comparison.gained, *comparison.lost)]
+    indices = np.array(sorted({*comparison.gallery, *named}))
+    noise = np.random.default_rng(0).integers(0, 256, (len(indices), 3, 160, 200), dtype=np.uint8)
+    np.savez(run / "examples.npz", indices=indices, images=noise, labels=indices % 10)
+    page = write_report(run, figures=False)
+    assert page.stat().st_size < 3_000_000
+    assert len(read_html(page.read_text("utf-8")).with_id("policy").all("img")) == 61 * 4
+
+
+def test_small_run_is_well_under_the_limit(tmp_path: Path) -> None:
+    assert write_report(write_example_run(tmp_path), figures=False).stat().st_size < 1_000_000
+
+
+def test_several_runs_show_their_deviation(tmp_path: Path) -> None:
+    run = write_example_run(tmp_path, example_comparison(runs=5))
+    text = write_report(run, figures=False).read_text("utf-8")
+    assert "± 0.0007" in text
+    assert "± one standard deviation over runs" in text
+
+
+def test_a_search_without_comparison(tmp_path: Path) -> None:
+    policy = example_policy()
+    write_search(tmp_path, policy)
+    policy.save(tmp_path / "policy.json")
+    page = read_html(write_report(tmp_path).read_text("utf-8"))
+    assert [one.attributes["id"] for one in page.all("section")] == [
+        "verdict",
+        "policy",
+        "settings",
+    ]
+    assert "no comparison" in page.with_id("verdict").words()
+    assert "relook compare" in page.with_id("verdict").words()
+    assert "examples.npz" in page.with_id("policy").words()
+    assert str(policy[1].steps[0]) in page.with_id("policy").words()
+    assert (tmp_path / "figures" / "search.svg").exists()
+
+
+def test_a_search_with_images_shows_the_views(tmp_path: Path) -> None:
+    write_search(tmp_path, example_policy())
+    example_policy().save(tmp_path / "policy.json")
+    write_examples(tmp_path, example_comparison())
+    page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
+    assert page.with_id("policy").all("img")
+
+
+def test_a_search_that_left_no_policy(tmp_path: Path) -> None:
+    write_search(tmp_path, example_policy())
+    page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
+    assert len([svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]) == 1
+
+
+def test_a_comparison_alone(tmp_path: Path) -> None:
+    example_comparison().save(tmp_path / "comparison.json")
+    page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
+    assert not page.all("img")
+    assert page.with_id("changes").words()
+
+
+def test_nothing_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(RunError) as caught:
+            write_report(path)
+        assert "\n" not in str(caught.value)
+        assert str(path) in str(caught.value)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("comparison.json", b"{}"),
+        ("comparison.json", b'{"format": "relook-comparison", "version": 1}'),
+        ("search.json", b'{"steps": [{"views": "many"}]}'),
+        ("search.json", b"[]"),
+        ("run.json", b"[]"),
+        ("examples.npz", b"not a zip"),
+    ],
+)
+def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    run = write_example_run(tmp_path)
+    (run / name).write_bytes(content)
+    with pytest.raises(FileFormatError) as caught:
+        write_report(run)
+    assert "\n" not in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_examples_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
+    run = write_example_run(tmp_path)
+    images = np.zeros((2, 1, 32, 32), dtype=np.float32)
+    np.savez(run / "examples.npz", indices=[0, 1], images=images, labels=[0, 1])
+    with pytest.raises(FileFormatError, match="uint8"):
+        write_report(run)
+    pickled = np.array([{}], dtype=object)
+    np.savez(run / "examples.npz", indices=[0], images=pickled, labels=[0], allow_pickle=True)
+    with pytest.raises(FileFormatError, match=r"examples\.npz"):
+        write_report(run)

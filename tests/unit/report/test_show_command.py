@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from PIL import Image
+from tests.unit.report.example_run import example_policy, write_example_run, write_search
+from typer.testing import CliRunner
+
+from relook.cli.report import report_command
+from relook.cli.show import policy_summary, show_command, temperatures_at
+from relook.errors import RelookError
+from relook.policy import Policy, Step, SubPolicy
+
+
+def run(*words: object) -> str:
+    app = typer.Typer()
+    app.command("show")(show_command)
+    app.command("report")(report_command)
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    if isinstance(result.exception, RelookError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def run_json(*words: object) -> Any:
+    return json.loads(run(*words, "--json"))
+
+
+def test_transforms_as_a_table() -> None:
+    content = run_json("show", "transforms")
+    assert content["picture"] is None
+    assert content["transforms"]["rotate"]["values"]["45"] == 60
+    assert content["transforms"]["invert"]["values"] is None
+
+
+def test_transforms_as_a_picture(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "transforms.png"
+    assert run("show", "transforms", "--out", target).strip() == str(target)
+    with Image.open(target) as picture:
+        assert picture.format == "PNG"
+
+
+def test_a_policy_as_a_table(tmp_path: Path) -> None:
+    policy = example_policy()
+    policy.save(tmp_path / "policy.json")
+    assert list(tmp_path.iterdir()) == [tmp_path / "policy.json"]
+    assert run_json("show", tmp_path / "policy.json") == {
+        **json.loads(json.dumps(policy_summary(policy))),
+        "picture": None,
+    }
+    content = policy_summary(policy)
+    assert (content["entries"], content["views"], content["draws"]) == (20, 11, "fixed")
+    assert sum(entry["count"] for entry in content["subpolicies"]) == 20
+    assert content["transforms"][0] == {
+        "transform": "sharpness",
+        "count": 8,
+        "mean_magnitude": pytest.approx(4.3, abs=0.1),
+    }
+
+
+def test_a_policy_drawn_on_an_image(tmp_path: Path) -> None:
+    example_policy().save(tmp_path / "policy.json")
+    Image.new("RGB", (60, 40), (10, 200, 30)).save(tmp_path / "photo.jpg")
+    run("show", tmp_path / "policy.json", "--image", tmp_path / "photo.jpg")
+    with Image.open(tmp_path / "policy.png") as picture:
+        assert picture.width > 200
+
+
+def test_temperatures_are_those_of_the_budgets() -> None:
+    policy = example_policy()
+    assert policy.temperatures is not None
+    found = temperatures_at(policy)
+    assert list(found) == [1, 2, 5, 10, 11]
+    assert found[1] == policy.temperatures[0]
+    assert found[11] == policy.temperatures[-1]
+    assert temperatures_at(Policy((SubPolicy((Step("rotate", 3),)),))) == {}
+    assert temperatures_at(Policy(())) == {}
+
+
+def test_a_run(tmp_path: Path) -> None:
+    write_example_run(tmp_path)
+    content = run_json("show", tmp_path)
+    assert content["policy"]["views"] == 11
+    assert content["comparison"]["verdict"]["outcome"] == "helps"
+    assert len(content["scores"]) == 20
+
+
+def test_an_unfinished_run(tmp_path: Path) -> None:
+    write_search(tmp_path, example_policy())
+    content = run_json("show", tmp_path)
+    assert (content["policy"], content["comparison"]) == (None, None)
+
+
+@pytest.mark.parametrize("target", ["nowhere.json", "no\nwhere"])
+def test_a_missing_target_is_one_line(target: str) -> None:
+    with pytest.raises(RelookError) as caught:
+        run("show", target)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_report_is_written_and_named(tmp_path: Path) -> None:
+    write_example_run(tmp_path)
+    target = tmp_path / "elsewhere.html"
+    assert run("report", tmp_path, "--out", target, "--no-figures").strip() == str(target)
+    assert target.exists()
+    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "figures").exists()
+    content = run_json("report", tmp_path, "--no-figures")
+    assert content == {"page": str(tmp_path / "report.html"), "figures": []}
