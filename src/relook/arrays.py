@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from relook.errors import FileFormatError, RelookError
+from relook.files import one_line
 
 _BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
 
@@ -42,7 +43,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     """Return the array in an `.npy` file; Python objects and lying sizes are refused."""
     with _readable(path, "an npy file"), path.open("rb") as file:
         header = _read_header(file)
-        _check_size(header, path.stat().st_size, path)
+        _check_size(header, path.stat().st_size, str(path))
         _check_memory(header.nbytes, path)
         file.seek(0)
         return _read_array(file)
@@ -85,7 +86,7 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
 def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Header:
     with archive.open(info) as file:
         header = _read_header(file)
-    where = Path(f"{path}:{info.filename}")
+    where = f"{path}: {one_line(info.filename)}"
     _check_size(header, info.file_size, where)
     most = info.compress_size * (_BEST_DEFLATE if info.compress_type else 1)
     if info.file_size > most + _BEST_DEFLATE or info.compress_size > path.stat().st_size:
@@ -104,7 +105,7 @@ def _read_header(file: IO[bytes]) -> Header:
     return Header(shape, dtype, file.tell())
 
 
-def _check_size(header: Header, size: int, where: Path) -> None:
+def _check_size(header: Header, size: int, where: str) -> None:
     """Raise unless the declared array is exactly what the file says it holds."""
     if not header.dtype.hasobject and header.start + header.nbytes != size:
         raise FileFormatError(

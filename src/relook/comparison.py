@@ -120,7 +120,9 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `from_json` is its inverse."""
         content = {
-            name: _plain(getattr(self, name)) for name in self.__dataclass_fields__ if name != "policy"
+            name: _plain(getattr(self, name))
+            for name in self.__dataclass_fields__
+            if name != "policy"
         }
         return {
             "format": FORMAT,

@@ -17,8 +17,9 @@ from relook.run_directory import RunDirectory
 from relook.training import train
 
 RECIPE = "small"
-EPOCHS = 40
-POOL_SIZE = 200
+EPOCHS = 100
+TRAIN_BATCH = 16
+POOL_SIZE = 120
 LENGTH = 20
 BUDGETS = (1, 2, 5, 10, 20)
 RUNS = 3
@@ -38,16 +39,21 @@ def trained_network(
 ) -> Path:
     """Return the demo's network for a seed, trained now unless an earlier demo has."""
     path = out / f"model-{seed}.safetensors"
-    if not path.exists():
-        network = train(
-            new_small(seed=seed),
-            load_data("digits:train"),
-            epochs=EPOCHS,
-            seed=seed,
-            recipe=RECIPE,
-            progress=None if progress is None else lambda done, _: progress(done, EPOCHS),
-        )
-        save_small(network, path)
+    report = progress or (lambda done, total: None)
+    if path.exists():
+        report(EPOCHS, EPOCHS)
+        return path
+    network = train(
+        new_small(seed=seed),
+        load_data("digits:train"),
+        epochs=EPOCHS,
+        seed=seed,
+        recipe=RECIPE,
+        batch=TRAIN_BATCH,
+        threads=1,
+        progress=lambda done, _: report(done, EPOCHS),
+    )
+    save_small(network, path)
     return path
 
 
@@ -81,5 +87,5 @@ def run_demo(out: Path, model: Path, *, seed: int = 0, progress: Progress | None
             store_path=directory.path / "compare.zarr",
             progress=None if progress is None else lambda d, t: progress("compare", d, t),
         )
-        save_comparison(directory.path, comparison, held_out)
+        save_comparison(directory.path, comparison, digits)
     return Demo(found, comparison, run)

@@ -23,8 +23,7 @@ class MissingExtraError(RelookError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs {package}, which is not installed: "
-            f"run  pip install 'relook[{extra}]'"
+            f"{purpose} needs {package}, which is not installed: run  pip install 'relook[{extra}]'"
         )
 
 

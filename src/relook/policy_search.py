@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from relook.comparison import Comparison
 from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.models import Predictor, as_predictor
-from relook.objectives import Objective
+from relook.objectives import UserObjective
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.pool import sample_pool
 from relook.predict import View, predict_views
@@ -48,7 +48,7 @@ class SearchSettings:
     pool_size: int | None = None
     seed: int = 0
     draws: DrawKind = "fixed"
-    objective: str | Objective = "cll"
+    objective: str | UserObjective = "cll"
     balanced: bool = False
     holdout: float = 1 / 3
     batch: int = 256
@@ -87,7 +87,7 @@ def search(
     pool_size: int | None = None,
     seed: int = 0,
     draws: DrawKind = "fixed",
-    objective: str | Objective = "cll",
+    objective: str | UserObjective = "cll",
     balanced: bool = False,
     holdout: float = 1 / 3,
     test: tuple[Tensor | NDArray[np.uint8], ArrayLike] | None = None,
@@ -120,9 +120,7 @@ def search(
     )
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
-    found = search_dataset(
-        predictor, dataset, settings, test=test_set, run=run, progress=progress
-    )
+    found = search_dataset(predictor, dataset, settings, test=test_set, run=run, progress=progress)
     for note in found.notes:
         warnings.warn(note, stacklevel=2)
     return found
@@ -159,9 +157,7 @@ def split_images(
 
 def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
     """Return the candidates of a search."""
-    return sample_pool(
-        settings.recipe, settings.pool_size, settings.seed, draws=settings.draws
-    )
+    return sample_pool(settings.recipe, settings.pool_size, settings.seed, draws=settings.draws)
 
 
 def _search(
@@ -224,9 +220,7 @@ def _search(
         "evaluate": time.perf_counter() - selected,
     }
     notes = _notes(len(chosen), len(held_out), len(dataset.classes), settings, dataset)
-    return PolicySearch(
-        policy, pool, trace, comparison, chosen, held_out, timings, notes
-    )
+    return PolicySearch(policy, pool, trace, comparison, chosen, held_out, timings, notes)
 
 
 def _dataset(
@@ -261,8 +255,12 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     for count, what, means in (
-        (searched, "to search with", "the search can fit their noise, so believe only the "
-         "held-out figures, and prefer a short policy"),
+        (
+            searched,
+            "to search with",
+            "the search can fit their noise, so believe only the "
+            "held-out figures, and prefer a short policy",
+        ),
         (held_out, "held out", "the intervals will be wide and a small gain cannot be shown"),
     ):
         if count < max(FEW_IMAGES, classes):

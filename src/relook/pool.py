@@ -56,9 +56,7 @@ def _shares(groups: tuple[Group, ...], total: int) -> list[int]:
     return [int(share) for share in shares]
 
 
-def _sample(
-    recipe: Recipe, group: Group, candidate: int, seed: int, draws: DrawKind
-) -> SubPolicy:
+def _sample(recipe: Recipe, group: Group, candidate: int, seed: int, draws: DrawKind) -> SubPolicy:
     steps = [
         _sample_step(recipe.transforms, group.magnitude, place, candidate, seed)
         for place in range(1, group.length + 1)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError
 from relook.fingerprint import JSON, fingerprint
 from relook.policy import SubPolicy
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 Images = Tensor | NDArray[np.uint8]
 Progress = Callable[[int, int], None]
-
-LOWEST_LOG_PROB = -80.0
-"""Where log-probabilities are floored, in the store as in every score."""
 
 _BATCH = 256
 _GROUP = 16
@@ -273,7 +271,7 @@ def _checked(
     for fault, rows in faults.items():
         if rows.any():
             raise _bad_output(fault, indices[rows], view, expected)
-    return np.maximum(log_probs, np.float32(LOWEST_LOG_PROB))
+    return np.maximum(log_probs, np.float32(LOG_FLOOR))
 
 
 def _bad_output(got: str, indices: NDArray[np.int64], view: View, expected: str) -> RelookError:

@@ -124,10 +124,10 @@ def _without(recipe: Recipe, name: str) -> Recipe:
             finish=_unflipped(recipe.finish),
             transforms=tuple(t for t in recipe.transforms if t != "flip"),
         )
-    for end in ("start", "finish"):
-        step = getattr(recipe, end)
-        if step is not None and step.transform == name:
-            return replace(recipe, **{end: None})
+    if recipe.start is not None and recipe.start.transform == name:
+        return replace(recipe, start=None)
+    if recipe.finish is not None and recipe.finish.transform == name:
+        return replace(recipe, finish=None)
     if name not in recipe.transforms:
         raise _nonsense(
             recipe,

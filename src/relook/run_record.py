@@ -64,10 +64,7 @@ def record_search(
     """Write policy.json, search.json, the held-out comparison and run.json, each whole."""
     found.policy.save(directory.policy)
     write_json_atomic(directory.search, _trace(found))
-    proof = dataset if test is None else test
-    save_comparison(
-        directory.path, found.comparison, proof.subset(found.held_out_indices)
-    )
+    save_comparison(directory.path, found.comparison, dataset if test is None else test)
     write_json_atomic(
         directory.run,
         {

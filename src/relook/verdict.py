@@ -2,9 +2,8 @@
 
 What is claimed, and how it stays honest: the claim is about one row alone, the policy at the
 largest budget asked for, which was found on other images; no best row is sought for it. The
-recommendation does look at many rows, so a baseline must beat the plain image at a level that
-is divided by the number of baselines looked at (Bonferroni), and what is recommended besides
-is named without a figure.
+recommendation does look at many rows, so each of the others must beat the plain image at a
+level that is divided by their number (Bonferroni), and it is named without a figure of gain.
 """
 
 from __future__ import annotations
@@ -66,7 +65,8 @@ def judge(
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
     policy = _policy_row(rows, max(budgets))
-    if policy is None or policy.over_plain is None:
+    plain = next((row for row in rows if row.method == "plain"), None)
+    if policy is None or plain is None or policy.over_plain is None:
         raise RelookError(_UNDONE.format(", ".join(sorted({row.method for row in rows}))))
 
     def difference(one: Row, other: Row, confidence: float) -> Interval:
@@ -76,7 +76,7 @@ def judge(
         )
 
     outcome = outcome_of(policy.over_plain["cll"], margin)
-    best = _recommended(rows, policy, budgets, margin, difference)
+    best = _recommended(rows, plain, policy, budgets, margin, difference)
     rival = _rival(rows, policy) if outcome == HELPS else ""
     sentence = f"{_claim(policy, outcome, margin, rival)} {_advice(best, policy)}".strip()
     return Verdict(outcome, sentence, best.method, best.views)
@@ -119,11 +119,15 @@ def _policy_row(rows: Sequence[Row], budget: int) -> Row | None:
 
 
 def _recommended(
-    rows: Sequence[Row], policy: Row, budgets: Sequence[int], margin: float, difference: Bound
+    rows: Sequence[Row],
+    plain: Row,
+    policy: Row,
+    budgets: Sequence[int],
+    margin: float,
+    difference: Bound,
 ) -> Row:
     candidates = [row for row in rows if row.budget in budgets or _is_fixed(row.method)]
-    plain = next(row for row in rows if row.method == "plain")
-    others = [row for row in candidates if row.method not in ("plain", POLICY_METHOD)]
+    others = [row for row in candidates if row is not plain and row is not policy]
     strict = 1 - (1 - _CONFIDENCE) / max(1, len(others))
 
     def gains(row: Row) -> bool:
@@ -153,12 +157,13 @@ def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
         if cll.low > 0 or cll.high < 0:
             doubt = f"within the margin of indifference, {margin:g}"
         return (
-            f"No difference: {start} changes by {_signed(cll)} over the plain image, {doubt}, "
+            f"No difference: {start} changes by {_signed(cll)} against the plain image, {doubt}, "
             f"and accuracy by {accuracy}, {cost}."
         )
     word, verb = ("Helps", "rises") if outcome == HELPS else ("Hurts", "falls")
+    against = "over" if outcome == HELPS else "against"
     return (
-        f"{word}: {start} {verb} by {_amount(cll)} over the plain image{rival}, "
+        f"{word}: {start} {verb} by {_amount(cll)} {against} the plain image{rival}, "
         f"accuracy changes by {accuracy}, {cost}."
     )
 

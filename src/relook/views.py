@@ -68,7 +68,9 @@ def freeze_subpolicy(
     """Return the sub-policy with every draw made once, for all images."""
     check_seed(seed)
     steps = [
-        step if step.is_fixed else replace(step, draws=_scalar_draws(step, place, seed, view, stream))
+        step
+        if step.is_fixed
+        else replace(step, draws=_scalar_draws(step, place, seed, view, stream))
         for place, step in enumerate(subpolicy.all_steps)
     ]
     if subpolicy.finish is None:
@@ -83,7 +85,7 @@ def _draws_for_batch(
     if fixed is not None:
         return {name: np.full(len(indices), value) for name, value in fixed.items()}
     return {
-        name: _outcome(name, uniforms(seed, image=indices, view=view, slot=slot))
+        name: outcome(name, uniforms(seed, image=indices, view=view, slot=slot))
         for name, slot in _slots(step, place).items()
     }
 
@@ -92,7 +94,7 @@ def _scalar_draws(
     step: Step, place: int, seed: int, view: int, stream: Stream
 ) -> Mapping[str, float]:
     return {
-        name: float(_outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
+        name: float(outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
         for name, slot in _slots(step, place).items()
     }
 
@@ -102,7 +104,8 @@ def _slots(step: Step, place: int) -> dict[str, int]:
     return {name: place * _SLOTS_A_STEP + i for i, name in enumerate(names)}
 
 
-def _outcome(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+def outcome(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn uniform numbers in [0, 1) into what is drawn: signs, edges, flips or places."""
     if name == "sign":
         return np.where(uniform < 0.5, -1.0, 1.0)
     if name in ("edge", "flip"):

@@ -269,12 +269,15 @@ def test_a_fresh_policy_gets_other_draws_in_every_run() -> None:
 def test_several_policies_count_as_runs() -> None:
     policies = [Policy(TURNS), Policy(TURNS[::-1]), Policy(TURNS[1:])]
     comparison, _, _ = turned(policies, methods=())
-    alone = [row(turned(one, methods=())[0], "gps", 2).metrics["cll"].mean for one in policies]
+    single = [turned(one, methods=())[0] for one in policies]
+    alone = [row(one, "gps", 2).metrics["cll"].mean for one in single]
     found = row(comparison, "gps", 2).metrics["cll"]
     assert found.mean == pytest.approx(np.mean(alone))
     assert found.deviation == pytest.approx(np.std(alone, ddof=1))
     assert comparison.settings["runs"] == 3
+    # Examples are those of the first policy.
     assert comparison.policy == policies[0]
+    assert comparison.gained == single[0].gained != single[2].gained
 
 
 def test_mgrid_takes_the_magnitude_that_is_best_on_validation_images() -> None:

@@ -205,6 +205,24 @@ def test_two_trainings_give_the_same_bytes(digits: Dataset) -> None:
     assert weights(first) != weights(other)
 
 
+def test_a_stated_number_of_threads_holds_for_the_training_alone(digits: Dataset) -> None:
+    part, results, inside = digits.subset(np.arange(40)), [], []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            trained = train(
+                new_small(width=2), part, epochs=1, seed=0, recipe="small", threads=1,
+                progress=lambda done, loss: inside.append(torch.get_num_threads()),
+            )  # fmt: skip
+            results.append(weights(trained))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert inside == [1, 1]
+    assert results[0] == results[1]
+
+
 def test_training_copies_the_network_and_reports(digits: Dataset) -> None:
     network, seen = new_small(width=4), []
     before = weights(network)
@@ -250,6 +268,7 @@ def test_one_step_is_that_of_plain_sgd(digits: Dataset) -> None:
         ({"augment": "randaug"}, "did you mean 'randaugment'"),
         ({"epochs": 0}, "at least 1"),
         ({"batch": 0}, "at least 1"),
+        ({"threads": 0}, "expected threads of at least 1, got 0"),
         ({"seed": -1}, "expected a seed"),
         ({"learning_rate": 1e30, "epochs": 3}, "lower the learning rate"),
     ],
@@ -278,6 +297,7 @@ def test_crops_alone_teach_the_digits_in_seconds() -> None:
 @pytest.mark.slow
 def test_randaugment_teaches_the_digits_well() -> None:
     network = train(
-        new_small(), load_data("digits:train"), epochs=100, seed=0, recipe="small", batch=32
-    )
+        new_small(), load_data("digits:train"), epochs=100, seed=0, recipe="small",
+        batch=32, threads=1,
+    )  # fmt: skip
     assert accuracy(network, load_data("digits:test")) > 0.95

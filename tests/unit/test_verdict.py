@@ -108,7 +108,7 @@ def test_an_interval_that_includes_no_gain_is_named() -> None:
     dataset, logits = noisy()
     logits[1:] = logits[0]
     sentence = compared(dataset, logits).verdict.sentence
-    assert "+0.0000 [+0.0000, +0.0000] over the plain image" in sentence
+    assert "+0.0000 [+0.0000, +0.0000] against the plain image" in sentence
     assert "an interval that includes no gain" in sentence
 
 
@@ -212,6 +212,12 @@ def test_a_shorter_policy_that_may_be_worse_is_not() -> None:
     assert "cheapest" not in verdict.sentence
 
 
+def test_a_shorter_policy_of_which_too_little_is_known_is_not() -> None:
+    scores = gains(500, gps_5=0.0495, gps_20=0.05)  # 0.0005 ± 0.013 behind
+    assert judge(rows_of(scores), scores, budgets=(5, 20)).recommended_views == 20
+    assert judge(rows_of(scores), scores, budgets=(5, 20), margin=0.03).recommended_views == 5
+
+
 def test_prefixes_that_nobody_asked_for_are_not_recommended() -> None:
     scores = gains(5000, gps_3=0.05, gps_5=0.05)
     scores["gps", 5] = scores["gps", 3].copy()
@@ -268,9 +274,12 @@ def test_groups_of_images_widen_the_interval() -> None:
 
 
 def test_a_verdict_needs_the_policy() -> None:
-    scores = gains(50, flip_2=0.1)
-    with pytest.raises(RelookError, match="needs the policy"):
-        judge(rows_of(scores), scores, budgets=(2,))
+    scores = gains(50, flip_2=0.1, gps_2=0.1)
+    rows = rows_of(scores)
+    for left_out in ("gps", "plain"):
+        kept = [row for row in rows if row.method != left_out]
+        with pytest.raises(RelookError, match="needs the policy and the plain image"):
+            judge(kept, scores, budgets=(2,))
 
 
 def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:

@@ -24,7 +24,7 @@ def test_views_are_the_same_bytes_for_every_batch_size(
         whole = make_views(sub, images, seed=3, view=view)
         parts = [
             make_views(sub, part, seed=3, view=view, first_index=i * batch)
-            for i, part in enumerate(images.split(batch))
+            for i, part in enumerate(torch.split(images, batch))
         ]
         assert torch.equal(torch.cat(parts), whole), sub
 

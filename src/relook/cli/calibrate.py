@@ -53,7 +53,9 @@ def calibrate_command(
         print_json({"out": str(target), "policy": policy_to_json(calibrated)})
         return
     temperatures = calibrated.temperatures or ()
-    shown = sorted({1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1)))
+    shown = sorted(
+        {1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1))
+    )
     for length in shown:
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
     say(f"written to {target}")

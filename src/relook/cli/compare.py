@@ -61,7 +61,7 @@ def compare_command(
         typer.Option(
             "--model",
             "-m",
-            help="The classifier: torch:package.module:factory[@checkpoint] or small@FILE.",
+            help="The classifier: torch:package.module:factory\\[@checkpoint] or small@FILE.",
             rich_help_panel=_SOURCES,
         ),
     ] = None,

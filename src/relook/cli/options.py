@@ -17,7 +17,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         "-m",
-        help="The classifier: torch:package.module:factory[@checkpoint] or small@FILE.",
+        help="The classifier: torch:package.module:factory\\[@checkpoint] or small@FILE.",
         show_default=False,
         rich_help_panel="Model and data",
     ),

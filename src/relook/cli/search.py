@@ -64,7 +64,10 @@ def search_command(
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
     holdout: Annotated[
-        float, typer.Option(help="Share of the images that is kept for the proof.")
+        float,
+        typer.Option(
+            help="Share of the images that is kept for the proof.", show_default="a third"
+        ),
     ] = 1 / 3,
     test: Annotated[
         str | None,

@@ -211,6 +211,6 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
     if run.comparison is not None:
         print_comparison(run.comparison, console)
     else:
-        say(f"{run.path}: no comparison yet; relook compare adds one")
+        say(f"no comparison yet;  relook compare --run {one_line(str(run.path))}  adds one")
     if picture is not None:
         typer.echo(f"\n{picture}")

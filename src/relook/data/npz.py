@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import os
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 
+from relook.arrays import Header, read_npz
 from relook.data.base import Column, Dataset
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.files import one_line
@@ -24,20 +18,6 @@ _CHANNELS = (1, 3)
 _NEEDED = ("images", "labels")
 _KNOWN = (*_NEEDED, "classes", "groups")
 _MOST_CLASSES = 1_000_000
-_BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
-
-
-@dataclass(frozen=True)
-class _Header:
-    """What an array's first bytes declare, and where its content starts."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-    start: int
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def load_npz(rest: str) -> Dataset:
@@ -49,8 +29,7 @@ def load_npz(rest: str) -> Dataset:
     file, _, option = rest.partition("?")
     layout = _layout(option)
     path = Path(file).expanduser()
-    with _readable(path, "an npz archive"), zipfile.ZipFile(path) as archive:
-        arrays = _read_archive(archive, path)
+    arrays = read_npz(path, lambda headers: _chosen(headers, path))
     images = _to_nchw(arrays["images"], layout, path)
     labels = arrays["labels"]
     classes = _classes(arrays.get("classes"), labels, path)
@@ -58,103 +37,20 @@ def load_npz(rest: str) -> Dataset:
     return Dataset(images, labels, classes, f"npz:{file}", arrays.get("groups"), columns)
 
 
-def read_npy(path: Path) -> Column:
-    """Return the array in an `.npy` file; Python objects and lying sizes are refused."""
-    with _readable(path, "an npy file"), path.open("rb") as file:
-        header = _read_header(file)
-        _check_size(header, path.stat().st_size, str(path))
-        file.seek(0)
-        return _read_array(file)
-
-
-@contextmanager
-def _readable(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a damaged or hostile file raises into one line."""
-    try:
-        yield
-    except RelookError:
-        raise
-    except FileNotFoundError:
-        raise RelookError(f"no such file: {path}") from None
-    except Exception as error:
-        why = next(iter(str(error).splitlines()), "")
-        raise FileFormatError(
-            f"{path}: expected {kind} of plain arrays: {type(error).__name__}: {why}"
-        ) from None
-
-
-def _read_archive(archive: zipfile.ZipFile, path: Path) -> dict[str, Column]:
+def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:
     """Return the arrays that relook knows, and those with one entry an image."""
-    members = {
-        info.filename.removesuffix(".npy"): info
-        for info in archive.infolist()
-        if info.filename.endswith(".npy")
-    }
     for name in _NEEDED:
-        if name not in members:
+        if name not in headers:
             raise FileFormatError(
                 f"{path}: expected arrays 'images' and 'labels', but there is no {name!r} among "
-                f"{one_line(', '.join(sorted(members))) or 'no arrays'}"
+                f"{one_line(', '.join(sorted(headers))) or 'no arrays'}"
             )
-    headers = {name: _member_header(archive, info, path) for name, info in members.items()}
     rows = headers["labels"].shape[:1]
-    wanted = [
+    return [
         name
         for name, header in headers.items()
         if name in _KNOWN or (header.shape == rows and not header.dtype.hasobject)
     ]
-    _check_memory(sum(headers[name].nbytes for name in wanted), path)
-    arrays = {}
-    for name in wanted:
-        with archive.open(members[name]) as file:
-            arrays[name] = _read_array(file)
-    return arrays
-
-
-def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> _Header:
-    with archive.open(info) as file:
-        header = _read_header(file)
-    where = f"{path}: {one_line(info.filename)}"
-    _check_size(header, info.file_size, where)
-    most = info.compress_size * (_BEST_DEFLATE if info.compress_type else 1)
-    if info.file_size > most + _BEST_DEFLATE or info.compress_size > path.stat().st_size:
-        raise FileFormatError(f"{where}: declares more content than the archive can hold")
-    return header
-
-
-def _read_header(file: IO[bytes]) -> _Header:
-    # Plain arrays are always format 1.0; later ones are for structured types, which we refuse,
-    # and allow headers of gigabytes.
-    if npy.read_magic(file) != (1, 0):
-        raise ValueError("a structured array")
-    shape, _, dtype = npy.read_array_header_1_0(file)
-    if any(side < 0 for side in shape) or dtype.itemsize == 0:
-        raise ValueError(f"an impossible array: {dtype} {list(shape)}")
-    return _Header(shape, dtype, file.tell())
-
-
-def _check_size(header: _Header, size: int, where: str) -> None:
-    """Raise unless the declared array is exactly what the file says it holds."""
-    if not header.dtype.hasobject and header.start + header.nbytes != size:
-        raise FileFormatError(
-            f"{where}: its header declares {header.dtype} {list(header.shape)} "
-            f"({header.nbytes} bytes), but {size - header.start} bytes follow: damaged or cut off"
-        )
-
-
-def _check_memory(nbytes: int, path: Path) -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if nbytes > memory // 2:
-        raise RelookError(
-            f"{path}: expected arrays of at most half this machine's memory "
-            f"({memory / 2e9:.1f} GB), got {nbytes / 1e9:.1f} GB: split the file"
-        )
-
-
-def _read_array(file: IO[bytes]) -> Column:
-    array = npy.read_array(file, allow_pickle=False)
-    file.read(1)  # reaching the end is what makes zipfile compare the checksum
-    return np.asarray(array)
 
 
 def _layout(option: str) -> str | None:

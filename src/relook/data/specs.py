@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from relook.arrays import read_npy
 from relook.data.base import Column, Dataset, checked_groups
 from relook.data.digits import load_digits
-from relook.data.npz import load_npz, read_npy
+from relook.data.npz import load_npz
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.files import one_line
 

@@ -7,13 +7,11 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor
 
+from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError, unknown_name
 
 Outputs = Literal["logits", "probabilities", "log_probs"]
 OUTPUTS: tuple[str, ...] = get_args(Outputs)
-
-LOWEST_LOG_PROB = -100.0
-"""Stands for log 0: finite, and below the −80 at which every score is floored."""
 
 _SUM_TOLERANCE = 0.02
 
@@ -64,13 +62,13 @@ def to_log_probs(results: object, outputs: str, images: int, classes: int | None
         log_probs = values.log_softmax(dim=-1)
     elif outputs == "probabilities":
         _check_sums(values, outputs)
-        log_probs = values.log()
+        log_probs = (values / values.sum(dim=-1, keepdim=True)).log()
     else:
         _check_sums(values.exp(), outputs)
-        log_probs = values
+        log_probs = values.log_softmax(dim=-1)
     if log_probs.isnan().any():
         raise RelookError(f"expected finite {outputs} from the model, got an infinite value")
-    return log_probs.clamp(min=LOWEST_LOG_PROB).float()
+    return log_probs.clamp(min=LOG_FLOOR).float()
 
 
 def _check_shape(results: Tensor, images: int, classes: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,7 +86,9 @@ class Drawing:
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw in our own style, whatever the user's matplotlib settings are."""
-    with mpl.rc_context():
+    with mpl.rc_context(), warnings.catch_warnings():
+        # A label may be in letters that our font lacks; the page's own fonts will have them.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         mpl.rcdefaults()
         parameters: Any = mpl.rcParams  # typed by name in some versions of matplotlib
         parameters.update(_RC)
@@ -93,19 +96,17 @@ def house_style() -> Iterator[None]:
 
 
 def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing]:
-    """Draw a comparison; `legend` puts the names of the methods into the figures."""
+    """Draw what a comparison holds; `legend` puts the methods' names into the figures."""
     with house_style():
-        drawings = [
+        drawings = (
             _metric_drawing(comparison, "cll", "Calibrated log-likelihood", 1.0, legend),
             _metric_drawing(comparison, "accuracy", "Accuracy (%)", 100.0, legend),
             _frontier_drawing(comparison, legend),
             _metric_drawing(comparison, "temperature", "Temperature", 1.0, legend),
-        ]
-        for calibrated in (False, True):
-            drawing = _reliability_drawing(comparison, calibrated, legend)
-            if drawing is not None:
-                drawings.append(drawing)
-    return drawings
+            _reliability_drawing(comparison, False, legend),
+            _reliability_drawing(comparison, True, legend),
+        )
+    return [drawing for drawing in drawings if drawing is not None]
 
 
 def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
@@ -190,8 +191,10 @@ def _panel(height: float = _HEIGHT) -> tuple[Figure, Axes]:
 
 def _metric_drawing(
     comparison: Comparison, metric: str, label: str, scale: float, legend: bool
-) -> Drawing:
+) -> Drawing | None:
     drawn = curves(comparison, metric)
+    if not drawn:
+        return None
     figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(drawn) * legend)
     for curve in reversed(drawn):  # the policy last, on top
         _draw_curve(axes, curve, scale)

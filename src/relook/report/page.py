@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -99,16 +100,16 @@ def _sections(run: RunFiles) -> list[Section]:
 
 def _comparison_sections(comparison: Comparison, shown: dict[str, Html]) -> list[Section]:
     band = results.band_words(comparison)
-    pairs = _figures(
-        _figure(shown["cll"], "Calibrated log-likelihood,", "higher is better.", band,
+    captions = {
+        "cll": ("Calibrated log-likelihood,", "higher is better.", band,
                 _leaving(comparison, "cll")),
-        _figure(shown["accuracy"], "Accuracy,", "higher is better.", band,
-                _leaving(comparison, "accuracy")),
-        _figure(shown["frontier"], "What each cost can buy:", "no method is better and cheaper "
-                "than a point on the line. Points off the line are faint."),
-        _figure(shown["temperature"], "The temperature", "that calibrates the average of so many "
-                "views: above 1 the average is too sure, below 1 not sure enough."),
-    )  # fmt: skip
+        "accuracy": ("Accuracy,", "higher is better.", band, _leaving(comparison, "accuracy")),
+        "frontier": ("What each cost can buy:", "no method is better and cheaper than a point on "
+                     "the line. Points off the line are faint."),
+        "temperature": ("The temperature", "that calibrates the average of so many views: above 1 "
+                        "the average is too sure, below 1 not sure enough."),
+    }  # fmt: skip
+    pairs = [_figure(shown[name], *words) for name, words in captions.items() if name in shown]
     sections = [
         (
             "results",
@@ -118,7 +119,7 @@ def _comparison_sections(comparison: Comparison, shown: dict[str, Html]) -> list
                 results.table(comparison),
             ],
         ),
-        ("curves", "Views and cost", [results.legend(comparison), pairs]),
+        ("curves", "Views and cost", [results.legend(comparison), _figures(*pairs)]),
     ]
     reliability = [
         _figure(shown[f"reliability_{when}"], f"{when.capitalize()} calibration")
@@ -202,14 +203,14 @@ def _settings(run: RunFiles) -> list[Html]:
     ]
     if rows:
         content.append(element("dl", *rows, class_="settings"))
-    again = f"relook report {run.path.name}"
+    again = shlex.join(["relook", "report", str(run.path)])
     content.append(_lead("This page again: ", element("code", again), "."))
     return content
 
 
 def _unfinished(run: RunFiles) -> Html:
     what = "a search" if run.steps else "a policy"
-    command = "relook compare"
+    command = shlex.join(["relook", "compare", "--run", str(run.path)])
     return element(
         "section",
         element("p", "No verdict yet", class_="mark same"),
@@ -219,8 +220,7 @@ def _unfinished(run: RunFiles) -> Html:
             "Missing: the table, the curves, the reliability diagram and the images gained and "
             "lost. ",
             element("code", command),
-            " with this run's model, data and policy adds comparison.json; then write the report "
-            "again.",
+            " adds them; then write the report again.",
             class_="note",
         ),
         *(element("p", note, class_="note") for note in _notes(run)),

@@ -17,6 +17,7 @@ from relook.comparison import Comparison, load_comparison
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.files import one_line, read_json
 from relook.policy import Policy
+from relook.report.soundness import flaw
 from relook.transforms.checks import check_images
 
 _LARGEST_EXAMPLES = 512_000_000
@@ -84,7 +85,7 @@ def read_run(path: Path) -> RunFiles:
         raise RunError(f"{one_line(str(path))}: expected a run's directory, got {_kind(path)}")
     comparison = policy = None
     if (path / "comparison.json").exists():
-        comparison = load_comparison(path / "comparison.json")
+        comparison = _read_comparison(path / "comparison.json")
         policy = comparison.policy
     elif (path / "policy.json").exists():
         policy = Policy.load(path / "policy.json")
@@ -105,6 +106,17 @@ def _command(words: object) -> str:
 
 def _kind(path: Path) -> str:
     return "a file" if path.exists() else "nothing: there is no such directory"
+
+
+def _read_comparison(path: Path) -> Comparison:
+    comparison = load_comparison(path)
+    wrong = flaw(comparison)
+    if wrong is not None:
+        raise FileFormatError(
+            f"{one_line(str(path))}: expected a comparison written by relook, got {wrong}; "
+            "run  relook compare  again"
+        )
+    return comparison
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:

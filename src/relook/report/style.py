@@ -103,5 +103,6 @@ def method_styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
 
 
 def shorten(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Cut a text from outside to what fits."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    """Cut a text from outside to what fits on a line."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in cut)

@@ -1,8 +1,8 @@
 """The fast arithmetic of the search, compiled by numba: float32 in vectors, sums in float64.
 
 Images stand side by side in lanes, so that ten classes fill the vector unit as well as a
-thousand. A pool is `[block, candidate, class, lane]` with the label's class first; every sum
-has one fixed order, whatever the number of threads.
+thousand. A pool is `[block, candidate, class, lane]`, the classes of each image in an order of
+its own with the label's first; every sum has one fixed order, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _scaled(typing: Any, value: Any, power: Any) -> Any:
 
 @intrinsic  # type: ignore[misc]
 def _larger(typing: Any, one: Any, other: Any) -> Any:
-    """Return the larger of two float32, without a branch (a branch becomes a masked store)."""
+    """Return the larger of two float32 without a branch, which would become a masked store."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *args), *args)
@@ -99,7 +99,7 @@ _L3, _L4, _L5 = _f(-0.36070367753722593), _f(0.2879162309612288), _f(-0.23894492
 _L6, _L7, _L8 = _f(0.21571589095408042), _f(-0.20726914367317215), _f(0.1258354992571705)
 _E0, _E1, _E2 = _f(1.000000071655809), _f(0.6931469670515349), _f(0.24022119717699553)
 _E3, _E4, _E5 = _f(0.05550713291672554), _f(0.009675541682145029), _f(0.0013276467200633766)
-_ONE, _DEEPEST = _f(1), _f(-125)
+_ONE, _DEEPEST, _HIGHEST = _f(1), _f(-125), _f(120)
 _LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.12194440e-4)
 
 
@@ -158,18 +158,21 @@ def evaluate(
     base: Any,
     share: np.float32,
     weights: Any,
+    classes: int,
+    tails: Any,
     which: Any,
     betas: Any,
+    tail_of: Any,
     out: Any,
 ) -> None:
     """Add up score, slope and bend over blocks of images: `out` `[k, 3]`, float64.
 
     `pool` `[block, candidate, class, lane]` are probabilities p, `base` `[block, class, lane]`
-    is (t − 1)π/t, so that q = base + share·p; `weights` `[block, lane]`; candidate `which[j]` is
-    evaluated at β = `betas[j]`: Σ w·(β·g_y − log Σ e^{βg}), its derivative, and minus its second
-    derivative, in nats, with g = log q − log q_max.
+    is (t − 1)π/t, so that q = base + share·p; `weights` `[block, lane]`. Candidate `which[j]` is
+    evaluated at β = `betas[j]`: Σ w·(β·log q_y − log Σ q^β), its derivative, and minus its second
+    derivative, in nats. The sum goes over the first `classes` classes; `tails[tail_of[j]]`
+    `[3, block, lane]` stands for the others: their q^β, q^β·log₂ q and q^β·(log₂ q)².
     """
-    classes = pool.shape[2]
     gaps = np.empty((classes, LANES), np.float32)
     top = np.empty(LANES, np.float32)
     total = np.empty(LANES, np.float32)
@@ -179,17 +182,22 @@ def evaluate(
     for block in range(pool.shape[0]):
         for j in range(len(which)):
             candidate, beta = which[j], np.float32(betas[j])
+            tail = tails[tail_of[j]]
             for lane in range(LANES):
                 top[lane] = _f(-200)
-                total[lane] = _f(0)
-                first[lane] = _f(0)
-                second[lane] = _f(0)
             for c in range(classes):
                 for lane in range(LANES):
                     q = base[block, c, lane] + share * pool[block, candidate, c, lane]
                     log_q = log2(_larger(q, _LOWEST))
                     gaps[c, lane] = log_q
                     top[lane] = _larger(log_q, top[lane])
+            for lane in range(LANES):
+                high = top[lane]
+                scale = exp2(-_larger(beta * high, -_HIGHEST))
+                none, one, two = tail[0, block, lane], tail[1, block, lane], tail[2, block, lane]
+                total[lane] = scale * none
+                first[lane] = scale * (one - high * none)
+                second[lane] = scale * (two - high * (one + one - high * none))
             for c in range(classes):
                 for lane in range(LANES):
                     gap = gaps[c, lane] - top[lane]
@@ -211,30 +219,60 @@ def evaluate(
 
 
 @compiled
-def lay_out(log_probs: Any, labels: Any, tolerance: float, pool: Any, wrong: Any) -> None:
-    """Fill the blocks `pool` `[block, candidate, class, lane]` from `log_probs` `[k, n, c]`.
+def tail_sums(base: Any, classes: int, beta: np.float32, tail: Any) -> None:
+    """Fill `tail` `[3, block, lane]` from the classes of `base` after the first `classes`."""
+    tail[:] = _f(0)
+    for block in range(base.shape[0]):
+        for c in range(classes, base.shape[1]):
+            for lane in range(LANES):
+                log_q = log2(_larger(base[block, c, lane], _LOWEST))
+                term = exp2(beta * log_q)
+                tail[0, block, lane] += term
+                tail[1, block, lane] += term * log_q
+                tail[2, block, lane] += term * log_q * log_q
 
-    The label's class and class 0 change places. `wrong` `[k]` becomes True for a candidate
-    with a row that may not be normalised log-probabilities: within `tolerance`, no NaN.
+
+@compiled
+def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
+    """Write factor·mean `[n, c]`, in the classes' order, as `base` `[block, class, lane]`."""
+    base[:] = _f(0)
+    for image in range(mean.shape[0]):
+        block, lane = image // LANES, image % LANES
+        for c in range(mean.shape[1]):
+            base[block, c, lane] = np.float32(factor * mean[image, order[image, c]])
+
+
+@compiled
+def lay_out(
+    log_probs: Any, order: Any, tolerance: float, first: int, pool: Any, wrong: Any
+) -> None:
+    """Write e^`log_probs` `[k, n, c]` as candidates `first`, `first` + 1, … of the pool.
+
+    `order` `[n, c]` is the order of the classes. `wrong` `[k]` becomes True for a candidate with
+    a row that may not be normalised log-probabilities (within `tolerance`; NaN).
     """
     candidates, images, classes = log_probs.shape
-    for block in range(pool.shape[0]):
-        begin = block * LANES
-        end = min(begin + LANES, images)
-        for candidate in range(candidates):
-            part = pool[block, candidate]
-            for image in range(begin, end):
-                total = 0.0
+    row = np.empty(classes, np.float32)
+    total = np.empty(LANES, np.float32)
+    for candidate in range(candidates):
+        odd = 0
+        for block in range(pool.shape[0]):
+            begin = block * LANES
+            part = pool[block, first + candidate]
+            part[:] = _f(0)
+            lanes = min(LANES, images - begin)
+            for lane in range(lanes):
+                values = log_probs[candidate, begin + lane]
+                places = order[begin + lane]
                 for c in range(classes):
-                    value = exp(np.float32(log_probs[candidate, image, c]))
-                    part[c, image - begin] = value
-                    total += value
-                if not abs(np.log(total)) <= tolerance:
-                    wrong[candidate] = True
-                label = labels[image]
-                own = part[label, image - begin]
-                part[label, image - begin] = part[0, image - begin]
-                part[0, image - begin] = own
+                    odd += not values[c] <= tolerance
+                    row[c] = exp(values[c])
+                for c in range(classes):
+                    part[c, lane] = row[places[c]]
+            total[:] = _f(0)
             for c in range(classes):
-                for lane in range(end - begin, LANES):
-                    part[c, lane] = _f(1)
+                for lane in range(LANES):
+                    total[lane] += part[c, lane]
+            for lane in range(lanes):
+                odd += not abs(np.log(total[lane])) <= tolerance
+        wrong[candidate] = odd > 0

@@ -14,7 +14,7 @@ from relook.randomness import Stream, check_seed, uniforms
 from relook.recipes import Recipe, get_recipe
 from relook.transforms import TRANSFORMS
 from relook.transforms.checks import check_images
-from relook.views import _outcome
+from relook.views import outcome
 
 LENGTH = 3
 MAGNITUDE = 45.0
@@ -98,9 +98,9 @@ def _apply(
     row = TRANSFORMS[transform]
     values = np.array([row.value(m) for m in magnitudes[members].tolist()])
     if row.signed:
-        values *= _outcome("sign", lots.uniform(place, _WAY)[members])
+        values *= outcome("sign", lots.uniform(place, _WAY)[members])
     draws = {
-        name: _outcome(name, lots.uniform(place, _FIRST_DRAW + i)[members])
+        name: outcome(name, lots.uniform(place, _FIRST_DRAW + i)[members])
         for i, name in enumerate(row.draws)
     }
     device = views.device

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -40,6 +42,7 @@ def train(
     learning_rate: float = 0.1,
     weight_decay: float = 5e-4,
     batch: int = 128,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Network:
     """Return a trained copy of the network, in eval mode; the network itself is left alone.
@@ -48,28 +51,23 @@ def train(
     the paper's RandAugment, only the recipe's crop (and flip), or nothing. The order of the
     images and the augmentation depend on the seed alone, and so does the result on one
     machine and number of threads, if the network draws nothing itself (dropout does).
+    `threads` is how many PyTorch may use meanwhile; None leaves its own setting. A small
+    network is fastest with one, by far where other programs keep the cores busy.
     """
-    _check(epochs, batch, augment)
+    _check(epochs, batch, threads, augment)
     seed, recipe = check_seed(seed), get_recipe(recipe)
     trained = deepcopy(network).train()
-    device = next(trained.parameters()).device
-    labels = torch.from_numpy(dataset.labels).to(device)
     optimizer = torch.optim.SGD(
         trained.parameters(), lr=learning_rate, momentum=_MOMENTUM, weight_decay=weight_decay
     )
-    for epoch in range(epochs):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * schedule(epoch, epochs)
-        images = _augmented(dataset.images, augment, recipe, seed, epoch)
-        losses = 0.0
-        for chosen in _batches(len(dataset), batch, seed, epoch):
-            inputs = images[chosen].to(device).float() / 255
-            loss = F.cross_entropy(trained(inputs), labels[chosen.to(device)])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            losses += loss.item() * len(chosen)
-        _report(epoch + 1, losses / len(dataset), progress)
+    with _threads(threads):
+        for epoch in range(epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * schedule(epoch, epochs)
+            images = _augmented(dataset.images, augment, recipe, seed, epoch)
+            batches = _batches(len(dataset), batch, seed, epoch)
+            loss = _run_epoch(trained, optimizer, images, dataset.labels, batches)
+            _report(epoch + 1, loss, progress)
     return trained.eval()
 
 
@@ -78,9 +76,41 @@ def schedule(epoch: int, epochs: int) -> float:
     return 0.5 ** math.floor((HALVINGS + 1) * epoch / epochs)
 
 
-def _check(epochs: int, batch: int, augment: str) -> None:
-    if epochs < 1 or batch < 1:
-        raise RelookError(f"expected epochs and batch of at least 1, got {epochs} and {batch}")
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_epoch(
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: Tensor,
+    labels: NDArray[np.int64],
+    batches: tuple[Tensor, ...],
+) -> float:
+    """Make one step a batch; return the mean loss of an image."""
+    device = next(network.parameters()).device
+    total = 0.0
+    for chosen in batches:
+        inputs = images[chosen].to(device).float() / 255
+        targets = torch.from_numpy(labels)[chosen].to(device)
+        loss = F.cross_entropy(network(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        total += loss.item() * len(chosen)
+    return total / len(images)
+
+
+def _check(epochs: int, batch: int, threads: int | None, augment: str) -> None:
+    for name, value in (("epochs", epochs), ("batch", batch), ("threads", threads)):
+        if value is not None and value < 1:
+            raise RelookError(f"expected {name} of at least 1, got {value}")
     if augment not in AUGMENTS:
         raise unknown_name("augmentation", augment, AUGMENTS)
 

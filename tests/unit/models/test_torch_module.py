@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
+from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError
 from relook.models import CallablePredictor, Predictor, TorchPredictor, as_predictor
-from relook.models.base import LOWEST_LOG_PROB, to_log_probs
+from relook.models.base import to_log_probs
 
 
 def linear(channels: int = 3, side: int = 32, classes: int = 5) -> nn.Module:
@@ -95,7 +96,7 @@ def test_probabilities_and_log_probabilities_are_taken_as_said() -> None:
     logs = TorchPredictor(Returns(PROBABILITIES.log()), outputs="log_probs")(images)
     torch.testing.assert_close(given.exp(), PROBABILITIES)
     assert torch.equal(given, logs)
-    assert given[0, 2] == LOWEST_LOG_PROB
+    assert given[0, 2] == LOG_FLOOR
     as_logits = TorchPredictor(Returns(PROBABILITIES))(images)
     torch.testing.assert_close(as_logits, PROBABILITIES.log_softmax(dim=1))
 
@@ -137,7 +138,7 @@ def test_a_wrong_number_of_classes_is_refused() -> None:
 )
 def test_log_probabilities_are_finite_and_agree_with_scipy(logits: list[list[float]]) -> None:
     got = to_log_probs(torch.tensor(logits), "logits", images=len(logits)).numpy()
-    want = np.maximum(log_softmax(np.array(logits, dtype=np.float64), axis=1), LOWEST_LOG_PROB)
+    want = np.maximum(log_softmax(np.array(logits, dtype=np.float64), axis=1), LOG_FLOOR)
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got, want, atol=2e-3, rtol=1e-5)
 

@@ -81,6 +81,16 @@ def test_one_budget_and_one_method_can_be_drawn() -> None:
     assert all(inline_svg(drawing) for drawing in drawings)
 
 
+def test_what_was_not_measured_is_not_drawn() -> None:
+    comparison = example_comparison()
+    kept = ("cll", "accuracy")
+    rows = tuple(
+        replace(row, metrics={name: row.metrics[name] for name in kept}) for row in comparison.rows
+    )
+    drawings = comparison_drawings(replace(comparison, rows=rows, reliability={}), legend=False)
+    assert [drawing.name for drawing in drawings] == ["cll", "accuracy", "frontier"]
+
+
 def test_transforms_are_told_in_words() -> None:
     drawing = transforms_drawing(transform_statistics(example_policy()))
     assert "sharpness 8 times, magnitude 4.3" in drawing.description

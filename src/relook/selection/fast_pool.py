@@ -1,0 +1,157 @@
+"""A pool's predictions in the kernels' layout, and its exact best candidate at each step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.calibration import LOG_FLOOR, FloatArray, Labels, LogProbs
+from relook.selection import kernels
+
+_SAMPLED = 48  # candidates whose mean decides the order of the classes
+_GROUP = 8  # candidates laid out at once
+_BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
+_LEFT_OUT = 0.003  # the share of the mass that the classes of a first look may leave out
+
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Score, slope and minus the second derivative of candidates at some β, float64 `[k]`."""
+
+    score: FloatArray
+    slope: FloatArray
+    bend: FloatArray
+
+
+class FastPool:
+    """Probabilities `[block, candidate, class, lane]`, float32, and what belongs to a step.
+
+    `wrong` names the candidates whose rows may not be normalised log-probabilities.
+    """
+
+    def __init__(
+        self,
+        log_probs: LogProbs,
+        labels: Labels,
+        weights: FloatArray | None,
+        tolerance: float,
+        threads: int | None = None,
+    ) -> None:
+        candidates, images, classes = log_probs.shape
+        self._threads = ThreadPoolExecutor(threads or available_cores())
+        self.candidates, self.classes = candidates, classes
+        self.order, left_out = class_order(log_probs, labels)
+        self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
+        blocks = -(-images // kernels.LANES)
+        self._pool = np.empty((blocks, candidates, classes, kernels.LANES), np.float32)
+        self._base = np.zeros((blocks, classes, kernels.LANES), np.float32)
+        self._no_tail = np.zeros((1, 3, blocks, kernels.LANES), np.float32)
+        self._share = np.float32(1)
+        shares = np.zeros(blocks * kernels.LANES)
+        shares[:images] = 1 / images if weights is None else weights / weights.sum()
+        self._weights = shares.astype(np.float32).reshape(blocks, kernels.LANES)
+        self.wrong = self._lay_out(log_probs, tolerance)
+
+    def start_step(self, mean: FloatArray, step: int) -> None:
+        """Take the policy's average `[n, c]` before entry number `step`."""
+        kernels.lay_out_mean(mean, self.order, (step - 1) / step, self._base)
+        self._share = np.float32(1 / step)
+
+    def evaluate(self, which: Indices, betas: FloatArray) -> Values:
+        """Evaluate candidates, each at its own β."""
+        return self._evaluate(which, betas, self.classes, self._no_tail, np.zeros_like(which))
+
+    def evaluate_few(self, betas: FloatArray, few: int) -> Values:
+        """Evaluate what no candidate's score can exceed, from its first `few` classes.
+
+        The classes left out are counted as if the candidate gave them nothing, which makes
+        the sum under the logarithm smaller and the score larger. Equal β cost less.
+        """
+        different, tail_of = np.unique(betas, return_inverse=True)
+        tails = np.empty((len(different), *self._no_tail.shape[1:]), np.float32)
+
+        def work(at: int) -> None:
+            kernels.tail_sums(self._base, few, np.float32(different[at]), tails[at])
+
+        self._run(work, len(different))
+        return self._evaluate(np.arange(self.candidates), betas, few, tails, tail_of)
+
+    def _evaluate(
+        self,
+        which: Indices,
+        betas: FloatArray,
+        classes: int,
+        tails: NDArray[np.float32],
+        tail_of: Indices,
+    ) -> Values:
+        parts = list(_slices(len(self._pool), _BLOCKS))
+        sums = np.empty((len(parts), len(which), 3))
+
+        def work(at: int) -> None:
+            part = parts[at]
+            kernels.evaluate(
+                self._pool[part],
+                self._base[part],
+                self._share,
+                self._weights[part],
+                classes,
+                tails[:, :, part],
+                which,
+                betas,
+                tail_of,
+                sums[at],
+            )
+
+        self._run(work, len(parts))
+        return Values(*np.add.reduce(sums, axis=0).T)
+
+    def _lay_out(self, log_probs: LogProbs, tolerance: float) -> NDArray[np.bool_]:
+        wrong = np.zeros(self.candidates, dtype=bool)
+        groups = list(_slices(self.candidates, _GROUP))
+
+        def work(at: int) -> None:
+            part = groups[at]
+            values = np.ascontiguousarray(log_probs[part], dtype=np.float32)
+            kernels.lay_out(values, self.order, tolerance, part.start, self._pool, wrong[part])
+
+        self._run(work, len(groups))
+        return wrong
+
+    def _run(self, work: Callable[[int], None], count: int) -> None:
+        list(self._threads.map(work, range(count)))
+
+
+def class_order(log_probs: LogProbs, labels: Labels) -> tuple[NDArray[np.int32], FloatArray]:
+    """Return the classes of each image `[n, c]`: the label's, then by a sample's mean, falling.
+
+    The second result `[c]` is the mean share of the mass after the first 1, 2, … classes.
+    """
+    candidates, images, classes = log_probs.shape
+    mean = np.zeros((images, classes), np.float32)
+    sample = np.unique(np.linspace(0, candidates - 1, min(candidates, _SAMPLED)).astype(int))
+    for candidate in sample:
+        mean += np.exp(np.maximum(log_probs[candidate], LOG_FLOOR), dtype=np.float32)
+    mean /= len(sample)
+    keys = -mean
+    keys[np.arange(images), labels] = -np.inf
+    order = np.argsort(keys, axis=1).astype(np.int32)
+    covered = np.take_along_axis(mean, order, axis=1).mean(axis=0, dtype=np.float64).cumsum()
+    return order, 1 - covered
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for begin in range(0, count, size):
+        yield slice(begin, min(begin + size, count))

@@ -1,0 +1,124 @@
+"""The exact best candidate of a step, with most candidates dropped by proven bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.calibration import FloatArray
+from relook.calibration import _advance as newton_advance
+from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
+from relook.selection.fast_pool import FastPool, Indices
+
+_FIRST = 16  # candidates evaluated in full before the line is drawn
+_ROUNDS = 60  # a guard only
+_GRID = 0.01  # of log β: candidates within it are looked at with the same β
+
+
+def slack(score: float, beta: float, classes: int) -> float:
+    """Return how far a float32 score may be from the true one; tested to be several times less."""
+    return 1e-6 * (1 + abs(score) + beta + math.log(classes))
+
+
+class Screen:
+    """A pool and what the last step taught about it: where each candidate's best β lies.
+
+    None of that changes what is found, only how soon.
+    """
+
+    def __init__(self, pool: FastPool) -> None:
+        self._pool = pool
+        self._few = pool.few
+        self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
+
+    def contenders(self, mean: FloatArray, step: int, beta: float) -> Indices:
+        """Return the candidates that float32 cannot tell from the best one, in rising order.
+
+        `mean` `[n, c]` is the policy's average before entry number `step`, `beta` its best β.
+        """
+        self._pool.start_step(mean, step)
+        betas = np.clip(beta + self._offsets / step, LOWEST_BETA, HIGHEST_BETA)
+        state = _Bounds(self._pool, betas, _spread(mean, step))
+        looks_at_few = step > 1 and self._few < 0.8 * self._pool.classes
+        if looks_at_few:
+            state.look_at_few(self._few)
+        state.look(np.argsort(-state.upper, kind="stable")[:_FIRST])
+        rest = np.flatnonzero(state.alive() & np.isinf(state.lower))
+        state.look(rest)
+        state.close_in()
+        self._offsets = step * np.clip(state.beta - beta, -0.5 * beta, 0.5 * beta)
+        if looks_at_few:
+            self._adapt(len(rest))
+        return np.flatnonzero(state.alive())
+
+    def _adapt(self, looked_at_in_full: int) -> None:
+        """Look at more classes if the few let too much through, at fewer if almost nothing."""
+        ratio = looked_at_in_full * self._pool.classes / (self._pool.candidates * self._few)
+        if ratio > 0.5:
+            self._few = min(self._pool.classes, math.ceil(1.25 * self._few))
+        elif ratio < 0.1:
+            self._few = max(2, math.floor(0.9 * self._few))
+
+
+class _Bounds:
+    """What is known of each candidate's best score at this step: not below, not above."""
+
+    def __init__(self, pool: FastPool, betas: FloatArray, spread: float) -> None:
+        self.pool, self.spread, self.beta = pool, spread, betas
+        count = pool.candidates
+        self.lower, self.upper = np.full(count, -np.inf), np.full(count, np.inf)
+        self.low, self.high = np.zeros(count), np.full(count, np.inf)
+        self.last_move = np.full(count, np.inf)
+        self.found = np.zeros(count, dtype=bool)
+
+    def look_at_few(self, few: int) -> None:
+        """Bound every candidate from above by its first classes alone."""
+        self.beta = np.exp(np.round(np.log(self.beta) / _GRID) * _GRID)
+        values = self.pool.evaluate_few(self.beta, few)
+        self.upper = upper_bounds(self.beta, values, self.spread)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            move = values.slope / values.bend
+        usual = np.abs(move) < 0.1 * self.beta
+        self.beta = np.where(usual, self.beta + move, self.beta)
+
+    def look(self, which: Indices) -> None:
+        """Evaluate candidates at their β, and move it towards the maximum."""
+        beta = self.beta[which]
+        values = self.pool.evaluate(which, beta)
+        self.lower[which] = np.maximum(self.lower[which], values.score)
+        self.upper[which] = np.minimum(self.upper[which], upper_bounds(beta, values, self.spread))
+        target, self.low[which], self.high[which], self.last_move[which], found = newton_advance(
+            beta,
+            self.low[which],
+            self.high[which],
+            self.last_move[which],
+            values.slope,
+            values.bend,
+        )
+        self.found[which] = found
+        self.beta[which] = np.where(found, beta, target)
+
+    def margin(self) -> float:
+        best = int(np.argmax(self.lower))
+        return slack(float(self.lower[best]), float(self.beta[best]), self.pool.classes)
+
+    def alive(self) -> NDArray[np.bool_]:
+        """Which candidates may still be the best."""
+        return np.asarray(self.upper >= self.lower.max() - self.margin())
+
+    def close_in(self) -> None:
+        """Evaluate until each candidate is out, or known as well as float32 can know it."""
+        for _ in range(_ROUNDS):
+            vague = self.upper - self.lower > 0.2 * self.margin()
+            which = np.flatnonzero(self.alive() & vague & ~self.found)
+            if not len(which):
+                return
+            self.look(which)
+
+
+def _spread(mean: FloatArray, step: int) -> float:
+    """Return what two log-probabilities of one image, averaged with `mean`, differ by at most."""
+    lowest = (step - 1) / step * float(mean.min())
+    return 0.01 + (min(80.0, -math.log(lowest)) if lowest > 0 else 80.0)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relook.cli.app import main
+from relook.data import load_data
+from relook.models.small import new_small, save_small
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+Relook = Callable[..., Finished]
+
+
+@pytest.fixture
+def relook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Relook:
+    """Run the command line in this process, as a user's shell would."""
+
+    def run(*arguments: object) -> Finished:
+        monkeypatch.setattr("sys.argv", ["relook", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """The spec of a small network with random weights."""
+    path = tmp_path / "model.safetensors"
+    save_small(new_small(seed=1), path)
+    return f"small@{path}"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """The spec of 240 digits, with a patient for each four of them."""
+    digits = load_data("digits").subset(np.arange(240))
+    path = tmp_path / "digits.npz"
+    np.savez(
+        path,
+        images=digits.images.numpy(),
+        labels=digits.labels,
+        classes=np.array(digits.classes),
+        patient=np.arange(240) // 4,
+    )
+    return f"npz:{path}?layout=nchw"

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.e2e.conftest import Relook
+
+import relook as package
+from relook.data import load_data
+from relook.models.small import load_small
+
+QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")
+
+
+def test_search_writes_what_it_promises_and_can_be_repeated(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = relook("search", "--model", model, "--data", data, "--out", first, *QUICK)
+    assert done.code == 0, done.err
+    assert "plain image" in done.out
+    assert "cLL" in done.out
+    for name in ("policy.json", "search.json", "run.json", "comparison.json", "predictions.zarr"):
+        assert (first / name).exists()
+    again = relook("search", "--model", model, "--data", data, "--out", first, *QUICK)
+    other = relook("search", "--model", model, "--data", data, "--out", second, *QUICK)
+    assert again.code == other.code == 0
+    assert (first / "policy.json").read_bytes() == (second / "policy.json").read_bytes()
+    policy = package.Policy.load(first / "policy.json")
+    assert len(policy) == len(policy.temperatures or ()) == 4
+    record = json.loads((first / "run.json").read_text())
+    assert record["split"]["search"] + record["split"]["held_out"] == 240
+    assert record["origin"]["model"] == model
+
+
+def test_python_and_the_command_line_find_the_same_policy(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    done = relook("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
+    assert done.code == 0, done.err
+    digits = load_data(data)
+    with pytest.warns(UserWarning, match="images"):
+        found = package.search(
+            load_small(model.removeprefix("small@")),
+            digits.images,
+            digits.labels,
+            classes=digits.classes,
+            recipe="small",
+            pool_size=12,
+            length=4,
+            batch=64,
+        )
+    assert found.policy == package.Policy.load(tmp_path / "run" / "policy.json")
+    assert "held-out cLL" in found.comparison.verdict.sentence
+
+
+def test_the_held_out_images_were_never_searched_on(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    done = relook(
+        *("search", "--model", model, "--data", data, "--out", tmp_path / "run"),
+        *("--group", "patient", "--json", *QUICK),
+    )
+    assert done.code == 0, done.err
+    shown = json.loads(done.out)
+    assert shown["held_out"]["images"] == pytest.approx(80, abs=8)
+    assert len(shown["picks"]) == 4
+    assert shown["policy"]["subpolicies"]
+
+
+def test_dry_run_tells_the_cost_and_writes_nothing(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    done = relook("search", "--model", model, "--data", data, "--out", out, "--dry-run", *QUICK)
+    assert done.code == 0, done.err
+    assert "12 candidates × 160 images" in done.out
+    assert "model passes" in done.out
+    assert not out.exists()
+
+
+def test_a_run_directory_is_never_shared_unknowingly(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert relook("search", "--model", model, "--data", data, "--out", out, *QUICK).code == 0
+    done = relook("search", "--model", model, "--data", data, "--out", out, *QUICK, "--seed", "1")
+    assert done.code == 2
+    assert "seed: 0 there, 1 here" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--data", "npz:nowhere.npz"), "no such file"),
+        (("--data", "folders:x"), "unknown data source"),
+        (("--model", "smal@x"), "small"),
+        (("--recipe", "cifr"), "did you mean 'cifar'"),
+        (("--exclude", "rotatoin"), "did you mean 'rotate'"),
+        (("--draws", "frozen"), "expected fixed or fresh"),
+        (("--objective", "f1"), "unknown objective"),
+        (("--holdout", "1.5"), "share"),
+        (("--mean", "a,b"), "--mean: expected a number"),
+        (("--mean", "0.1,0.2,0.3"), "leave them out"),
+        (("--group", "hospital"), "hospital"),
+        (("--outputs", "scores"), "leave them out"),
+    ],
+)
+def test_each_mistake_is_one_line_with_exit_code_2(
+    relook: Relook,
+    model: str,
+    data: str,
+    tmp_path: Path,
+    change: tuple[str, str],
+    message: str,
+) -> None:
+    arguments = {"--model": model, "--data": data, "--out": str(tmp_path / "run")}
+    arguments.update(dict([change]))
+    flat = [part for pair in arguments.items() for part in pair]
+    extra = [] if change[0] == "--recipe" else ["--recipe", "small"]
+    done = relook("search", *flat, *extra, "--pool-size", "4", "--length", "2")
+    assert done.code == 2, done.out
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert len([line for line in done.err.splitlines() if line.startswith("error:")]) == 1
+
+
+def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 60)
+    probabilities = generator.dirichlet(np.ones(3), (5, 60))
+    probabilities[2] = 0.05
+    probabilities[2][np.arange(60), labels] = 0.9
+    np.save(tmp_path / "p.npy", probabilities.astype(np.float32))
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, labels)))
+    command = ("select", "--predictions", tmp_path / "p.npy", "--labels", tmp_path / "labels.txt")
+    done = relook(*command, "--kind", "probabilities", "--length", "3", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["picks"][0] == 2
+    wrong = relook(*command, "--kind", "log_probs")
+    assert wrong.code == 2
+    assert "expected log-probabilities" in wrong.err
+
+
+def test_calibrate_gives_a_frozen_policy_temperatures(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    pool = package.sample_pool("small", 4, draws="fresh")
+    policy = package.Policy(pool, recipe="small").freeze(seed=2)
+    policy.save(tmp_path / "policy.json")
+    out = tmp_path / "calibrated.json"
+    command = ("calibrate", "--model", model, "--data", data, "--policy", tmp_path / "policy.json")
+    done = relook(*command, "--out", out)
+    assert done.code == 0, done.err
+    calibrated = package.Policy.load(out)
+    assert calibrated.subpolicies == policy.subpolicies
+    assert len(calibrated.temperatures or ()) == 4
+    assert relook(*command, "--out", out).code == 2
+
+
+def test_version_and_help(relook: Relook) -> None:
+    assert relook("--version").out == f"relook {package.__version__}\n"
+    for verb in ("search", "compare", "report", "show", "select", "calibrate", "demo", "policy"):
+        done = relook(verb, "--help")
+        assert done.code == 0
+        assert f"relook {verb}" in done.out

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.report.example_run import example_comparison, write_example_run
+
+from relook.errors import FileFormatError, RelookError
+from relook.report import results
+from relook.report.run_files import read_run
+from relook.report.series import curves, shown_range
+
+CONTENT = example_comparison().to_json()
+STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**30, 1.5, "text", [], {}, [[]], {"a": 1})
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in JSON data, but for the policy, which has tests of its own."""
+    inside: list[tuple[Any, Any]] = []
+    if isinstance(value, dict):
+        inside = [(key, one) for key, one in value.items() if path or key != "policy"]
+    elif isinstance(value, list):
+        inside = list(enumerate(value[:3]))
+    return [place for key, one in inside for place in ((*path, key), *places(one, (*path, key)))]
+
+
+PLACES = places(CONTENT)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(st.sampled_from(PLACES), st.sampled_from(STRANGE), st.booleans())
+def test_a_changed_comparison_is_drawn_or_refused(
+    tmp_path: Path, place: tuple[Any, ...], value: object, cut: bool
+) -> None:
+    content = deepcopy(CONTENT)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    if cut:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    comparison = None
+    with suppress(RelookError):
+        comparison = read_run(tmp_path).comparison
+    if comparison is None:
+        return
+    assert results.verdict(comparison)
+    assert results.table(comparison)
+    assert results.table_words(comparison) + results.left_out_words(comparison)
+    for metric in ("cll", "accuracy", "temperature"):
+        shown_range(curves(comparison, metric))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (("rows",), [], "no rows"),
+        (("rows", 0, "metrics", "cll"), None, "expected a comparison"),
+        (("rows", 0, "metrics"), {}, "a row without accuracy and cll"),
+        (("rows", 0, "slowdown"), 0, "a cost that is not positive"),
+        (("rows", 0, "label"), 3, "not text"),
+        (("gained", 0, "index"), "x", "not a number"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, place: tuple[Any, ...], value: object, problem: str
+) -> None:
+    content = deepcopy(CONTENT)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    with pytest.raises(FileFormatError, match=problem):
+        read_run(tmp_path)
+
+
+def test_settings_are_flat_and_commands_apart(tmp_path: Path) -> None:
+    comparison = example_comparison(settings={"command": "relook compare --run runs/demo"})
+    run = read_run(write_example_run(tmp_path / "demo", comparison))
+    assert run.name == "demo"
+    assert run.commands == (
+        "relook search --model runs/demo/model.safetensors --data digits --out runs/demo",
+        "relook compare --run runs/demo",
+    )
+    shown = dict(run.settings())
+    assert shown["budgets"] == "1, 5, 10, 20"
+    assert shown["model.spec"] == "runs/demo/model.safetensors"
+    assert shown["versions.torch"] == "2.13.0"
+    assert not [name for name in shown if "command" in name]
+
+
+def test_examples_are_found_by_their_index(tmp_path: Path) -> None:
+    run = read_run(write_example_run(tmp_path))
+    assert run.examples is not None
+    kept, images = run.examples.pick([65, 10_000, 3])
+    assert kept == [65, 3]
+    assert images.shape == (2, 1, 32, 32)
