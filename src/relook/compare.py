@@ -119,7 +119,9 @@ def compare(
         gallery=gallery_of(setup.places, setup.seed),
         images=len(dataset),
         classes=_class_names(dataset, before.shape[1]),
-        settings=_settings(setup, chosen, left_out, grid, margin, validation) | dict(record or {}),
+        settings=_merged(
+            _settings(setup, chosen, left_out, grid, margin, validation), record or {}
+        ),
     )
 
 
@@ -287,3 +289,13 @@ def _settings(
         },
         "validation": None if validation is None else validation.fingerprint,
     }
+
+
+def _merged(settings: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what the caller knows; a table adds to a table of the same name."""
+    merged = dict(settings)
+    for name, value in record.items():
+        known = merged.get(name)
+        both = isinstance(known, dict) and isinstance(value, Mapping)
+        merged[name] = {**known, **value} if both and known else value
+    return merged

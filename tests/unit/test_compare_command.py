@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from relook.baselines import BASELINES
 from relook.cli.compare import compare_command
 from relook.comparison import load_comparison
+from relook.data import load_data
 from relook.errors import RelookError, RunError
 from relook.policy import Policy, SubPolicy
 from relook.recipes import RECIPES
@@ -55,7 +56,13 @@ def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
     relook_compare("--run", run.path)
     settings = load_comparison(run.path / "comparison.json").settings
     assert settings["recipe"] == "small"
-    assert settings["model"] == run.model
+    assert settings["model"]["spec"] == run.model
+    assert settings["data"] == {
+        "name": run.dataset.name,
+        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
+        "images": 30,
+        "spec": run.data,
+    }
     assert "compare" in settings["command"] or "relook" in settings["command"]
 
 
@@ -76,13 +83,13 @@ def test_other_images_are_used_whole(run: SearchedRun, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = relook_compare("--run", run.path, "--data", "digits:train", "--out", out)
     assert "held-out images are used" not in result.stderr
-    assert load_comparison(out / "comparison.json").images == 719
+    assert load_comparison(out / "comparison.json").images == len(load_data("digits:train"))
 
 
 def test_a_searchs_own_test_set_is_used_whole(tmp_path: Path) -> None:
     run = searched_run(tmp_path, test="digits:train")
     relook_compare("--run", run.path)
-    assert load_comparison(run.path / "comparison.json").images == 719
+    assert load_comparison(run.path / "comparison.json").images == len(load_data("digits:train"))
 
 
 def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:

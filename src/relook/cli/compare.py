@@ -199,7 +199,7 @@ def compare_command(
     if as_csv is not None:
         write_text_atomic(as_csv, to_csv(comparison))
     if latex is not None:
-        text = to_latex(comparison, inputs.dataset.name, str(inputs.record.get("model", "")))
+        text = to_latex(comparison, inputs.dataset.name, inputs.record["model"]["spec"])
         write_text_atomic(latex, text)
     picked = None
     if budget_views is not None or max_slowdown is not None:
@@ -247,8 +247,11 @@ def _from_options(
     predictor = options.read_model(
         given["model"], given.get("mean"), given.get("std"), given.get("outputs", "logits"), device
     )
-    kept = {name: given[name] for name in ("model", "data", "validation") if name in given}
-    kept["command"] = shlex.join(["relook", *sys.argv[1:]])
+    kept = {
+        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "model": {"spec": given["model"]},
+        "data": {"spec": given["data"]},
+    }
     if record is None and (paths[0].parent / "run.json").is_file():
         record = load_run(paths[0].parent)
     recipe = _recipe(given, policies[0], record)

@@ -16,7 +16,7 @@ from relook.selection import kernels
 _SAMPLED = 48  # candidates whose mean decides the order of the classes
 _GROUP = 8  # candidates laid out at once
 _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
-_LEFT_OUT = 0.003  # the share of the mass that the classes of a first look may leave out
+_LEFT_OUT = 0.02  # the share of the mass that the classes of a first look may leave out
 
 
 Indices = NDArray[np.int64]
