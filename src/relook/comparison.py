@@ -131,6 +131,11 @@ class Comparison:
             **content,
         }
 
+    def _repr_html_(self) -> str:
+        from relook.notebook import comparison_html
+
+        return comparison_html(self)
+
     def save(self, path: Path) -> None:
         """Write the comparison as JSON, whole or not at all."""
         write_json_atomic(path, self.to_json())

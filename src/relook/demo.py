@@ -19,7 +19,7 @@ from relook.training import train
 RECIPE = "small"
 EPOCHS = 100
 TRAIN_BATCH = 16
-POOL_SIZE = 120
+POOL_SIZE = 150
 LENGTH = 20
 BUDGETS = (1, 2, 5, 10, 20)
 RUNS = 3

@@ -210,6 +210,11 @@ class Policy(Sequence[SubPolicy]):
 
         return load_reference(Path(path))
 
+    def _repr_html_(self) -> str:
+        from relook.notebook import policy_html
+
+        return policy_html(self)
+
     def __str__(self) -> str:
         return "\n".join(f"{count:>3} × {sub}" for sub, count in self.counts()) or "empty policy"
 

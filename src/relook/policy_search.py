@@ -72,6 +72,11 @@ class PolicySearch:
     timings: Mapping[str, float]
     notes: tuple[str, ...] = ()
 
+    def _repr_html_(self) -> str:
+        from relook.notebook import search_html
+
+        return search_html(self)
+
     def __str__(self) -> str:
         return f"{self.policy}\n{self.comparison.verdict.sentence}"
 

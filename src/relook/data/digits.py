@@ -14,13 +14,13 @@ from relook.errors import unknown_name
 from relook.randomness import uniforms
 
 SIDE = 32
-TRAIN_SHARE = 0.25
+TRAIN_SHARE = 0.1
 _SPLIT_SEED = 8
 _PARTS = ("", "train", "test")
 
 
 def load_digits(part: str = "") -> Dataset:
-    """Return the 1797 digits, 32×32 grey, or their `train` (25 %) or `test` (75 %) part.
+    """Return the 1797 digits, 32×32 grey, or their `train` (10 %) or `test` (90 %) part.
 
     The parts are drawn class by class, the same on every machine; most go to `test`, for a
     search and its proof need more images than the small network does.

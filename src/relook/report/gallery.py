@@ -62,7 +62,8 @@ def changed_words(comparison: Comparison) -> str:
     return (
         f"Of {numbers.count(comparison.images, 'image')} the policy puts {gained:,} right that "
         f"the plain image got wrong, and gets {lost:,} wrong that were right: "
-        f"{numbers.signed(100 * share, 2)} points."
+        f"{numbers.signed(100 * share, 2)} points. In bold the true class, then the answer "
+        "before and after, and the probability of the true class."
     )
 
 

@@ -18,6 +18,7 @@ from relook.report import gallery, numbers, results
 from relook.report.markup import Html, element, escape, join
 from relook.report.run_files import RunFiles, read_run
 from relook.report.series import curves, shown_range
+from relook.report.style import shorten
 
 if TYPE_CHECKING:
     from relook.report.figures import Drawing
@@ -198,7 +199,7 @@ def _settings(run: RunFiles) -> list[Html]:
         code = element("code", "\n".join(run.commands))
         content += [element("h3", "To reproduce"), element("pre", code)]
     rows = [
-        element("div", element("dt", name), element("dd", value[:_LONGEST_SETTING]))
+        element("div", element("dt", name), element("dd", shorten(value, _LONGEST_SETTING)))
         for name, value in run.settings()[:_MOST_SETTINGS]
     ]
     if rows:

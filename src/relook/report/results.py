@@ -113,12 +113,12 @@ def table_words(comparison: Comparison) -> str:
 
 def band_words(comparison: Comparison) -> str:
     """Say what the bands of the curves are."""
-    if has_runs(comparison):
-        return "Bands: ± one standard deviation over runs."
     confidence = _confidence(comparison)
-    if confidence is None:
-        return ""
-    return f"Bands: {100 * confidence:g} % interval of the difference to the plain image."
+    single = "" if confidence is None else f"{100 * confidence:g} % interval of the difference to "
+    if not has_runs(comparison):
+        return f"Bands: {single}the plain image." if single else ""
+    words = "Bands: ± one standard deviation over runs"
+    return f"{words}; of a method with one run, the {single}the plain image." if single else words
 
 
 def left_out_words(comparison: Comparison) -> str:

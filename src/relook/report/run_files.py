@@ -172,6 +172,12 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
                 yield from _flat(f"{name}.{key}" if name else str(key), one)
     elif isinstance(value, list | tuple):
         if value:
-            yield name, ", ".join(map(str, value))
+            yield name, ", ".join(map(_text, value))
     elif value is not None:
-        yield name, str(value)
+        yield name, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_text, value))})"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from relook.calibration import TEMPERATURE_RANGE, FloatArray
@@ -10,23 +12,40 @@ from relook.selection.fast_pool import Values
 LOWEST_BETA, HIGHEST_BETA = 1 / TEMPERATURE_RANGE[1], 1 / TEMPERATURE_RANGE[0]
 
 
-def upper_bounds(beta: FloatArray, values: Values, spread: float) -> FloatArray:
+_SHORT_WAY = 0.2  # of β: how far down the tighter bound on the third derivative is used
+
+
+def upper_bounds(beta: FloatArray, values: Values, spread: float, classes: int) -> FloatArray:
     """Return what max over β of each score cannot exceed, `[k]`.
 
-    `values` belong to β `[k]`; `spread` is at least the largest difference between two log-probabilities of one image. The third derivative
-    is a mean of third central moments of such log-probabilities, so it is at most spread × bend:
-    bend(β + δ) ≥ bend·e^(−spread·|δ|). Integrated twice, with x = spread·|slope|/bend < 1:
+    `values` belong to β `[k]`; `spread` is at least the largest difference between two
+    log-probabilities of one image. The third derivative is a mean of third central moments of
+    an image's log-probabilities under its tempered probabilities, so it is at most bend × the
+    largest distance from their mean: below the mean that is `spread`; above it log(classes)/β,
+    as β × (the largest − the mean) is at most the entropy. So bend(β + δ) ≥ bend·e^(−limit·|δ|)
+    with limit = `spread` upwards and log(classes)/β downwards. Integrated twice, with
+    x = limit·|slope|/bend < 1:
 
-        max f ≤ f + bend/spread²·(x + (1 − x)·log(1 − x))
+        max f ≤ f + bend/limit²·(x + (1 − x)·log(1 − x)), reached at |δ| = −log(1 − x)/limit
 
-    For larger x the tangent bounds the score at the end of the range of β.
+    Otherwise the tangent bounds the score at the end of the range of β.
     """
     score, slope, bend = values.score, values.slope, values.bend
-    reach = np.where(slope >= 0, HIGHEST_BETA - beta, beta - LOWEST_BETA)
-    by_tangent = np.abs(slope) * reach
+    upwards = slope >= 0
+    by_tangent = np.abs(slope) * np.where(upwards, HIGHEST_BETA - beta, beta - LOWEST_BETA)
+    down = np.minimum(spread, math.log(classes) / ((1 - _SHORT_WAY) * beta))
+    tight = _by_bend(slope, bend, down, np.where(upwards, 0.0, _SHORT_WAY * beta))
+    loose = _by_bend(slope, bend, np.full_like(beta, spread), np.full_like(beta, np.inf))
+    return np.asarray(score + np.minimum(by_tangent, np.minimum(tight, loose)))
+
+
+def _by_bend(
+    slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatArray
+) -> FloatArray:
+    """Return what the score can gain, or infinity where the maximum may be further than `way`."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x = spread * np.abs(slope) / bend
-        usable = x < 1
-        rest = np.where(usable, 1 - x, 1.0)
-        by_bend = bend / spread**2 * (x + rest * np.log(rest))
-    return score + np.where(usable, np.minimum(by_bend, by_tangent), by_tangent)
+        x = limit * np.abs(slope) / bend
+        rest = np.where(x < 1, 1 - x, 1.0)
+        gain = bend / limit**2 * (x + rest * np.log(rest))
+        usable = (x < 1) & (-np.log(rest) / limit <= way)
+    return np.where(usable, gain, np.inf)

@@ -48,9 +48,10 @@ class FastPool:
         candidates, images, classes = log_probs.shape
         self._threads = ThreadPoolExecutor(threads or available_cores())
         self.candidates, self.classes = candidates, classes
-        self.order, left_out = class_order(log_probs, labels)
+        order, left_out = class_order(log_probs, labels)
         self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
         blocks = -(-images // kernels.LANES)
+        self._order = _places(order, blocks)
         self._pool = np.empty((blocks, candidates, classes, kernels.LANES), np.float32)
         self._base = np.zeros((blocks, classes, kernels.LANES), np.float32)
         self._no_tail = np.zeros((1, 3, blocks, kernels.LANES), np.float32)
@@ -62,7 +63,7 @@ class FastPool:
 
     def start_step(self, mean: FloatArray, step: int) -> None:
         """Take the policy's average `[n, c]` before entry number `step`."""
-        kernels.lay_out_mean(mean, self.order, (step - 1) / step, self._base)
+        kernels.lay_out_mean(mean, self._order, (step - 1) / step, self._base)
         self._share = np.float32(1 / step)
 
     def evaluate(self, which: Indices, betas: FloatArray) -> Values:
@@ -120,7 +121,7 @@ class FastPool:
         def work(at: int) -> None:
             part = groups[at]
             values = np.ascontiguousarray(log_probs[part], dtype=np.float32)
-            kernels.lay_out(values, self.order, tolerance, part.start, self._pool, wrong[part])
+            kernels.lay_out(values, self._order, tolerance, part.start, self._pool, wrong[part])
 
         self._run(work, len(groups))
         return wrong
@@ -145,6 +146,16 @@ def class_order(log_probs: LogProbs, labels: Labels) -> tuple[NDArray[np.int32],
     order = np.argsort(keys, axis=1).astype(np.int32)
     covered = np.take_along_axis(mean, order, axis=1).mean(axis=0, dtype=np.float64).cumsum()
     return order, 1 - covered
+
+
+def _places(order: NDArray[np.int32], blocks: int) -> NDArray[np.int32]:
+    """Return where in its block's rows `[lane, class]` each value of `[block, class, lane]` is."""
+    images, classes = order.shape
+    padded = np.zeros((blocks * kernels.LANES, classes), np.int32)
+    padded[:images] = order
+    starts = np.arange(kernels.LANES, dtype=np.int32)[:, None] * classes
+    rows = padded.reshape(blocks, kernels.LANES, classes) + starts
+    return np.ascontiguousarray(rows.transpose(0, 2, 1))
 
 
 def available_cores() -> int:

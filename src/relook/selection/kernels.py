@@ -234,12 +234,17 @@ def tail_sums(base: Any, classes: int, beta: np.float32, tail: Any) -> None:
 
 @compiled
 def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
-    """Write factor·mean `[n, c]`, in the classes' order, as `base` `[block, class, lane]`."""
+    """Write factor·mean `[n, c]` as `base` `[block, class, lane]`; see `lay_out` for `order`."""
+    images, classes = mean.shape
+    rows = mean.reshape(images * classes)
     base[:] = _f(0)
-    for image in range(mean.shape[0]):
-        block, lane = image // LANES, image % LANES
-        for c in range(mean.shape[1]):
-            base[block, c, lane] = np.float32(factor * mean[image, order[image, c]])
+    for block in range(base.shape[0]):
+        begin = block * LANES
+        for c in range(classes):
+            for lane in range(min(LANES, images - begin)):
+                base[block, c, lane] = np.float32(
+                    factor * rows[begin * classes + order[block, c, lane]]
+                )
 
 
 @compiled
@@ -248,31 +253,30 @@ def lay_out(
 ) -> None:
     """Write e^`log_probs` `[k, n, c]` as candidates `first`, `first` + 1, … of the pool.
 
-    `order` `[n, c]` is the order of the classes. `wrong` `[k]` becomes True for a candidate with
-    a row that may not be normalised log-probabilities (within `tolerance`; NaN).
+    `order` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands.
+    `wrong` `[k]` becomes True for a candidate with a row that may not be normalised
+    log-probabilities (within `tolerance`; NaN).
     """
     candidates, images, classes = log_probs.shape
-    row = np.empty(classes, np.float32)
+    block_rows = np.zeros(LANES * classes, np.float32)
     total = np.empty(LANES, np.float32)
     for candidate in range(candidates):
+        values = log_probs[candidate].reshape(images * classes)
         odd = 0
         for block in range(pool.shape[0]):
-            begin = block * LANES
+            lanes = min(LANES, images - block * LANES)
+            begin = block * LANES * classes
+            for at in range(lanes * classes):
+                value = values[begin + at]
+                odd += not value <= tolerance
+                block_rows[at] = exp(value)
             part = pool[block, first + candidate]
-            part[:] = _f(0)
-            lanes = min(LANES, images - begin)
-            for lane in range(lanes):
-                values = log_probs[candidate, begin + lane]
-                places = order[begin + lane]
-                for c in range(classes):
-                    odd += not values[c] <= tolerance
-                    row[c] = exp(values[c])
-                for c in range(classes):
-                    part[c, lane] = row[places[c]]
             total[:] = _f(0)
             for c in range(classes):
                 for lane in range(LANES):
-                    total[lane] += part[c, lane]
+                    value = block_rows[order[block, c, lane]]
+                    part[c, lane] = value
+                    total[lane] += value
             for lane in range(lanes):
                 odd += not abs(np.log(total[lane])) <= tolerance
         wrong[candidate] = odd > 0

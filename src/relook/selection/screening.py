@@ -14,6 +14,7 @@ from relook.selection.fast_pool import FastPool, Indices
 
 _FIRST = 16  # candidates evaluated in full before the line is drawn
 _ROUNDS = 60  # a guard only
+_ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
 _GRID = 0.01  # of log β: candidates within it are looked at with the same β
 
 
@@ -39,7 +40,9 @@ class Screen:
         `mean` `[n, c]` is the policy's average before entry number `step`, `beta` its best β.
         """
         self._pool.start_step(mean, step)
-        betas = np.clip(beta + self._offsets / step, LOWEST_BETA, HIGHEST_BETA)
+        # A little too high: the bound is tighter downwards.
+        betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
+        betas = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         state = _Bounds(self._pool, betas, _spread(mean, step))
         looks_at_few = step > 1 and self._few < 0.8 * self._pool.classes
         if looks_at_few:
@@ -48,6 +51,8 @@ class Screen:
         rest = np.flatnonzero(state.alive() & np.isinf(state.lower))
         state.look(rest)
         state.close_in()
+        if step == 1:
+            beta = float(state.beta[np.argmax(state.lower)])
         self._offsets = step * np.clip(state.beta - beta, -0.5 * beta, 0.5 * beta)
         if looks_at_few:
             self._adapt(len(rest))
@@ -77,7 +82,7 @@ class _Bounds:
         """Bound every candidate from above by its first classes alone."""
         self.beta = np.exp(np.round(np.log(self.beta) / _GRID) * _GRID)
         values = self.pool.evaluate_few(self.beta, few)
-        self.upper = upper_bounds(self.beta, values, self.spread)
+        self.upper = upper_bounds(self.beta, values, self.spread, self.pool.classes)
         with np.errstate(divide="ignore", invalid="ignore"):
             move = values.slope / values.bend
         usual = np.abs(move) < 0.1 * self.beta
@@ -88,7 +93,7 @@ class _Bounds:
         beta = self.beta[which]
         values = self.pool.evaluate(which, beta)
         self.lower[which] = np.maximum(self.lower[which], values.score)
-        self.upper[which] = np.minimum(self.upper[which], upper_bounds(beta, values, self.spread))
+        self.upper[which] = np.minimum(self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes))
         target, self.low[which], self.high[which], self.last_move[which], found = newton_advance(
             beta,
             self.low[which],

@@ -33,12 +33,12 @@ def test_the_parts_are_disjoint_complete_and_stratified(digits: Dataset) -> None
     assert keys[0].isdisjoint(keys[1])
     assert keys[0] | keys[1] == keys[2]
     whole, share = np.bincount(digits.labels), np.bincount(train.labels)
-    np.testing.assert_allclose(share, 0.25 * whole, atol=0.5)
+    np.testing.assert_allclose(share, 0.1 * whole, atol=0.5)
 
 
 def test_the_split_is_the_same_everywhere() -> None:
     # Written down once: a split that moves would put trained-on images into the proof.
-    assert load_data("digits:train").labels[:12].tolist() == [2, 5, 4, 6, 8, 9, 4, 6, 5, 5, 1, 1]
+    assert load_data("digits:train").labels[:12].tolist() == [2, 6, 5, 1, 5, 8, 3, 7, 4, 3, 6, 1]
 
 
 def test_an_unknown_part_names_the_known_ones() -> None:

@@ -84,7 +84,9 @@ def test_what_is_wrong_is_named(
 
 
 def test_settings_are_flat_and_commands_apart(tmp_path: Path) -> None:
-    comparison = example_comparison(settings={"command": "relook compare --run runs/demo"})
+    comparison = example_comparison(
+        settings={"command": "relook compare --run runs/demo", "grid": [[5.0, -0.5222537999]]}
+    )
     run = read_run(write_example_run(tmp_path / "demo", comparison))
     assert run.name == "demo"
     assert run.commands == (
@@ -93,6 +95,7 @@ def test_settings_are_flat_and_commands_apart(tmp_path: Path) -> None:
     )
     shown = dict(run.settings())
     assert shown["budgets"] == "1, 5, 10, 20"
+    assert shown["grid"] == "(5, -0.522254)"
     assert shown["model.spec"] == "runs/demo/model.safetensors"
     assert shown["versions.torch"] == "2.13.0"
     assert not [name for name in shown if "command" in name]
