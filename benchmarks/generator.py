@@ -80,7 +80,7 @@ def make_pool(candidates: int, images: int, classes: int, seed: int = 0) -> Made
     )
 
 
-@njit(nogil=True, cache=True, fastmath=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True, fastmath=True)
 def _fill(
     logits: Any, strength: float, factors: Any, noise: Any, candidate: int, rows: Any, out: Any
 ) -> None:

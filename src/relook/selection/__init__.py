@@ -1,5 +1,6 @@
 """The search for a policy, over stored predictions alone."""
 
-from relook.selection.greedy import SearchResult, check_predictions, greedy_search
+from relook.selection.checks import check_predictions
+from relook.selection.greedy import SearchResult, greedy_search
 
 __all__ = ["SearchResult", "check_predictions", "greedy_search"]

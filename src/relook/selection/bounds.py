@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from relook.calibration import TEMPERATURE_RANGE, FloatArray
-from relook.selection.fast_pool import Values
 
 LOWEST_BETA, HIGHEST_BETA = 1 / TEMPERATURE_RANGE[1], 1 / TEMPERATURE_RANGE[0]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Score, slope and minus the second derivative of candidates at some β, float64 `[k]`."""
+
+    score: FloatArray
+    slope: FloatArray
+    bend: FloatArray
 
 
 _SHORT_WAY = 0.2  # of β: how far down the tighter bound on the third derivative is used
@@ -39,9 +48,7 @@ def upper_bounds(beta: FloatArray, values: Values, spread: float, classes: int) 
     return np.asarray(score + np.minimum(by_tangent, np.minimum(tight, loose)))
 
 
-def _by_bend(
-    slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatArray
-) -> FloatArray:
+def _by_bend(slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatArray) -> FloatArray:
     """Return what the score can gain, or infinity where the maximum may be further than `way`."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         x = limit * np.abs(slope) / bend

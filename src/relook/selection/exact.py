@@ -1,159 +1,93 @@
-"""Scores in float64, compiled: for the few candidates that float32 cannot tell apart."""
+"""Exact scores of a few candidates, in float64: who is best, by how much, at which temperature."""
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from relook.selection.kernels import compiled
+from relook.calibration import FloatArray, Labels, LogProbs
+from relook.calibration import _advance as newton_advance
+from relook.selection import kernels64
+from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 
-_LOWEST = np.exp(-80.0)
-_LN2 = np.log(2.0)
-_LOG2E = 1 / _LN2
-_SQRT_HALF = 0x3FE6A09E667F3BCD  # the bits of √½
-_ROWS = 64  # images handled at once, so that their values stay in the cache
+Indices = NDArray[np.int64]
 
+TIE = 1e-9
+"""Scores that differ by at most this are equal, and the lowest index is picked."""
 
-def _integer() -> Any:
-    return ir.IntType(64)
-
-
-@intrinsic  # type: ignore[misc]
-def _exponent(typing: Any, value: Any) -> Any:
-    """Return k, for value = m·2^k with m in [√½, √2)."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _integer())
-        bits = builder.sub(bits, ir.Constant(_integer(), _SQRT_HALF))
-        whole = builder.trunc(builder.ashr(bits, ir.Constant(_integer(), 52)), ir.IntType(32))
-        return builder.sitofp(whole, ir.DoubleType())
-
-    return types.float64(types.float64), build
+_PART = 1024  # images summed at once: a sum's order must not depend on the threads
+_ROUNDS = 200  # a guard only
+_FLAT = 5e-11  # log-probabilities that differ by less: the score does not depend on β
+_SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 
 
-@intrinsic  # type: ignore[misc]
-def _mantissa(typing: Any, value: Any) -> Any:
-    """Return m in [√½, √2), for value = m·2^k."""
+class ExactScorer:
+    """Float64 scores from the predictions `[candidate, image, class]` themselves."""
 
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.bitcast(args[0], _integer())
-        bits = builder.sub(bits, ir.Constant(_integer(), _SQRT_HALF))
-        bits = builder.and_(bits, ir.Constant(_integer(), (1 << 52) - 1))
-        bits = builder.add(bits, ir.Constant(_integer(), _SQRT_HALF))
-        return builder.bitcast(bits, ir.DoubleType())
+    def __init__(
+        self, log_probs: LogProbs, labels: Labels, weights: FloatArray | None, threads: Executor
+    ) -> None:
+        images = log_probs.shape[1]
+        self._log_probs, self._labels, self._threads = log_probs, labels, threads
+        self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
+        self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
 
-    return types.float64(types.float64), build
+    def best(
+        self, which: Indices, mean: FloatArray, step: int, beta: float
+    ) -> tuple[int, float, float]:
+        """Return the best of the candidates, its score, and its β.
 
+        `which` rises; a tie goes to the lowest. `beta` is a first guess. To be the best, only
+        those are scored to the end that a bound does not rule out.
+        """
+        count = len(which)
+        betas = np.full(count, np.clip(beta, LOWEST_BETA, HIGHEST_BETA))
+        scores, upper = np.full(count, -np.inf), np.full(count, np.inf)
+        low, high = np.zeros(count), np.full(count, np.inf)
+        last_move = high.copy()
+        left = np.arange(count)
+        for _ in range(_ROUNDS):
+            values, flat = self._evaluate(which[left], betas[left], mean, step)
+            scores[left] = np.maximum(scores[left], values.score)
+            bounds = upper_bounds(betas[left], values, _SPREAD, mean.shape[1])
+            upper[left] = np.where(flat, values.score, np.minimum(upper[left], bounds))
+            target, low[left], high[left], last_move[left], found = newton_advance(
+                betas[left], low[left], high[left], last_move[left], values.slope, values.bend
+            )
+            betas[left] = np.where(flat, 1.0, np.where(found, betas[left], target))
+            left = left[~(found | flat) & (upper[left] >= scores.max() - 2 * TIE)]
+            if not len(left):
+                break
+        best = int(np.argmax(scores >= scores.max() - TIE))
+        return int(which[best]), float(scores[best]), float(betas[best])
 
-@intrinsic  # type: ignore[misc]
-def _rounded(typing: Any, value: Any) -> Any:
-    """Return the nearest whole number."""
+    def _evaluate(
+        self, which: Indices, betas: FloatArray, mean: FloatArray, step: int
+    ) -> tuple[Values, NDArray[np.bool_]]:
+        """Return the candidates' values, and whether their predictions are uniform."""
+        sums = np.zeros((len(which), len(self._parts), 4))
 
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        rint = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
-        return builder.call(rint, args)
+        def work(task: tuple[int, int]) -> None:
+            row, at = task
+            part = self._parts[at]
+            kernels64.exact_values(
+                _readable(self._log_probs[which[row], part]),
+                mean[part],
+                step,
+                self._labels[part],
+                self._weights[part],
+                betas[row],
+                sums[row, at],
+            )
 
-    return types.float64(types.float64), build
-
-
-@intrinsic  # type: ignore[misc]
-def _scaled(typing: Any, value: Any, power: Any) -> Any:
-    """Return value·2^power for a whole power; inputs and result are normal numbers."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        power = builder.sext(builder.fptosi(args[1], ir.IntType(32)), _integer())
-        shift = builder.shl(power, ir.Constant(_integer(), 52))
-        bits = builder.add(builder.bitcast(args[0], _integer()), shift)
-        return builder.bitcast(bits, ir.DoubleType())
-
-    return types.float64(types.float64, types.float64), build
-
-
-@intrinsic  # type: ignore[misc]
-def _larger(typing: Any, one: Any, other: Any) -> Any:
-    """Return the larger of two numbers without a branch."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *args), *args)
-
-    return types.float64(types.float64, types.float64), build
-
-
-@compiled
-def log2(value: float) -> float:
-    """Return log₂ of a normal positive number, to 3e-16 of the result or of 1."""
-    m = _mantissa(value)
-    s = (m - 1.0) / (m + 1.0)
-    z = s * s
-    p = 0.19138111355617068 * z + 0.1911337912138523
-    p = p * z + 0.22199005137474054
-    p = p * z + 0.2623075424233666
-    p = p * z + 0.32059890460723844
-    p = p * z + 0.4121985830729923
-    p = p * z + 0.5770780163556951
-    p = p * z + 0.9617966939259754
-    p = p * z + 2.8853900817779268
-    return p * s + _exponent(value)
+        list(self._threads.map(work, np.ndindex(*sums.shape[:2])))
+        return Values(*sums[..., :3].sum(axis=1).T), sums[..., 3].min(axis=1) >= -_FLAT
 
 
-@compiled
-def exp2(value: float) -> float:
-    """Return 2^value for a value up to 1000, to 5e-16 of the result; from −1000 up."""
-    value = _larger(value, -1000.0)
-    whole = _rounded(value)
-    x = value - whole
-    p = 4.4558179083360645e-10 * x + 7.074194297288521e-09
-    p = p * x + 1.0178057087733941e-07
-    p = p * x + 1.3215432535912375e-06
-    p = p * x + 1.5252733841556773e-05
-    p = p * x + 0.00015403530463724353
-    p = p * x + 0.001333355814640647
-    p = p * x + 0.009618129107587256
-    p = p * x + 0.055504108664821625
-    p = p * x + 0.24022650695910158
-    p = p * x + 0.6931471805599453
-    p = p * x + 1.0
-    return _scaled(p, whole)
-
-
-@compiled
-def exact_values(
-    log_probs: Any, mean: Any, step: int, labels: Any, weights: Any, beta: float, out: Any
-) -> None:
-    """Write score, slope and minus the second derivative at β of one candidate: `out` `[3]`.
-
-    `log_probs` `[n, c]` are the candidate's, `mean` `[n, c]` the policy's average before entry
-    number `step`; `weights` `[n]` sum to 1 over all images.
-    """
-    images, classes = log_probs.shape
-    gaps = np.empty((_ROWS, classes))
-    terms = np.empty((_ROWS, classes))
-    out[:] = 0.0
-    for begin in range(0, images, _ROWS):
-        rows = min(_ROWS, images - begin)
-        for row in range(rows):
-            for c in range(classes):
-                p = exp2(_LOG2E * log_probs[begin + row, c])
-                q = (p + (step - 1) * mean[begin + row, c]) / step
-                gaps[row, c] = log2(_larger(q, _LOWEST))
-            top = gaps[row].max()
-            for c in range(classes):
-                gaps[row, c] -= top
-                terms[row, c] = exp2(beta * gaps[row, c])
-        for row in range(rows):
-            total = first = second = 0.0
-            for c in range(classes):
-                gap, term = gaps[row, c], terms[row, c]
-                total += term
-                first += term * gap
-                second += term * gap * gap
-            own = gaps[row, labels[begin + row]]
-            average = first / total
-            weight = weights[begin + row]
-            out[0] += weight * _LN2 * (beta * own - np.log2(total))
-            out[1] += weight * _LN2 * (own - average)
-            out[2] += weight * _LN2 * _LN2 * max(second / total - average * average, 0.0)
+def _readable(log_probs: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that the kernels can read: they know no float16."""
+    kind = np.float64 if log_probs.dtype == np.float64 else np.float32
+    return np.ascontiguousarray(log_probs, dtype=kind)

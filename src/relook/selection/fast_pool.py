@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relook.calibration import LOG_FLOOR, FloatArray, Labels, LogProbs
 from relook.selection import kernels
+from relook.selection.bounds import Values
 
 _SAMPLED = 48  # candidates whose mean decides the order of the classes
 _GROUP = 8  # candidates laid out at once
@@ -20,15 +19,6 @@ _LEFT_OUT = 0.02  # the share of the mass that the classes of a first look may l
 
 
 Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Values:
-    """Score, slope and minus the second derivative of candidates at some β, float64 `[k]`."""
-
-    score: FloatArray
-    slope: FloatArray
-    bend: FloatArray
 
 
 class FastPool:
@@ -43,10 +33,10 @@ class FastPool:
         labels: Labels,
         weights: FloatArray | None,
         tolerance: float,
-        threads: int | None = None,
+        threads: Executor,
     ) -> None:
         candidates, images, classes = log_probs.shape
-        self._threads = ThreadPoolExecutor(threads or available_cores())
+        self._threads = threads
         self.candidates, self.classes = candidates, classes
         order, left_out = class_order(log_probs, labels)
         self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
@@ -156,11 +146,6 @@ def _places(order: NDArray[np.int32], blocks: int) -> NDArray[np.int32]:
     starts = np.arange(kernels.LANES, dtype=np.int32)[:, None] * classes
     rows = padded.reshape(blocks, kernels.LANES, classes) + starts
     return np.ascontiguousarray(rows.transpose(0, 2, 1))
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _slices(count: int, size: int) -> Iterator[slice]:

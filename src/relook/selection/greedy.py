@@ -1,13 +1,16 @@
-"""Greedy policy search (the paper's Algorithm 1) over a pool's predictions."""
+"""Greedy policy search (the paper's Algorithm 1) over a pool's predictions.
+
+Small problems, and objectives other than the calibrated log-likelihood, are scored by NumPy;
+large ones by compiled kernels, which find the same picks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.calibration import (
     LOG_FLOOR,
@@ -17,7 +20,6 @@ from relook.calibration import (
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
 )
-from relook.errors import RelookError
 from relook.objectives import (
     OBJECTIVES,
     Objective,
@@ -25,6 +27,7 @@ from relook.objectives import (
     class_weights,
     resolve_objective,
 )
+from relook.selection.checks import check_length, check_predictions, check_shapes
 
 TIE = 1e-9
 """Scores that differ by at most this are equal, and the lowest index is picked."""
@@ -32,8 +35,10 @@ TIE = 1e-9
 BLOCK_BYTES = 256 << 20
 """About how much memory the scoring of one block of candidates may take."""
 
+COMPILED_FROM = 2_000_000
+"""How many values predictions must have to be worth the compiled kernels' first use."""
+
 _ARRAYS_IN_FLIGHT = 5  # float64 copies of a block while it is scored
-_NORMALISED_WITHIN = 1e-3
 
 Progress = Callable[[int, int, float], None]
 
@@ -47,6 +52,29 @@ class SearchResult:
     temperatures: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Pick:
+    """A candidate as the policy's next entry: the score and the temperature with it."""
+
+    candidate: int
+    score: float
+    temperature: float
+
+
+class Scorer(Protocol):
+    """What knows the pool: it finds the best candidate for an entry, or scores a given one.
+
+    `mean` `[n, c]` is the average probability of the entries before number `step`, and
+    `temperature` the one that fits them: a first guess.
+    """
+
+    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return the best candidate; of equals, the first."""
+
+    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return this candidate with its score."""
+
+
 def greedy_search(
     log_probs: LogProbs,
     labels: Labels,
@@ -56,6 +84,7 @@ def greedy_search(
     balanced: bool = False,
     progress: Progress | None = None,
     start: Sequence[int] = (),
+    threads: int | None = None,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -63,36 +92,85 @@ def greedy_search(
     the same weight, in the score and in the temperatures, which are always fitted by cLL.
     `start` holds the first picks, made beforehand and counted in `length`; a search that goes
     on from its own first picks ends in the same result. `progress(done, total, score)` is
-    called after each step.
+    called after each step. `threads` (default: all cores) changes nothing but the time.
     """
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
-    check_predictions(log_probs, labels)
-    _check_length(length, start, len(log_probs))
+    check_shapes(log_probs, labels)
+    check_length(length, start, len(log_probs))
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
+    if chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
+        from relook.selection.fast import FastScorer  # numba: only where it pays
 
+        with FastScorer(log_probs, labels, weights, threads) as scorer:
+            return search_with(scorer, log_probs, length, start, progress)
+    check_predictions(log_probs, labels)
+    plain = PlainScorer(log_probs, labels, chosen, weights)
+    return search_with(plain, log_probs, length, start, progress)
+
+
+def search_with(
+    scorer: Scorer,
+    log_probs: LogProbs,
+    length: int,
+    start: Sequence[int] = (),
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Run the search itself: pick, extend the average, go on."""
     mean = np.zeros(log_probs.shape[1:])  # the policy's average probabilities, π
     temperature = 1.0
-    picks: list[int] = []
-    scores: list[float] = []
-    temperatures: list[float] = []
+    picks: list[Pick] = []
     for step in range(1, length + 1):
-        given = step <= len(start)
-        pool = log_probs[start[step - 1]][None] if given else log_probs
-        step_scores = score_candidates(pool, labels, mean, step, chosen, weights, temperature)
-        best = first_best(step_scores)
-        pick = int(start[step - 1]) if given else best
-        mean = extended_mean(mean, log_probs[pick], step)
-        _, temperature = calibrated_log_likelihood(
-            floored_log(mean), labels, weights, start=temperature
-        )
+        if step <= len(start):
+            pick = scorer.only(int(start[step - 1]), mean, step, temperature)
+        else:
+            pick = scorer.best(mean, step, temperature)
+        mean = extended_mean(mean, log_probs[pick.candidate], step)
+        temperature = pick.temperature
         picks.append(pick)
-        scores.append(float(step_scores[best]))
-        temperatures.append(temperature)
         if progress is not None:
-            progress(step, length, scores[-1])
-    return SearchResult(tuple(picks), tuple(scores), tuple(temperatures))
+            progress(step, length, pick.score)
+    return SearchResult(
+        tuple(pick.candidate for pick in picks),
+        tuple(pick.score for pick in picks),
+        tuple(pick.temperature for pick in picks),
+    )
+
+
+@dataclass(frozen=True)
+class PlainScorer:
+    """Scores every candidate by NumPy, under any objective."""
+
+    log_probs: LogProbs
+    labels: Labels
+    objective: Objective
+    weights: FloatArray | None
+
+    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return the best candidate; of equals, the first."""
+        scores = self._scores(self.log_probs, mean, step, temperature)
+        best = first_best(scores)
+        return self._pick(best, scores[best], mean, step, temperature)
+
+    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return this candidate with its score."""
+        scores = self._scores(self.log_probs[candidate][None], mean, step, temperature)
+        return self._pick(candidate, scores[0], mean, step, temperature)
+
+    def _scores(
+        self, log_probs: LogProbs, mean: FloatArray, step: int, temperature: float
+    ) -> FloatArray:
+        return score_candidates(
+            log_probs, self.labels, mean, step, self.objective, self.weights, temperature
+        )
+
+    def _pick(
+        self, candidate: int, score: float, mean: FloatArray, step: int, temperature: float
+    ) -> Pick:
+        log_q = floored_log(extended_mean(mean, self.log_probs[candidate], step))
+        _, fitted = calibrated_log_likelihood(log_q, self.labels, self.weights, start=temperature)
+        return Pick(candidate, float(score), fitted)
 
 
 def score_candidates(
@@ -110,6 +188,10 @@ def score_candidates(
     `mean` `[n, c]` is the average of the entries before it, `temperature` the one that fits
     them: a first guess. A candidate's score is the same to the last bit in any block.
     """
+    if objective is OBJECTIVES["ll"]:  # only the labels' probabilities matter
+        rows = np.arange(len(labels))
+        log_probs, mean = log_probs[:, rows, labels, None], mean[rows, labels, None]
+        labels = np.zeros_like(labels)
     block = max(1, block_bytes // (_ARRAYS_IN_FLIGHT * mean.nbytes))
     scores = np.empty(len(log_probs))
     for begin in range(0, len(log_probs), block):
@@ -138,68 +220,3 @@ def floored_log(probabilities: FloatArray) -> FloatArray:
 def first_best(scores: FloatArray) -> int:
     """Return the lowest index whose score is within a tie of the best."""
     return int(np.argmax(scores >= scores.max() - TIE))
-
-
-def check_predictions(log_probs: LogProbs, labels: Labels) -> None:
-    """Raise a RelookError unless predictions and labels can be searched.
-
-    Expected are normalised log-probabilities `[candidate, image, class]`, labels `[image]`.
-    """
-    if log_probs.ndim != 3 or log_probs.dtype.kind != "f":
-        raise RelookError(
-            "predictions: expected a float array [candidate, image, class], "
-            f"got {log_probs.dtype} with shape {log_probs.shape}"
-        )
-    candidates, images, classes = log_probs.shape
-    if candidates < 1 or images < 1 or classes < 2:
-        raise RelookError(
-            "predictions: expected at least 1 candidate, 1 image and 2 classes, "
-            f"got {candidates}, {images} and {classes}"
-        )
-    _check_labels(labels, images, classes)
-    for candidate, each in enumerate(log_probs):
-        _check_rows(each, candidate)
-
-
-def _check_labels(labels: NDArray[Any], images: int, classes: int) -> None:
-    if labels.shape != (images,) or labels.dtype.kind not in "iu":
-        raise RelookError(
-            f"labels: expected {images} whole numbers, one for each image of the predictions, "
-            f"got {labels.dtype} with shape {labels.shape}"
-        )
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-    if len(wrong):
-        raise RelookError(
-            f"labels: expected 0 to {classes - 1}, as the predictions have {classes} classes, "
-            f"got {labels[wrong[0]]} at image {wrong[0]}"
-        )
-
-
-def _check_rows(log_probs: LogProbs, candidate: int) -> None:
-    """Check one candidate's predictions `[n, c]`; NaN and +inf fail the same comparison."""
-    top = log_probs.max(axis=1)
-    high = np.flatnonzero(~(top <= _NORMALISED_WITHIN))
-    if len(high):
-        raise RelookError(
-            f"predictions: expected log-probabilities, which are at most 0, got {top[high[0]]} "
-            f"at candidate {candidate}, image {high[0]}: pass the model's log_softmax"
-        )
-    with np.errstate(divide="ignore"):  # a row of zeros: −inf, and refused below
-        total = np.log(np.exp(log_probs, dtype=np.float64).sum(axis=1))
-    off = np.flatnonzero(np.abs(total) > _NORMALISED_WITHIN)
-    if len(off):
-        raise RelookError(
-            "predictions: expected probabilities that sum to 1, got a sum of "
-            f"{np.exp(total[off[0]]):.6g} at candidate {candidate}, image {off[0]}: "
-            "pass the model's log_softmax"
-        )
-
-
-def _check_length(length: int, start: Sequence[int], candidates: int) -> None:
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
-        raise RelookError(f"expected a policy length of at least 1, got {length!r}")
-    if len(start) > length:
-        raise RelookError(f"expected at most {length} first picks, got {len(start)}")
-    for pick in start:
-        if not 0 <= pick < candidates:
-            raise RelookError(f"expected first picks from 0 to {candidates - 1}, got {pick!r}")

@@ -54,7 +54,7 @@ class Screen:
         if step == 1:
             beta = float(state.beta[np.argmax(state.lower)])
         self._offsets = step * np.clip(state.beta - beta, -0.5 * beta, 0.5 * beta)
-        if looks_at_few:
+        if looks_at_few and step > 2:
             self._adapt(len(rest))
         return np.flatnonzero(state.alive())
 
@@ -80,20 +80,24 @@ class _Bounds:
 
     def look_at_few(self, few: int) -> None:
         """Bound every candidate from above by its first classes alone."""
-        self.beta = np.exp(np.round(np.log(self.beta) / _GRID) * _GRID)
+        grid = np.exp(np.round(np.log(self.beta) / _GRID) * _GRID)
+        self.beta = np.clip(grid, LOWEST_BETA, HIGHEST_BETA)
         values = self.pool.evaluate_few(self.beta, few)
         self.upper = upper_bounds(self.beta, values, self.spread, self.pool.classes)
         with np.errstate(divide="ignore", invalid="ignore"):
             move = values.slope / values.bend
         usual = np.abs(move) < 0.1 * self.beta
-        self.beta = np.where(usual, self.beta + move, self.beta)
+        moved = np.where(usual, self.beta + move, self.beta)
+        self.beta = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
 
     def look(self, which: Indices) -> None:
         """Evaluate candidates at their β, and move it towards the maximum."""
         beta = self.beta[which]
         values = self.pool.evaluate(which, beta)
         self.lower[which] = np.maximum(self.lower[which], values.score)
-        self.upper[which] = np.minimum(self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes))
+        self.upper[which] = np.minimum(
+            self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes)
+        )
         target, self.low[which], self.high[which], self.last_move[which], found = newton_advance(
             beta,
             self.low[which],

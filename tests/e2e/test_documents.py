@@ -1,0 +1,54 @@
+"""What the README and the pages show is what runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import relook as package
+from relook.cli.app import app
+from relook.data import load_data
+from relook.models.small import new_small
+from relook.recipes import load_recipe
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(ROOT / "README.md", "python")
+    quick = example.replace('recipe="cifar"', 'recipe="cifar", pool_size=6, length=2')
+    digits = load_data("digits")
+    images = digits.images[:630].expand(-1, 3, -1, -1).contiguous()
+    names = {"model": new_small(3), "images": images, "labels": digits.labels[:630]}
+    exec(compile(quick, "README.md", "exec"), names)  # noqa: S102
+    assert package.Policy.load(tmp_path / "policy.json")
+    assert isinstance(images, torch.Tensor)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_recipes_on_the_page_are_recipes(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "page.toml"
+    path.write_text(blocks(ROOT / "docs" / "howto" / "recipes.md", "toml")[number])
+    assert len(package.sample_pool(load_recipe(path), 20)) == 20
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        assert f"`relook {command.name}`" in text
