@@ -34,7 +34,9 @@ def main(
     )
     gains = [_cll(_learned(one)) - _cll(_row(one, "plain", 1)) for one in found]
     mean, deviation = mean_and_deviation(gains)
-    print(f"\nAhead of both on {ahead} of {seeds} seeds; gain over plain {mean:.4f} ± {deviation:.4f}")
+    print(
+        f"\nAhead of both on {ahead} of {seeds} seeds; gain over plain {mean:.4f} ± {deviation:.4f}"
+    )
 
 
 def _comparison(out: Path, seed: int) -> Comparison:

@@ -302,7 +302,5 @@ def test_crops_alone_teach_the_digits_in_seconds() -> None:
 @pytest.mark.slow
 def test_randaugment_teaches_the_digits_well() -> None:
     known, unseen = halves()
-    network = train(
-        new_small(), known, epochs=100, seed=0, recipe="small", batch=32, threads=1
-    )
+    network = train(new_small(), known, epochs=100, seed=0, recipe="small", batch=32, threads=1)
     assert accuracy(network, unseen) > 0.95
