@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import relook
 from relook.errors import RunError
 from relook.fingerprint import JSON
 from relook.run_directory import RunDirectory
@@ -149,7 +148,7 @@ def test_other_settings_are_refused_with_both_values(tmp_path: Path) -> None:
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunDirectory(tmp_path) as run:
         run.check_settings({"seed": 1})
-        monkeypatch.setattr(relook, "__version__", "99.0")
+        monkeypatch.setattr("relook.run_directory.__version__", "99.0")
         with pytest.raises(RunError, match=r'version: ".*" there, "99.0" here'):
             run.check_settings({"seed": 1})
 
