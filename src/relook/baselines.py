@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from relook.policy import DrawKind, Policy, Step, SubPolicy
 from relook.pool import sample_pool
 from relook.randomness import Stream, uniforms
 from relook.recipes import Group, Recipe
+from relook.registry import by_name
 from relook.views import freeze_subpolicy
 
 GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
@@ -173,57 +173,46 @@ def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
     return sample_pool(recipe, seed=seed, draws=draws)
 
 
-def _by_name(rows: tuple[Baseline, ...]) -> dict[str, Baseline]:
-    table: dict[str, Baseline] = {}
-    for row in rows:
-        if row.name in table or row.name == POLICY_METHOD:
-            raise ValueError(f"baseline {row.name!r} is in the table twice")
-        table[row.name] = row
-    return table
-
-
-BASELINES: Mapping[str, Baseline] = MappingProxyType(
-    _by_name(
-        (
-            Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
-            Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
-            Baseline("5c", "5 crops (5C)", "four corner crops and a central one", 5, _five_crops),
-            Baseline("d4", "8 turns, flips (D4)", "all turns and flips", 8, _dihedral, square=True),
-            Baseline("10c", "10 crops (10C)", "five crops and their mirror images", 10, _ten_crops),
-            Baseline(
-                "cf",
-                "random crops (CF)",
-                "random crops, with flips where the recipe has them",
-                None,
-                _crop_flip,
-                random=True,
-            ),
-            Baseline(
-                "mtrain",
-                "RandAugment (MTrain)",
-                "RandAugment with the magnitude of the training",
-                None,
-                _at_training,
-                random=True,
-            ),
-            Baseline(
-                "mgrid",
-                "RandAugment (MGrid)",
-                "RandAugment with a magnitude found by grid search",
-                None,
-                _at_grid,
-                random=True,
-                needs_validation=True,
-            ),
-            Baseline(
-                "random",
-                "random policy",
-                "sub-policies drawn from the pool at random",
-                None,
-                _from_pool,
-                random=True,
-            ),
-        )
+BASELINES: Mapping[str, Baseline] = by_name(
+    (
+        Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
+        Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
+        Baseline("5c", "5 crops (5C)", "four corner crops and a central one", 5, _five_crops),
+        Baseline("d4", "8 turns, flips (D4)", "all turns and flips", 8, _dihedral, square=True),
+        Baseline("10c", "10 crops (10C)", "five crops and their mirror images", 10, _ten_crops),
+        Baseline(
+            "cf",
+            "random crops (CF)",
+            "random crops, with flips where the recipe has them",
+            None,
+            _crop_flip,
+            random=True,
+        ),
+        Baseline(
+            "mtrain",
+            "RandAugment (MTrain)",
+            "RandAugment with the magnitude of the training",
+            None,
+            _at_training,
+            random=True,
+        ),
+        Baseline(
+            "mgrid",
+            "RandAugment (MGrid)",
+            "RandAugment with a magnitude found by grid search",
+            None,
+            _at_grid,
+            random=True,
+            needs_validation=True,
+        ),
+        Baseline(
+            "random",
+            "random policy",
+            "sub-policies drawn from the pool at random",
+            None,
+            _from_pool,
+            random=True,
+        ),
     )
 )
 """All baselines by name, the plain image first."""

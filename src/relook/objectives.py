@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
 from relook.calibration import FloatArray, Labels, calibrated_log_likelihood
 from relook.errors import RelookError, unknown_name
 from relook.metrics import accuracy, brier, ece, log_likelihood
+from relook.registry import by_name
 
 Score = Callable[[FloatArray, Labels, FloatArray | None], float]
 UserObjective = Callable[[FloatArray, Labels], float]
@@ -41,7 +41,7 @@ _ROWS = (
     Objective("ece", _negated(ece)),
 )
 
-OBJECTIVES = MappingProxyType({row.name: row for row in _ROWS})
+OBJECTIVES = by_name(_ROWS)
 """All objectives by name; `cll` is the default."""
 
 

@@ -52,6 +52,7 @@ class SearchSettings:
     balanced: bool = False
     holdout: float = 1 / 3
     batch: int = 256
+    plain: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def search(
     groups: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     batch: int = 256,
+    plain: bool = True,
     run: str | Path | None = None,
     progress: Progress | None = None,
     **model_options: Any,
@@ -108,8 +110,9 @@ def search(
     `images` are uint8 `[n, c, h, w]`. `model` is a torch module, a function or a Predictor;
     `model_options` are its `mean`, `std`, `device`, `outputs`. A stratified share `holdout`
     of the images is kept for the proof, unless separate `test` images and labels are given;
-    images of one group stay together. With `run`, everything is kept in that directory, and
-    the same call goes on where an interrupted one stopped.
+    images of one group stay together. `plain=False` leaves the plain image out of the
+    candidates, as the paper's ImageNet pool does. With `run`, everything is kept in that
+    directory, and the same call goes on where an interrupted one stopped.
     """
     dataset = _dataset("images", images, labels, classes, groups)
     settings = SearchSettings(
@@ -122,6 +125,7 @@ def search(
         balanced=balanced,
         holdout=holdout,
         batch=batch,
+        plain=plain,
     )
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
@@ -162,7 +166,13 @@ def split_images(
 
 def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
     """Return the candidates of a search."""
-    return sample_pool(settings.recipe, settings.pool_size, settings.seed, draws=settings.draws)
+    return sample_pool(
+        settings.recipe,
+        settings.pool_size,
+        settings.seed,
+        draws=settings.draws,
+        plain=settings.plain,
+    )
 
 
 def _search(

@@ -9,11 +9,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.policy import Step
+from relook.registry import by_name
 from relook.transforms import TRANSFORMS
 
 _CROPS = ("crop", "crop_flip")
@@ -38,8 +38,7 @@ class Recipe:
     """A prior over sub-policies: groups of random steps between a start and a finish.
 
     `start` is a crop whose magnitude is drawn from [0, its magnitude]; `finish` is the crop
-    that ends each sub-policy. `plain_in_paper` says whether the paper's own pool holds the
-    plain image. `image_size` is the side in pixels that the recipe is meant for.
+    that ends each sub-policy. `image_size` is the side in pixels that it is meant for.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Recipe:
     groups: tuple[Group, ...]
     start: Step | None = None
     finish: Step | None = None
-    plain_in_paper: bool = True
     image_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -165,41 +163,37 @@ _CIFAR = (
     "cutout",
 )
 
-RECIPES: Mapping[str, Recipe] = MappingProxyType(
-    {
-        recipe.name: recipe
-        for recipe in (
-            Recipe(
-                "cifar",
-                _CIFAR,
-                (Group(500, 3, 45), Group(500, 3, 20), Group(100, 3, 0)),
-                finish=Step("crop_flip", 4),
-                image_size=32,
+RECIPES: Mapping[str, Recipe] = by_name(
+    (
+        Recipe(
+            "cifar",
+            _CIFAR,
+            (Group(500, 3, 45), Group(500, 3, 20), Group(100, 3, 0)),
+            finish=Step("crop_flip", 4),
+            image_size=32,
+        ),
+        Recipe(
+            "imagenet",
+            (*_CIFAR, "invert", "equalize"),
+            (
+                Group(300, 2, 45),
+                Group(300, 2, 20),
+                Group(100, 3, 10),
+                Group(100, 1, 45),
+                Group(100, 0, 0),
             ),
-            Recipe(
-                "imagenet",
-                (*_CIFAR, "invert", "equalize"),
-                (
-                    Group(300, 2, 45),
-                    Group(300, 2, 20),
-                    Group(100, 3, 10),
-                    Group(100, 1, 45),
-                    Group(100, 0, 0),
-                ),
-                start=Step("scale_crop_flip", 30),
-                plain_in_paper=False,
-                image_size=224,
-            ),
-            # Small grey pictures of signs and things: no colour, no mirror images.
-            Recipe(
-                "small",
-                tuple(name for name in _CIFAR if name != "color"),
-                (Group(150, 2, 20), Group(150, 2, 10), Group(99, 1, 0)),
-                finish=Step("crop", 3),
-                image_size=28,
-            ),
-        )
-    }
+            start=Step("scale_crop_flip", 30),
+            image_size=224,
+        ),
+        # Small grey pictures of signs and things: no colour, no mirror images.
+        Recipe(
+            "small",
+            tuple(name for name in _CIFAR if name != "color"),
+            (Group(150, 2, 20), Group(150, 2, 10), Group(99, 1, 0)),
+            finish=Step("crop", 3),
+            image_size=28,
+        ),
+    )
 )
 """The built-in recipes by name."""
 

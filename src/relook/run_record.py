@@ -49,6 +49,7 @@ def settings_record(
         "balanced": settings.balanced,
         "holdout": settings.holdout,
         "batch": settings.batch,
+        "plain": settings.plain,
     }
 
 

@@ -57,6 +57,13 @@ def search_command(
     pool_size: Annotated[
         int | None, typer.Option(help="Candidates; the recipe's own number by default.", min=1)
     ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain/--no-plain",
+            help="Have the plain image among the candidates; the paper's ImageNet pool has not.",
+        ),
+    ] = True,
     objective: Annotated[
         str, typer.Option(help="What to maximise: cll, ll, accuracy, brier or ece.")
     ] = "cll",
@@ -101,6 +108,7 @@ def search_command(
         balanced=balanced,
         holdout=holdout,
         batch=batch,
+        plain=plain,
     )
     dataset = options.read_data(data, group)
     test_set = None if test is None else options.read_data(test)

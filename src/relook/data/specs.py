@@ -6,7 +6,6 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from relook.data.digits import load_digits
 from relook.data.npz import load_npz
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.files import one_line
+from relook.registry import by_name
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,5 @@ _ROWS = (
 )
 
 
-def _by_prefix(rows: tuple[DataSource, ...]) -> dict[str, DataSource]:
-    table: dict[str, DataSource] = {}
-    for row in rows:
-        if row.prefix in table:
-            raise ValueError(f"data source {row.prefix!r} is in the table twice")
-        table[row.prefix] = row
-    return table
-
-
-DATA_SOURCES = MappingProxyType(_by_prefix(_ROWS))
+DATA_SOURCES = by_name(_ROWS, key="prefix")
 """All data sources by the prefix of their specs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -24,6 +24,7 @@ from relook.files import one_line
 from relook.models.base import Outputs, Predictor, first_line
 from relook.models.small import load_small
 from relook.models.torch_module import Channels, TorchPredictor
+from relook.registry import by_name
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
@@ -255,14 +256,5 @@ _ROWS = (
 )
 
 
-def _by_prefix(rows: tuple[ModelSource, ...]) -> dict[str, ModelSource]:
-    table: dict[str, ModelSource] = {}
-    for row in rows:
-        if row.prefix in table:
-            raise ValueError(f"model source {row.prefix!r} is in the table twice")
-        table[row.prefix] = row
-    return table
-
-
-MODEL_SOURCES = MappingProxyType(_by_prefix(_ROWS))
+MODEL_SOURCES = by_name(_ROWS, key="prefix")
 """All model sources by the prefix of their specs."""

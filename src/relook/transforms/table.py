@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
+from relook.registry import by_name
 from relook.transforms import color, geometry, mask
 
 Kernel = Callable[..., Tensor]
@@ -125,14 +126,5 @@ _ROWS = (
 )
 
 
-def _by_name(rows: tuple[Transform, ...]) -> dict[str, Transform]:
-    table: dict[str, Transform] = {}
-    for row in rows:
-        if row.name in table:
-            raise ValueError(f"transform {row.name!r} is in the table twice")
-        table[row.name] = row
-    return table
-
-
-TRANSFORMS = MappingProxyType(_by_name(_ROWS))
+TRANSFORMS = by_name(_ROWS)
 """All transforms by name."""
