@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from relook.baselines import Options
 from relook.compare import compare, save_comparison
 from relook.comparison import Comparison
 from relook.data import load_data
@@ -22,7 +23,8 @@ TRAIN_BATCH = 16
 POOL_SIZE = 150
 LENGTH = 20
 BUDGETS = (1, 2, 5, 10, 20)
-RUNS = 3
+RUNS = 2
+GRID_VIEWS = 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def run_demo(out: Path, model: Path, *, seed: int = 0, progress: Progress | None
             budgets=BUDGETS,
             seed=seed,
             runs=RUNS,
+            options=Options(grid_views=GRID_VIEWS),
             batch=settings.batch,
             store_path=directory.path / "compare.zarr",
             progress=None if progress is None else lambda d, t: progress("compare", d, t),

@@ -66,6 +66,8 @@ class Recipe:
 
 
 def _check_transforms(recipe: Recipe) -> None:
+    if not recipe.name.isprintable() or not 0 < len(recipe.name) <= 200:
+        raise _nonsense(recipe, "expected a name of up to 200 printable characters")
     for name in recipe.transforms:
         if name not in TRANSFORMS:
             raise _nonsense(recipe, str(unknown_name("transform", name, TRANSFORMS)))
@@ -249,7 +251,10 @@ def _from_toml(content: dict[str, Any], stem: str) -> Recipe:
             raise RelookError(f"expected {' and '.join(sorted(missing))}, or a base recipe")
         recipe = Recipe(**fields)
     else:
-        recipe = replace(get_recipe(_typed(content, "base", str, "")), **fields)
+        name = _typed(content, "base", str, "")
+        if name not in RECIPES:
+            raise unknown_name("base recipe", name, RECIPES)
+        recipe = replace(RECIPES[name], **fields)
     return recipe.without(_names_in(content, "exclude"))
 
 

@@ -72,7 +72,10 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
     most the same, then to the plain image.
     """
-    table = _table(f"{comparison.images:,} held-out images, {len(comparison.classes)} classes")
+    table = _table(
+        f"{comparison.images:,} held-out images, {len(comparison.classes)} classes; "
+        "cLL: calibrated log-likelihood, higher is better"
+    )
     table.add_column("method")
     names = ("views", "time ×", "cLL", "acc. %", "cLL − best baseline", "cLL − plain image")
     for name in names[: 4 + intervals]:
@@ -99,7 +102,7 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
 
 def frontier_table(comparison: Comparison) -> Table:
     """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
-    rows = frontier(comparison.rows)
+    rows = frontier(shown_rows(comparison))
     table = _table("what more time buys")
     for name in ("time ×", "views"):
         table.add_column(name, justify="right")
@@ -241,7 +244,7 @@ def _is_best(row: Row, rows: Sequence[Row], metric: str) -> bool:
 
 
 def _measured(one: Measured, digits: int, scale: float = 1.0) -> str:
-    text = f"{scale * one.mean:.{digits}f}"
+    text = f"{scale * one.mean:.{digits}f}".replace("-", "−")
     return f"{text}±{scale * one.deviation:.{digits}f}" if one.deviation else text
 
 

@@ -25,6 +25,9 @@ MARGIN = 0.001
 HELPS, NO_DIFFERENCE, HURTS = "helps", "no difference", "hurts"
 
 _CONFIDENCE = 0.95
+_NOTHING_LEARNED = (
+    "No difference: the policy predicts just what the plain image does. Use the plain image."
+)
 _UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
 
 Key = tuple[str, int]
@@ -75,6 +78,8 @@ def judge(
             values, seed=seed, resamples=resamples, confidence=confidence, groups=groups
         )
 
+    if np.allclose(per_image[policy.method, policy.budget], per_image["plain", 1], atol=1e-9):
+        return Verdict(NO_DIFFERENCE, _NOTHING_LEARNED, "plain", 1)
     outcome = outcome_of(policy.over_plain["cll"], margin)
     best = _recommended(rows, plain, policy, budgets, margin, difference)
     rival = _rival(rows, policy) if outcome == HELPS else ""
@@ -85,10 +90,14 @@ def judge(
 def pick(
     comparison: Comparison, budget_views: int | None = None, max_slowdown: float | None = None
 ) -> Row:
-    """Return the row with the highest cLL that costs at most so many views and so much time.
+    """Return the best row that costs at most so many views and so much time.
 
-    It is the best of many on the same images: its own figures are a little too good.
+    Only rows whose gain over the plain image is beyond doubt and margin count; without one
+    it is the plain image. Of those within the margin of the highest cLL it is the one with
+    the fewest views. It is the best of many on the same images: its own figures are a little
+    too good.
     """
+    margin = float(comparison.settings.get("margin", MARGIN))
     affordable = [
         row
         for row in comparison.rows
@@ -101,7 +110,19 @@ def pick(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
             f"{_views(cheapest.views)} at {cheapest.slowdown:.3g} × the time of one view"
         )
-    return max(affordable, key=lambda row: (row.metrics["cll"].mean, -row.views))
+    gaining = [
+        row
+        for row in affordable
+        if row.over_plain is not None and outcome_of(row.over_plain["cll"], margin) == HELPS
+    ]
+    plain = [row for row in affordable if row.method == "plain"]
+    best = max((row.metrics["cll"].mean for row in gaining or plain or affordable))
+    good = [
+        row
+        for row in gaining or plain or affordable
+        if row.metrics["cll"].mean >= best - margin
+    ]
+    return min(good, key=lambda row: (row.views, -row.metrics["cll"].mean))
 
 
 def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:

@@ -63,6 +63,8 @@ def test_transforms_can_be_left_out() -> None:
         ("colour = 1", "unknown key 'colour'"),
         ('transforms = ["rotate"]', "expected groups, or a base recipe"),
         ('base = "cifr"', "did you mean 'cifar'"),
+        ('base = "recipe.toml"', "unknown base recipe"),
+        ('base = "cifar"\nname = "a\\nb"', "printable characters"),
         ('base = "cifar"\nimage_size = "big"', "image_size: expected int"),
         ('base = "cifar"\ntransforms = ["rotat"]', "did you mean 'rotate'"),
         ('base = "cifar"\ntransforms = ["rotate", "rotate"]', "listed twice"),

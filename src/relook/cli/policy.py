@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from relook.cli.console import print_json
+from relook.cli.options import JsonOption
 from relook.errors import RelookError
 from relook.files import one_line
 from relook.policy import Policy
+from relook.policy_file import policy_to_json
 
 app = typer.Typer(help="Policy files.", no_args_is_help=True)
 
@@ -26,6 +29,7 @@ def import_policy(
     ],
     out: Annotated[Path, typer.Option(help="Where to write the policy.")] = Path("policy.json"),
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Turn a published GPS policy into a relook policy file."""
     if out.exists() and not force:
@@ -34,6 +38,9 @@ def import_policy(
         )
     policy = Policy.from_reference(file)
     policy.save(out)
+    if as_json:
+        print_json({"out": str(out), "policy": policy_to_json(policy)})
+        return
     typer.echo(f"{summary(policy)}, written to {one_line(str(out))}")
 
 

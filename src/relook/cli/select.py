@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relook.cli import options
@@ -19,7 +20,7 @@ def select_command(
     predictions: Annotated[
         Path,
         typer.Option(
-            help="Array [candidate, image, class]: an npy or npz file, or a Zarr directory.",
+            help="Array \\[candidate, image, class]: an npy or npz file, or a Zarr directory.",
             show_default=False,
         ),
     ],
@@ -69,7 +70,7 @@ def select_command(
     if as_json:
         print_json(result)
         return
-    table = Table("step", "candidate", f"{objective} so far", "temperature")
+    table = Table("step", "candidate", f"{objective} so far", "temperature", box=SIMPLE_HEAD)
     for step, row in enumerate(
         zip(found.picks, found.scores, found.temperatures, strict=True), start=1
     ):

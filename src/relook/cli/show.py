@@ -123,7 +123,8 @@ def _policy_line(policy: Policy) -> str:
     recipe = "" if policy.recipe is None else f", recipe {one_line(policy.recipe)}"
     entries = count(len(policy), "entry", "entries")
     views = count(policy.views, "view")
-    return f"{entries}, {views} an image, {kind} draws{recipe}, seed {policy.seed}\n"
+    distinct = f" ({len(policy.counts())} distinct)" if policy.is_fixed else ""
+    return f"{entries}{distinct}: {views} an image, {kind} draws{recipe}, seed {policy.seed}\n"
 
 
 def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> None:

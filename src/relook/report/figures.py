@@ -33,6 +33,7 @@ from relook.report.style import (
     MethodStyle,
     method_styles,
 )
+from relook.tables import shown_rows
 from relook.verdict import frontier
 
 try:
@@ -250,7 +251,7 @@ def _views_axis(axes: Axes, comparison: Comparison) -> None:
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     styles = method_styles(comparison.rows)
     figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(list(styles)) * legend)
-    best = frontier(comparison.rows)
+    best = frontier(shown_rows(comparison))
     shown = shown_range(curves(comparison, "cll"))
     costs = [row.slowdown for row in best]
     scores = [row.metrics["cll"].mean for row in best]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -50,6 +50,7 @@ def render_report(run: RunFiles) -> str:
         "header",
         element("p", element("b", "relook"), " report", class_="brand"),
         element("h1", run.name),
+        element("p", _subject(run), class_="subject") if run.comparison else None,
         element("nav", *links, aria_label="Sections") if len(links) > 1 else None,
     )
     top = results.verdict(run.comparison, _notes(run)) if run.comparison else _unfinished(run)
@@ -68,6 +69,17 @@ def render_report(run: RunFiles) -> str:
         style=resource("report.css"),
         body=join([head, element("main", top, *body), foot]),
     )
+
+
+def _subject(run: RunFiles) -> str:
+    """Say what was compared: data, images, recipe."""
+    if run.comparison is None:
+        return ""
+    settings = run.comparison.settings
+    data = settings.get("data")
+    name = data.get("name") if isinstance(data, Mapping) else None
+    known = (name, f"{run.comparison.images:,} held-out images", settings.get("recipe"))
+    return " · ".join(str(part) for part in known if part)
 
 
 Section = tuple[str, str, list[Html]]
