@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from relook.selection.kernels import exp
+from relook.selection.kernels import scaled_exp
 
 FACTORS = 4
 _NOISE = 1 << 20
@@ -59,6 +60,17 @@ class MadeUpPool:
         return result
 
 
+def write_half(pool: MadeUpPool, path: Path) -> None:
+    """Write all predictions as a float16 `.npy` file, candidate after candidate."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=pool.shape)
+    everything = slice(None)
+    together = 4
+    for begin in range(0, len(array), together):
+        part = slice(begin, begin + together)
+        array[part] = pool.log_probs(part, everything)
+    array.flush()
+
+
 def make_pool(candidates: int, images: int, classes: int, seed: int = 0) -> MadeUpPool:
     """Draw a pool: about 92 % right at 10 classes, 75 % at 100 and at 1,000; overconfident."""
     rng = np.random.default_rng(seed)
@@ -96,15 +108,17 @@ def _fill(
         b = shared * noise[(place * 11 + 2) % _NOISE]
         c = shared * noise[(place * 13 + 3) % _NOISE]
         d = shared * noise[(place * 17 + 4) % _NOISE]
+        part, image, result = noise[place : place + classes], logits[row], out[at]
         top = np.float32(-1e30)
         for i in range(classes):
-            value = keep * logits[row, i] + own * noise[place + i]
+            value = keep * image[i] + own * part[i]
             value += a * factors[0, i] + b * factors[1, i] + c * factors[2, i] + d * factors[3, i]
-            out[at, i] = value
-            top = max(top, value)
+            result[i] = value
+        for i in range(classes):
+            top = max(top, result[i])
         total = np.float32(0)
         for i in range(classes):
-            total += exp(out[at, i] - top)
-        shift = np.float32(top + np.log(total))
+            total += scaled_exp(result[i] - top)
+        shift = np.float32(top + np.log(total / np.float32(2.0**24)))
         for i in range(classes):
-            out[at, i] -= shift
+            result[i] -= shift

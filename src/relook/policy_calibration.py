@@ -21,7 +21,7 @@ def calibrate_policy(
     policy: Policy,
     *,
     balanced: bool = False,
-    batch: int = 256,
+    batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Policy:
     """Return the policy with a temperature for every prefix, fitted on all images given."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,16 @@ from torch import Tensor
 from relook.compare import compare
 from relook.comparison import Comparison
 from relook.data.base import Dataset
+from relook.data.class_map import chance_note
 from relook.errors import RelookError
 from relook.models import Predictor, as_predictor
+from relook.models.accelerate import Accelerated, accelerate_run
 from relook.objectives import UserObjective
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.pool import sample_pool
 from relook.predict import View, predict_views
+from relook.preflight import check_search
+from relook.racing import race as run_race
 from relook.recipes import Recipe, get_recipe
 from relook.run_directory import RunDirectory
 from relook.run_record import record_search, settings_record
@@ -51,8 +55,12 @@ class SearchSettings:
     objective: str | UserObjective = "cll"
     balanced: bool = False
     holdout: float = 1 / 3
-    batch: int = 256
+    batch: int | None = None
     plain: bool = True
+    accelerate: str = "torch"
+    precision: str = "auto"
+    compiled: bool = False
+    race: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class PolicySearch:
 
     `pool[trace.picks[t]]` is the sub-policy that step t + 1 added. `search_indices` and
     `held_out_indices` say which images were used for what; `notes` holds what a reader of
-    the figures should know.
+    the figures should know; `race` the rounds and the passes of a race, if there was one.
     """
 
     policy: Policy
@@ -72,6 +80,7 @@ class PolicySearch:
     held_out_indices: NDArray[np.int64]
     timings: Mapping[str, float]
     notes: tuple[str, ...] = ()
+    race: Mapping[str, Any] | None = None
 
     def _repr_html_(self) -> str:
         from relook.notebook import search_html
@@ -99,8 +108,12 @@ def search(
     test: tuple[Tensor | NDArray[np.uint8], ArrayLike] | None = None,
     groups: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
-    batch: int = 256,
+    batch: int | None = None,
     plain: bool = True,
+    accelerate: str = "torch",
+    precision: str = "auto",
+    compiled: bool = False,
+    race: bool = False,
     run: str | Path | None = None,
     progress: Progress | None = None,
     **model_options: Any,
@@ -111,8 +124,11 @@ def search(
     `model_options` are its `mean`, `std`, `device`, `outputs`. A stratified share `holdout`
     of the images is kept for the proof, unless separate `test` images and labels are given;
     images of one group stay together. `plain=False` leaves the plain image out of the
-    candidates, as the paper's ImageNet pool does. With `run`, everything is kept in that
-    directory, and the same call goes on where an interrupted one stopped.
+    candidates, as the paper's ImageNet pool does. `batch` (default: by the images' size),
+    `accelerate` ("auto", "torch", "channels-last" or "onnx"), `precision` and `compiled` are
+    for speed; `race` predicts candidates of no promise on a part of the images only. With
+    `run`, everything is kept in that directory, and the same call goes on where an
+    interrupted one stopped.
     """
     dataset = _dataset("images", images, labels, classes, groups)
     settings = SearchSettings(
@@ -126,6 +142,10 @@ def search(
         holdout=holdout,
         batch=batch,
         plain=plain,
+        accelerate=accelerate,
+        precision=precision,
+        compiled=compiled,
+        race=race,
     )
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
@@ -146,13 +166,36 @@ def search_dataset(
     origin: Mapping[str, Any] | None = None,
 ) -> PolicySearch:
     """Run a search as `search` does; `origin` (command, specs) is kept in the run's record."""
+    if settings.length < 1:
+        raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
+    _, held_out = split_images(dataset, settings, test)
+    check_search(predictor, dataset, test, held_out, settings.objective)
     if run is None:
-        return _search(predictor, dataset, settings, test, None, progress)
+        fast = accelerated(predictor, dataset, settings)
+        return _search(fast, dataset, settings, test, None, progress)
     with RunDirectory(run) as directory:
         directory.check_settings(settings_record(predictor, dataset, settings, test))
-        found = _search(predictor, dataset, settings, test, directory, progress)
+        fast = accelerated(predictor, dataset, settings, directory)
+        found = _search(fast, dataset, settings, test, directory, progress)
         record_search(directory, found, predictor, dataset, settings, test, origin or {})
         return found
+
+
+def accelerated(
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: SearchSettings,
+    directory: RunDirectory | None = None,
+) -> Accelerated:
+    """Return the predictor on the engine that the settings, or an earlier run here, chose."""
+    return accelerate_run(
+        predictor,
+        dataset.images,
+        mode=settings.accelerate,
+        precision=settings.precision,
+        compiled=settings.compiled,
+        record=None if directory is None else directory.path / "engine.json",
+    )
 
 
 def split_images(
@@ -176,27 +219,19 @@ def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
 
 
 def _search(
-    predictor: Predictor,
+    model: Accelerated,
     dataset: Dataset,
     settings: SearchSettings,
     test: Dataset | None,
     directory: RunDirectory | None,
     progress: Progress | None,
 ) -> PolicySearch:
-    if settings.length < 1:
-        raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
+    predictor = model.predictor
     chosen, held_out = split_images(dataset, settings, test)
     pool = pool_of(settings)
     started = time.perf_counter()
-    log_probs = predict_views(
-        predictor,
-        dataset.images[chosen],
-        [View(sub, index) for index, sub in enumerate(pool)],
-        seed=settings.seed,
-        indices=chosen,
-        batch=settings.batch,
-        store_path=None if directory is None else directory.predictions,
-        progress=_stage(progress, "predict"),
+    candidates, log_probs, raced = _predicted(
+        predictor, dataset, chosen, pool, settings, directory, _stage(progress, "predict")
     )
     predicted = time.perf_counter()
     on_select = _stage(progress, "select")
@@ -208,6 +243,8 @@ def _search(
         balanced=settings.balanced,
         progress=None if on_select is None else lambda done, total, _: on_select(done, total),
     )
+    first = trace.picks[0]
+    trace = replace(trace, picks=tuple(int(candidates[pick]) for pick in trace.picks))
     policy = Policy(
         tuple(pool[pick] for pick in trace.picks),
         temperatures=trace.temperatures,
@@ -235,7 +272,57 @@ def _search(
         "evaluate": time.perf_counter() - selected,
     }
     notes = _notes(len(chosen), len(held_out), len(dataset.classes), settings, dataset)
-    return PolicySearch(policy, pool, trace, comparison, chosen, held_out, timings, notes)
+    notes += () if model.note is None else (model.note,)
+    plain = next((row for row, c in enumerate(candidates) if pool[c].is_plain), first)
+    chance = chance_note(log_probs[plain], dataset.labels[chosen])
+    notes += () if chance is None else (chance,)
+    return PolicySearch(policy, pool, trace, comparison, chosen, held_out, timings, notes, raced)
+
+
+def _predicted(
+    predictor: Predictor,
+    dataset: Dataset,
+    chosen: NDArray[np.int64],
+    pool: Sequence[SubPolicy],
+    settings: SearchSettings,
+    directory: RunDirectory | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], Mapping[str, Any] | None]:
+    """Return which candidates to select from, their predictions, and a race's record."""
+
+    def predict(
+        which: NDArray[np.int64],
+        places: NDArray[np.int64],
+        store: str,
+        report: Callable[[int, int], None] | None,
+    ) -> NDArray[np.float32]:
+        return predict_views(
+            predictor,
+            dataset.images[places],
+            [View(pool[index], int(index)) for index in which],
+            seed=settings.seed,
+            indices=places,
+            batch=settings.batch,
+            store_path=None if directory is None else directory.path / store,
+            progress=report,
+        )
+
+    everyone = np.arange(len(pool))
+    if not settings.race:
+        return everyone, predict(everyone, chosen, "predictions.zarr", progress), None
+    result = run_race(
+        lambda name, which, images, report: predict(
+            which, chosen[images], f"race-{name}.zarr", report
+        ),
+        dataset.labels[chosen],
+        len(pool),
+        settings.length,
+        objective=settings.objective,
+        balanced=settings.balanced,
+        seed=settings.seed,
+        progress=progress,
+    )
+    return result.survivors, result.log_probs, result.to_json()
 
 
 def _dataset(

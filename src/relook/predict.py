@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError
 from relook.fingerprint import JSON, fingerprint
+from relook.pipeline import Call, Segment, calls_of, made_ahead
 from relook.policy import SubPolicy
 from relook.randomness import check_seed
 from relook.store import Block, Plan, PredictionStore
@@ -31,7 +33,10 @@ Images = Tensor | NDArray[np.uint8]
 Progress = Callable[[int, int], None]
 
 _BATCH = 256
+_LEAST_BATCH = 8
+_BATCH_PIXELS = 1 << 20  # of a batch on the CPU: 256 images of 64×64, 16 of 224×224
 _GROUP = 16
+_PACKING = "views of a block, one after another, in full batches"
 _SUM_TOLERANCE = 1e-3
 _ESTIMATE_IMAGES = 32
 _ESTIMATE_VIEWS = 4
@@ -55,33 +60,62 @@ class _Passes:
     views: tuple[View, ...]
     seed: int
 
-    def one(self, view: View, part: slice, classes: int | None = None) -> NDArray[np.float32]:
-        """Return checked log-probabilities `[image, class]` of one model call."""
-        images, indices = _tensor(self.images[part]), self.indices[part]
-        made = apply_subpolicy(view.subpolicy, images, indices, self.seed, view.index)
+    def make(self, call: Call) -> Tensor:
+        """Return the call's views, uint8 `[n, c, h, w]`."""
+        made = [self._view(segment) for segment in call.segments]
+        views = made[0] if len(made) == 1 else torch.cat(made)
+        # Copies from pinned memory run while the GPU computes.
+        return views.pin_memory() if _on_gpu(self.predictor) and not views.is_cuda else views
+
+    def run(self, call: Call, views: Tensor, classes: int | None) -> NDArray[np.float32]:
+        """Return checked log-probabilities `[n, class]` of one model call."""
         try:
-            outputs = self.predictor(made)
+            outputs = self.predictor(views)
         except Exception as error:
             raise RelookError(
-                f"the model failed on {_where(indices, view)}: {_one_line(error)}"
+                f"the model failed on {self._where(call)}: {_one_line(error)}"
             ) from error
-        return _checked(outputs, indices, view, classes)
+        return self._checked(outputs, call, classes)
 
-    def block(self, block: Block, classes: int, add: Callable[[int], None]) -> NDArray[np.float32]:
-        """Return the block's log-probabilities `[view, image, class]`; `add` counts passes."""
-        rows = []
-        for view in self.views[block.views]:
-            rows.append(self.one(view, block.images, classes))
-            add(len(rows[-1]))
-        return np.stack(rows)
+    def one(self, view: int, part: slice) -> NDArray[np.float32]:
+        """Return log-probabilities `[image, class]` of one view of some images."""
+        call = Call((Segment(view, part),), None)
+        return self.run(call, self.make(call), None)
+
+    def blocks(
+        self, blocks: Iterable[Block], plan: Plan, add: Callable[[int], None]
+    ) -> Generator[tuple[Block, NDArray[np.float32]], None, None]:
+        """Yield each block with its log-probabilities `[view, image, class]`.
+
+        The next views are made while the model runs; `add` counts passes.
+        """
+        calls = [call for block in blocks for call in calls_of(block, plan.batch)]
+        with made_ahead(self.make, calls) as made:
+            rows: list[NDArray[np.float32]] = []
+            for call, views in zip(calls, made, strict=True):
+                rows.append(self.run(call, views, plan.classes))
+                add(call.size)
+                if call.ends_block is not None:
+                    shape = (*call.ends_block.shape, plan.classes)
+                    yield call.ends_block, np.concatenate(rows).reshape(shape)
+                    rows = []
 
     def plan(self, batch: int | None) -> Plan:
         """Return the batch plan; a model that cannot tell its classes is asked with a batch."""
-        batch = _BATCH if batch is None else batch
+        batch = self.automatic_batch() if batch is None else batch
         classes = getattr(self.predictor, "classes", None)
         if classes is None:
-            classes = self.one(self.views[0], slice(0, max(1, batch))).shape[1]
+            part = slice(0, min(max(1, batch), len(self.indices)))
+            classes = self.one(0, part).shape[1]
         return Plan(len(self.views), len(self.indices), classes, batch, _GROUP)
+
+    def automatic_batch(self) -> int:
+        """Return a batch size by rule, not by the clock: the same at every run."""
+        if _on_gpu(self.predictor):
+            return _BATCH
+        height, width = self.images.shape[2:]
+        fits = max(1, _BATCH_PIXELS // (int(height) * int(width)))
+        return min(_BATCH, max(_LEAST_BATCH, 1 << (fits.bit_length() - 1)))
 
     def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return what the predictions depend on, as the store records it."""
@@ -93,7 +127,55 @@ class _Passes:
             "model": self.predictor.fingerprint,
             "data": fingerprint(self.images, self.indices),
             "seed": self.seed,
+            "calls": _PACKING,
         }
+
+    def _view(self, segment: Segment) -> Tensor:
+        view, part = self.views[segment.view], segment.images
+        images = _tensor(self.images[part])
+        return apply_subpolicy(view.subpolicy, images, self.indices[part], self.seed, view.index)
+
+    def _checked(self, outputs: object, call: Call, classes: int | None) -> NDArray[np.float32]:
+        """Return the model's outputs as log-probabilities, floored, or say what is wrong."""
+        if isinstance(outputs, Tensor):
+            outputs = outputs.detach().float().cpu().numpy()
+        expected = f"[{call.size}, {'class' if classes is None else classes}]"
+        if not isinstance(outputs, np.ndarray):
+            got = f"a {type(outputs).__name__}"
+            raise _bad_output(got, self._where(call), expected)
+        shape = outputs.shape
+        if len(shape) != 2 or shape[0] != call.size or classes not in (None, shape[1]):
+            raise _bad_output(f"shape {list(shape)}", self._where(call), expected)
+        log_probs = outputs.astype(np.float32)
+        for fault, rows in _faults(log_probs).items():
+            if rows.any():
+                raise _bad_output(fault, self._where_rows(call, rows), expected)
+        return np.maximum(log_probs, np.float32(LOG_FLOOR))
+
+    def _where(self, call: Call) -> str:
+        """Name the images and the views of a call."""
+        first, last = call.segments[0], call.segments[-1]
+        if first is last:
+            return self._named(first.view, self.indices[first.images])
+        places = sorted({i for s in call.segments for i in range(s.images.start, s.images.stop)})
+        images = _images_named(self.indices[places])
+        return (
+            f"{images}, views “{self.views[first.view].subpolicy}” "
+            f"to “{self.views[last.view].subpolicy}”"
+        )
+
+    def _where_rows(self, call: Call, rows: NDArray[np.bool_]) -> str:
+        """Name the images of the first view that has such rows."""
+        begin = 0
+        for segment in call.segments:
+            own = rows[begin : begin + segment.size]
+            if own.any():
+                return self._named(segment.view, self.indices[segment.images][own])
+            begin += segment.size
+        raise AssertionError("no such row")
+
+    def _named(self, view: int, indices: NDArray[np.int64]) -> str:
+        return f"{_images_named(indices)}, view “{self.views[view].subpolicy}”"
 
 
 @dataclass
@@ -126,8 +208,9 @@ def predict_views(
     """Return log-probabilities float32 `[view, image, class]` of uint8 images `[n, c, h, w]`.
 
     `indices` are the images' places in their data set (default 0 … n − 1); `batch` is how
-    many go through the model at once. Equal views run once. With a `store_path` what is done
-    stays on disk and an interrupted call goes on there; `manifest_extra` is compared with it.
+    many views go through the model at once (default: by the images' size). Equal views run
+    once. With a `store_path` what is done stays on disk and an interrupted call goes on there;
+    `manifest_extra` is compared with it.
     `progress` is called with the passes done and all passes, one an image and distinct view.
     """
     distinct, order = distinct_views(views)
@@ -149,8 +232,9 @@ def predict_views(
     counter = _Counter(plan.views * plan.images, progress)
     counter.add(0)
     result = np.empty(plan.shape, dtype=np.float32)
-    for block in plan.blocks():
-        result[block.views, block.images] = passes.block(block, plan.classes, counter.add)
+    with closing(passes.blocks(plan.blocks(), plan, counter.add)) as done:
+        for block, log_probs in done:
+            result[block.views, block.images] = log_probs
     return result if len(distinct) == len(order) else result[order]
 
 
@@ -176,8 +260,9 @@ def fill_store(
     missing = [block for block in plan.blocks() if not store.is_done(block)]
     counter = _Counter(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
-    for block in missing:
-        store.write(block, passes.block(block, plan.classes, counter.add))
+    with closing(passes.blocks(missing, plan, counter.add)) as done:
+        for block, log_probs in done:
+            store.write(block, log_probs)
     return store
 
 
@@ -209,7 +294,7 @@ def estimate(
     """Return the seconds that a pass takes, view and model, measured on a few short batches."""
     passes = _passes(predictor, images, views, None, seed)
     part = slice(0, min(batch or _BATCH, _ESTIMATE_IMAGES, len(passes.indices)))
-    sample = passes.views[:: -(-len(passes.views) // _ESTIMATE_VIEWS)]
+    sample = range(0, len(passes.views), -(-len(passes.views) // _ESTIMATE_VIEWS))
     passes.one(sample[0], part)  # the first call warms up: memory, threads, compiled kernels
     start = time.perf_counter()
     for view in sample:
@@ -248,41 +333,26 @@ def _draw_index(view: View) -> int | None:
     return None if view.subpolicy.is_fixed else view.index
 
 
-def _checked(
-    outputs: object, indices: NDArray[np.int64], view: View, classes: int | None
-) -> NDArray[np.float32]:
-    """Return the model's outputs as log-probabilities, floored, or say what is wrong."""
-    if isinstance(outputs, Tensor):
-        outputs = outputs.detach().float().cpu().numpy()
-    expected = f"[{len(indices)}, {'class' if classes is None else classes}]"
-    if not isinstance(outputs, np.ndarray):
-        raise _bad_output(f"a {type(outputs).__name__}", indices, view, expected)
-    shape = outputs.shape
-    if len(shape) != 2 or shape[0] != len(indices) or classes not in (None, shape[1]):
-        raise _bad_output(f"shape {list(shape)}", indices, view, expected)
-    log_probs = outputs.astype(np.float32)
+def _on_gpu(predictor: Predictor) -> bool:
+    device = getattr(predictor, "device", None)
+    return isinstance(device, torch.device) and device.type == "cuda"
+
+
+def _faults(log_probs: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
+    """Return for each fault the rows that have it."""
     with np.errstate(over="ignore"):
         sums = np.exp(log_probs, dtype=np.float64).sum(axis=1)
-    faults = {
+    return {
         "NaN": np.isnan(log_probs).any(axis=1),
         "+∞": np.isposinf(log_probs).any(axis=1),
         "probabilities that do not sum to 1": ~(np.abs(sums - 1) <= _SUM_TOLERANCE),
     }
-    for fault, rows in faults.items():
-        if rows.any():
-            raise _bad_output(fault, indices[rows], view, expected)
-    return np.maximum(log_probs, np.float32(LOG_FLOOR))
 
 
-def _bad_output(got: str, indices: NDArray[np.int64], view: View, expected: str) -> RelookError:
+def _bad_output(got: str, where: str, expected: str) -> RelookError:
     return RelookError(
-        f"the model returned {got} for {_where(indices, view)}: "
-        f"expected normalised log-probabilities {expected}"
+        f"the model returned {got} for {where}: expected normalised log-probabilities {expected}"
     )
-
-
-def _where(indices: NDArray[np.int64], view: View) -> str:
-    return f"{_images_named(indices)}, view “{view.subpolicy}”"
 
 
 def _images_named(indices: NDArray[np.int64]) -> str:

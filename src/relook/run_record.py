@@ -49,6 +49,10 @@ def settings_record(
         "balanced": settings.balanced,
         "holdout": settings.holdout,
         "batch": settings.batch,
+        "accelerate": settings.accelerate,
+        "precision": settings.precision,
+        "compiled": settings.compiled,
+        "race": settings.race,
         "plain": settings.plain,
     }
 
@@ -83,6 +87,7 @@ def record_search(
                 "held_out_fingerprint": fingerprint(found.held_out_indices),
             },
             "notes": list(found.notes),
+            "race": None if found.race is None else dict(found.race),
             "seconds": dict(found.timings),
             "versions": versions(),
         },

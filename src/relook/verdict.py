@@ -115,13 +115,9 @@ def pick(
         for row in affordable
         if row.over_plain is not None and outcome_of(row.over_plain["cll"], margin) == HELPS
     ]
-    plain = [row for row in affordable if row.method == "plain"]
-    best = max((row.metrics["cll"].mean for row in gaining or plain or affordable))
-    good = [
-        row
-        for row in gaining or plain or affordable
-        if row.metrics["cll"].mean >= best - margin
-    ]
+    worth = gaining or [row for row in affordable if row.method == "plain"] or affordable
+    best = max(row.metrics["cll"].mean for row in worth)
+    good = [row for row in worth if row.metrics["cll"].mean >= best - margin]
     return min(good, key=lambda row: (row.views, -row.metrics["cll"].mean))
 
 

@@ -6,7 +6,7 @@ sub-policy, so views are the same bytes for any batch size, split, order or thre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from relook.randomness import Stream, check_seed, uniforms
 from relook.recipes import Recipe, get_recipe
 from relook.transforms import TRANSFORMS
 from relook.transforms.checks import check_images
+from relook.transforms.steps import AppliedStep
 
 _SLOTS_A_STEP = 8
 
@@ -50,13 +51,29 @@ def apply_subpolicy(
 ) -> Tensor:
     """Return one view of each image, whose draws belong to its index in the data set."""
     check_seed(seed)
-    views = images.clone() if subpolicy.is_plain else images
-    for place, step in enumerate(subpolicy.all_steps):
-        draws = _draws_for_batch(step, place, indices, seed, view)
-        values = torch.full((len(images),), step.value, dtype=torch.float64, device=images.device)
-        tensors = {name: torch.from_numpy(u).to(images.device) for name, u in draws.items()}
+    check_images(images)
+    draws = draws_for_batch(subpolicy.all_steps, indices, seed, view)
+    steps = [
+        AppliedStep(step.transform, np.full(len(images), step.value), drawn)
+        for step, drawn in zip(subpolicy.all_steps, draws, strict=True)
+    ]
+    if images.device.type == "cpu":
+        from relook.transforms.fast.run import apply_steps  # numba: only where it is used
+
+        views = apply_steps(images, steps)
+        if views is not None:
+            return views
+    return _apply_one_by_one(subpolicy, images, steps)
+
+
+def _apply_one_by_one(subpolicy: SubPolicy, images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
+    """Apply the steps with the table's own kernels, on any device."""
+    views = images.clone() if not steps else images
+    for place, step in enumerate(steps):
+        values = torch.from_numpy(step.values).to(images.device)
+        draws = {name: torch.from_numpy(u).to(images.device) for name, u in step.draws.items()}
         try:
-            views = TRANSFORMS[step.transform].kernel(views, values, **tensors)
+            views = TRANSFORMS[step.transform].kernel(views, values, **draws)
         except RelookError as error:
             raise RelookError(f"step {place + 1} of “{subpolicy}”: {error}") from error
     return views
@@ -78,16 +95,23 @@ def freeze_subpolicy(
     return SubPolicy(tuple(steps[:-1]), steps[-1])
 
 
-def _draws_for_batch(
-    step: Step, place: int, indices: NDArray[np.int64], seed: int, view: int
-) -> dict[str, NDArray[np.float64]]:
-    fixed = step.fixed_draws
-    if fixed is not None:
-        return {name: np.full(len(indices), value) for name, value in fixed.items()}
-    return {
-        name: outcome(name, uniforms(seed, image=indices, view=view, slot=slot))
-        for name, slot in _slots(step, place).items()
-    }
+def draws_for_batch(
+    steps: Sequence[Step], indices: NDArray[np.int64], seed: int, view: int
+) -> list[dict[str, NDArray[np.float64]]]:
+    """Return each step's draws by name, one for each image; all fresh ones in one go."""
+    slots = [
+        {} if step.draws is not None else _slots(step, place) for place, step in enumerate(steps)
+    ]
+    fresh = np.array([slot for step in slots for slot in step.values()], dtype=np.int64)
+    drawn = iter(
+        uniforms(seed, image=indices, view=view, slot=fresh[:, None]) if fresh.size else ()
+    )
+    return [
+        {name: np.full(len(indices), value) for name, value in step.fixed_draws.items()}
+        if step.fixed_draws is not None
+        else {name: outcome(name, next(drawn)) for name in slots[place]}
+        for place, step in enumerate(steps)
+    ]
 
 
 def _scalar_draws(

@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.unit.data.cifar_files import write_binary100, write_python10
+from tests.unit.data.image_files import write_classes
+from tests.unit.data.test_idx import write as write_idx
 
-from relook.data import DATA_SOURCES, Dataset, load_data
+from relook.data import DATA_SOURCES, Dataset, Preparation, load_data
 from relook.errors import MissingExtraError, RelookError
 
 
@@ -24,9 +27,41 @@ def npz_example(directory: Path) -> str:
     return f"npz:{directory / 'set.npz'}"
 
 
+def folder_example(directory: Path) -> str:
+    write_classes(directory / "set", "cat", "dog", kind="jpg")
+    return f"folder:{directory / 'set'}"
+
+
+def csv_example(directory: Path) -> str:
+    write_classes(directory / "set", "cat", "dog", kind="webp")
+    rows = ["set/cat/0.webp,cat,a", "set/dog/0.webp,dog,b", "set/dog/1.webp,dog,b"]
+    (directory / "table.csv").write_text("\n".join(["path,label,group", *rows]))
+    return f"csv:{directory / 'table.csv'}"
+
+
+def cifar10_example(directory: Path) -> str:
+    write_python10(directory / "set")
+    return f"cifar10:{directory / 'set'}?part=train"
+
+
+def cifar100_example(directory: Path) -> str:
+    write_binary100(directory / "set")
+    return f"cifar100:{directory / 'set'}"
+
+
+def idx_example(directory: Path) -> str:
+    write_idx(directory, "train", packed=True)
+    return f"idx:{directory}?part=train"
+
+
 EXAMPLES: dict[str, Callable[[Path], str]] = {
     "digits": digits_example,
     "npz": npz_example,
+    "folder": folder_example,
+    "csv": csv_example,
+    "cifar10": cifar10_example,
+    "cifar100": cifar100_example,
+    "idx": idx_example,
 }
 
 
@@ -65,6 +100,19 @@ def test_it_is_the_same_each_time(dataset: Dataset, spec: str) -> None:
     np.testing.assert_array_equal(again.labels, dataset.labels)
     assert again.classes == dataset.classes
     assert again.fingerprint == dataset.fingerprint
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_it_comes_in_any_size_and_with_any_channels(spec: str, channels: int) -> None:
+    loaded = load_data(spec, Preparation((24, 20), channels=channels))
+    assert loaded.images.shape[1:] == (channels, 24, 20)
+    assert loaded.images.is_contiguous()
+
+
+def test_its_own_size_changes_nothing(dataset: Dataset, spec: str) -> None:
+    height, width = dataset.images.shape[2:]
+    wanted = Preparation((height, width), channels=dataset.images.shape[1])
+    assert load_data(spec, wanted).fingerprint == dataset.fingerprint
 
 
 def test_all_of_it_as_a_subset_is_the_same(dataset: Dataset) -> None:

@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from safetensors.torch import save_file
+from tests.unit.models.model_files import export_onnx, save_hf
+from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
 from relook.models import MODEL_SOURCES, Predictor, load_model
+from relook.models.cifar_networks import CIFAR_NETWORKS
 from relook.models.small import new_small, save_small
+from relook.models.timm_models import import_timm
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,34 @@ def small_example(directory: Path) -> Example:
     return Example("small@net.safetensors", random_images(1))
 
 
+def timm_example(directory: Path) -> Example:
+    network = import_timm().create_model("test_resnet", num_classes=6)
+    save_file(network.state_dict(), directory / "timm.safetensors")
+    return Example("timm:test_resnet@timm.safetensors", random_images(3))
+
+
+def onnx_example(directory: Path) -> Example:
+    module = nn.Sequential(new_small(3, 6, width=2, seed=5), nn.Softmax(dim=1))
+    export_onnx(module, directory / "net.onnx", (2, 3, 32, 32))
+    return Example("onnx:net.onnx", random_images(3))
+
+
+def hf_example(directory: Path) -> Example:
+    save_hf(directory / "vit")
+    return Example("hf:vit", random_images(3))
+
+
+def cifar_example(directory: Path) -> Example:
+    torch.save(CIFAR_NETWORKS["resnet20"].build(6).state_dict(), directory / "resnet20.pt")
+    return Example("cifar:resnet20@resnet20.pt", random_images(3))
+
+
 EXAMPLES: dict[str, Callable[[Path], Example]] = {
     "torch": torch_example,
+    "timm": timm_example,
+    "onnx": onnx_example,
+    "hf": hf_example,
+    "cifar": cifar_example,
     "small": small_example,
 }
 
@@ -59,9 +89,10 @@ def example(
 ) -> Iterator[Example]:
     monkeypatch.chdir(tmp_path)
     try:
-        yield EXAMPLES[request.param](tmp_path)
+        made = EXAMPLES[request.param](tmp_path)
     except MissingExtraError as error:
         pytest.skip(str(error))
+    yield made
     sys.modules.pop("relook_contract_network", None)
 
 

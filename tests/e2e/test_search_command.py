@@ -103,6 +103,8 @@ def test_a_run_directory_is_never_shared_unknowingly(
         (("--draws", "frozen"), "expected fixed or fresh"),
         (("--objective", "f1"), "unknown objective"),
         (("--holdout", "1.5"), "share"),
+        (("--holdout", "nan"), "share"),
+        (("--holdout", "0.01"), "hold out a larger share"),
         (("--mean", "a,b"), "--mean: expected a number"),
         (("--mean", "0.1,0.2,0.3"), "leave them out"),
         (("--group", "hospital"), "hospital"),
@@ -126,6 +128,26 @@ def test_each_mistake_is_one_line_with_exit_code_2(
     assert message in done.err
     assert "Traceback" not in done.err
     assert len([line for line in done.err.splitlines() if line.startswith("error:")]) == 1
+
+
+def test_mistakes_are_found_before_anything_is_predicted(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    sources = ("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
+    same = relook(*sources, "--test", data)
+    assert same.code == 2
+    assert "240 of its 240 images" in same.err
+    wrong = relook(*sources, "--objective", "f1")
+    assert wrong.code == 2
+    digits = load_data(data)
+    labels = digits.labels + (digits.labels == 9) * 5
+    np.savez(tmp_path / "more.npz", images=digits.images.numpy(), labels=labels)
+    more = relook("search", "--model", model, "--data", f"npz:{tmp_path}/more.npz", *QUICK)
+    assert more.code == 2
+    assert "got 15 in" in more.err
+    for done in (same, wrong, more):
+        assert "predicting" not in done.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ from tests.oracles.plain_search import (
     random_pool,
 )
 
-from relook.selection import greedy_search
+from relook.objectives import class_weights
+from relook.selection import SearchResult, greedy_search
+from relook.selection.fast import FastScorer
+from relook.selection.greedy import search_with
 
 TIE = 5e-9  # what the oracle's own rounding may add to a tie of 1e-9
 
@@ -27,10 +30,26 @@ def share_right(log_q: Array, labels: Array) -> float:
     return float(np.mean(log_q.argmax(axis=1) == labels))
 
 
+def compiled_search(
+    log_probs: Array, labels: Array, length: int, *, balanced: bool = False, threads: int = 1
+) -> SearchResult:
+    """The search as it runs on large problems, whatever the size."""
+    weights = class_weights(labels) if balanced else None
+    with FastScorer(log_probs, labels, weights, threads) as scorer:
+        return search_with(scorer, log_probs, length)
+
+
 def assert_same_search(
     log_probs: Array, labels: Array, length: int, score: Score, name: str
 ) -> None:
-    result = greedy_search(log_probs, labels, length, name)
+    assert_is_plain_search(
+        greedy_search(log_probs, labels, length, name), log_probs, labels, length, score
+    )
+
+
+def assert_is_plain_search(
+    result: SearchResult, log_probs: Array, labels: Array, length: int, score: Score
+) -> None:
     probabilities = np.exp(log_probs.astype(np.float64))
     expected, _ = plain_search(log_probs, labels, length, score)
     for step, pick in enumerate(result.picks):
@@ -65,6 +84,8 @@ def test_cll_search_is_the_plain_search(
         seed, candidates, images, classes, skill=skill, sharpness=sharpness, zeros=zeros
     )
     assert_same_search(log_probs, labels, 3, cll_score, "cll")
+    result = compiled_search(log_probs, labels, 3)
+    assert_is_plain_search(result, log_probs, labels, 3, cll_score)
 
 
 @pytest.mark.parametrize(("name", "score"), [("ll", mean_ll), ("accuracy", share_right)])
@@ -87,3 +108,50 @@ def test_a_longer_search_finds_the_oracles_policy_and_temperatures() -> None:
     for length, temperature in enumerate(result.temperatures, start=1):
         mean = np.exp(log_probs[picks[:length]].astype(np.float64)).mean(axis=0)
         assert temperature == pytest.approx(plain_cll(np.log(mean), labels)[1], abs=1e-5)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    candidates=st.integers(1, 60),
+    images=st.integers(1, 200),
+    classes=st.sampled_from([2, 5, 10, 40, 100]),
+    sharpness=st.sampled_from([0.01, 0.5, 1.0, 3.0, 10.0, 40.0]),
+    zeros=st.sampled_from([0.0, 0.3]),
+    balanced=st.booleans(),
+    doubled=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_compiled_and_plain_searches_agree(
+    seed: int,
+    candidates: int,
+    images: int,
+    classes: int,
+    sharpness: float,
+    zeros: float,
+    balanced: bool,
+    doubled: bool,
+) -> None:
+    log_probs, labels = random_pool(
+        seed, candidates, images, classes, sharpness=sharpness, zeros=zeros
+    )
+    log_probs = np.repeat(log_probs, 2, axis=0) if doubled else log_probs
+    plain = greedy_search(log_probs, labels, 6, balanced=balanced)
+    fast = compiled_search(log_probs, labels, 6, balanced=balanced)
+    assert fast.picks == plain.picks
+    np.testing.assert_allclose(fast.scores, plain.scores, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(fast.temperatures, plain.temperatures, rtol=1e-6)
+
+
+def test_a_large_search_is_the_plain_one_for_any_number_of_threads() -> None:
+    log_probs, labels = random_pool(2, 50, 500, 81, skill=1.0, sharpness=3.0)
+    assert log_probs.size > 2_000_000
+    one = greedy_search(log_probs, labels, 12, threads=1)
+    assert greedy_search(log_probs, labels, 12, threads=2) == one
+    assert greedy_search(log_probs, labels, 12, start=one.picks[:5]) == one
+    assert greedy_search(log_probs.astype(np.float64), labels, 12).picks == one.picks
+    assert len(set(one.picks)) > 5
+    probabilities = np.exp(log_probs.astype(np.float64))
+    for step in (0, 1, 11):  # the oracle takes a while at this size
+        scores = plain_scores(probabilities, labels, list(one.picks[:step]))
+        assert one.picks[step] == int(np.argmax(scores))
+        assert one.scores[step] == pytest.approx(max(scores), abs=1e-9)

@@ -10,7 +10,7 @@ from relook.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.errors import RelookError
 from relook.metrics import accuracy
 from relook.objectives import OBJECTIVES, class_weights
-from relook.selection import SearchResult, check_predictions, greedy_search
+from relook.selection import SearchResult, check_predictions, greedy, greedy_search
 from relook.selection.greedy import first_best, score_candidates
 
 
@@ -94,6 +94,22 @@ def test_first_picks_are_kept_and_counted() -> None:
     assert len(result.picks) == 3
 
 
+@pytest.mark.parametrize("compiled_from", [0, 1 << 62])
+def test_certain_and_uniform_predictions_have_stated_temperatures(
+    compiled_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greedy, "COMPILED_FROM", compiled_from)
+    uniform = np.full((3, 10, 4), np.log(0.25), dtype=np.float32)
+    labels = np.arange(10) % 4
+    result = greedy_search(uniform, labels, 2)
+    assert (result.picks, result.temperatures) == ((0, 0), (1.0, 1.0))
+    assert result.scores == pytest.approx([np.log(0.25)] * 2)
+    with np.errstate(divide="ignore"):
+        certain = np.log(np.eye(4, dtype=np.float32)[labels])[None]
+    result = greedy_search(certain, labels, 2)
+    assert result == SearchResult((0, 0), (0.0, 0.0), (0.05, 0.05))
+
+
 def test_progress_is_told_after_each_step() -> None:
     log_probs, labels = random_pool(9, 4, 30, 3)
     seen: list[tuple[int, int, float]] = []
@@ -159,9 +175,15 @@ GOOD, LABELS = random_pool(13, 4, 20, 3)
         (GOOD, LABELS + 1, "expected 0 to 2.*got 3 at image"),
     ],
 )
+@pytest.mark.parametrize("compiled_from", [0, 1 << 62])
 def test_bad_predictions_are_refused_in_one_line(
-    log_probs: Array, labels: Array, message: str
+    log_probs: Array,
+    labels: Array,
+    message: str,
+    compiled_from: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(greedy, "COMPILED_FROM", compiled_from)
     with pytest.raises(RelookError, match=message) as error:
         greedy_search(log_probs, labels, 2)
     assert "\n" not in str(error.value)

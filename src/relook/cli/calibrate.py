@@ -27,9 +27,15 @@ def calibrate_command(
     balanced: Annotated[
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
-    outputs: options.OutputsOption = "logits",
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = 256,
     as_json: options.JsonOption = False,
@@ -42,8 +48,18 @@ def calibrate_command(
     target = policy.with_suffix(".calibrated.json") if out is None else out
     if target.exists() and not force:
         raise RelookError(f"{target} exists: give another --out, or --force to overwrite it")
-    dataset = options.read_data(data)
-    predictor = options.read_model(model, mean, std, outputs, device)
+    predictor = options.read_model(
+        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+    )
+    dataset = options.read_data(
+        data,
+        model=predictor,
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad,
+        classes=classes,
+    )
     with resumable("Nothing was written."), progress_bar("predicting", "views") as bar:
         calibrated = calibrate_policy(
             predictor, dataset, found, balanced=balanced, batch=batch, progress=bar

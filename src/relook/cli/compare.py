@@ -34,7 +34,7 @@ from relook.verdict import MARGIN, pick
 
 _SOURCES = "Model and data"
 _FILES = "Results"
-_OF_DATA = ("data", "test", "group")
+_OF_DATA = ("data", "test", "group", "skip_bad")
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ def compare_command(
         ),
     ] = None,
     model: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--model",
             "-m",
-            help="The classifier: torch:package.module:factory\\[@checkpoint] or small@FILE.",
+            help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], "
+            "onnx:FILE, hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
             rich_help_panel=_SOURCES,
         ),
     ] = None,
@@ -140,6 +141,11 @@ def compare_command(
         typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=_FILES),
     ] = None,
     group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
     outputs: Annotated[
@@ -149,6 +155,7 @@ def compare_command(
             rich_help_panel=_SOURCES,
         ),
     ] = None,
+    pretrained: options.PretrainedOption = False,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
@@ -157,7 +164,8 @@ def compare_command(
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
     asked = _budgets(budgets)
     given = options.origin(
-        model=model,
+        model=model or None,
+        pretrained=pretrained or None,
         data=data,
         validation=validation,
         group=group,
@@ -166,6 +174,11 @@ def compare_command(
         outputs=outputs,
         recipe=recipe,
         exclude=exclude,
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad or None,
+        classes=classes,
     )
     inputs = _inputs(run, policy, given, device)
     settings = Options(train_length, train_magnitude, grid_views=grid_views)
@@ -236,26 +249,42 @@ def _from_options(
     paths: list[Path], given: Mapping[str, Any], device: str, record: RunRecord | None = None
 ) -> _Inputs:
     policies = tuple(Policy.load(path) for path in paths)
-    dataset = options.read_data(given["data"], given.get("group"))
+    predictor = options.read_model(
+        given["model"],
+        given.get("mean"),
+        given.get("std"),
+        given.get("outputs"),
+        device,
+        size=given.get("size"),
+        crop=given.get("crop"),
+        pretrained=given.get("pretrained", False),
+    )
+    dataset, validation = _images(given, predictor)
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
-    validation = None
-    if "validation" in given:
-        validation = options.read_data(given["validation"])
     indices = np.arange(len(dataset))
     if splits:
         dataset, indices, validation = _held_out(splits, validation)
-    predictor = options.read_model(
-        given["model"], given.get("mean"), given.get("std"), given.get("outputs", "logits"), device
-    )
     kept = {
         "command": shlex.join(["relook", *sys.argv[1:]]),
-        "model": {"spec": given["model"]},
+        "model": {"spec": " + ".join(options.as_list(given["model"]))},
         "data": {"spec": given["data"]},
     }
     if record is None and (paths[0].parent / "run.json").is_file():
         record = load_run(paths[0].parent)
     recipe = _recipe(given, policies[0], record)
     return _Inputs(predictor, dataset, indices, validation, policies, recipe, kept)
+
+
+def _images(given: Mapping[str, Any], predictor: Predictor) -> tuple[Dataset, Dataset | None]:
+    """Return the images to compare on and those for validation, with the same classes."""
+    how = {"model": predictor, **options.images_of(given)}
+    if "validation" not in given:
+        return options.read_data(given["data"], given.get("group"), **how), None
+    if "test" in given:  # the search read its own images first, and the test set like them
+        validation = options.read_data(given["validation"], **how)
+        return options.read_data(given["data"], like=validation, **how), validation
+    dataset = options.read_data(given["data"], given.get("group"), **how)
+    return dataset, options.read_data(given["validation"], like=dataset, **how)
 
 
 def _held_out(

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from relook.data import Dataset, load_data, read_groups
+from relook.cli.console import ProgressCallback, progress_bar, say
+from relook.data import Dataset, Preparation, load_data, read_groups
+from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError
-from relook.models import Predictor, load_model
+from relook.models import EnsemblePredictor, Predictor, load_model
+from relook.models.describe import describe_model
+
+OF_IMAGES = ("size", "crop", "channels", "skip_bad", "classes")
+"""Options that say how images are read, as they are recorded."""
 
 ModelOption = Annotated[
-    str,
+    list[str],
     typer.Option(
         "--model",
         "-m",
-        help="The classifier: torch:package.module:factory\\[@checkpoint] or small@FILE.",
+        help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, "
+        "hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
         show_default=False,
         rich_help_panel="Model and data",
     ),
@@ -27,7 +37,8 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         "-d",
-        help="Labelled images: npz:FILE (images, labels), or the built-in digits.",
+        help="Labelled images: folder:DIR (a folder a class), csv:FILE (path,label), npz:FILE, "
+        "cifar10:DIR, cifar100:DIR, idx:DIR, or the built-in digits.",
         show_default=False,
         rich_help_panel="Model and data",
     ),
@@ -48,14 +59,67 @@ StdOption = Annotated[
     ),
 ]
 OutputsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="What the model returns: logits, probabilities or log_probs.",
+        show_default="logits; an ONNX graph must tell",
+        rich_help_panel="Model and data",
+    ),
+]
+PretrainedOption = Annotated[
+    bool,
+    typer.Option(
+        "--pretrained",
+        help="Fetch timm's own weights for timm:NAME.",
         rich_help_panel="Model and data",
     ),
 ]
 DeviceOption = Annotated[
     str, typer.Option(help="Where the model runs: cpu, cuda …", rich_help_panel="Model and data")
+]
+SizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--size",
+        help="Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
+        show_default="the model's, or the images' own",
+        rich_help_panel="Model and data",
+    ),
+]
+CropOption = Annotated[
+    float | None,
+    typer.Option(
+        "--crop",
+        help="Share of the resized image that the centre crop to --size keeps.",
+        show_default="the model's, or 0.875; 1 for images of that size",
+        rich_help_panel="Model and data",
+    ),
+]
+ChannelsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--channels",
+        help="1 for grey images, 3 for colour.",
+        show_default="the model's, or the images' own",
+        rich_help_panel="Model and data",
+    ),
+]
+SkipBadOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad",
+        help="Leave files out that cannot be read as images, and list them.",
+        rich_help_panel="Model and data",
+    ),
+]
+ClassesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--classes",
+        help="The model's classes in its order: text with a name a line, or JSON "
+        '{"name": index}. Folders and labels are found in it by name.',
+        rich_help_panel="Model and data",
+    ),
 ]
 GroupOption = Annotated[
     str | None,
@@ -80,7 +144,42 @@ ExcludeOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
-BatchOption = Annotated[int, typer.Option(help="Images in one model call.", min=1)]
+BatchOption = Annotated[
+    int | None,
+    typer.Option(
+        help="Images in one model call.",
+        min=1,
+        show_default="by the images' size",
+        rich_help_panel="Speed",
+    ),
+]
+AccelerateOption = Annotated[
+    str,
+    typer.Option(
+        help="How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
+        "fastest on this machine whose outputs agree with torch's.",
+        rich_help_panel="Speed",
+    ),
+]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(
+        help="Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are.",
+        rich_help_panel="Speed",
+    ),
+]
+CompileOption = Annotated[
+    bool, typer.Option("--compile", help="Compile the model (slow start).", rich_help_panel="Speed")
+]
+RaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--race",
+        help="Drop candidates that show no promise on a part of the images: several times "
+        "fewer model passes.",
+        rich_help_panel="Speed",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
 ]
@@ -91,22 +190,124 @@ PolicyOption = Annotated[
 
 
 def read_model(
-    spec: str, mean: str | None, std: str | None, outputs: str, device: str
+    specs: str | Sequence[str],
+    mean: str | None,
+    std: str | None,
+    outputs: str | None,
+    device: str,
+    *,
+    size: str | None = None,
+    crop: float | None = None,
+    pretrained: bool = False,
 ) -> Predictor:
-    """Load the model that the options describe."""
-    return load_model(
-        spec,
-        mean=numbers(mean, "--mean"),
-        std=numbers(std, "--std"),
-        outputs=outputs,  # type: ignore[arg-type]  # checked by the loader
-        device=device,
-    )
+    """Load the model that the options describe, several as an ensemble, and say what it does."""
+    members = [
+        load_model(
+            spec,
+            mean=numbers(mean, "--mean"),
+            std=numbers(std, "--std"),
+            outputs=outputs,  # type: ignore[arg-type]  # checked by the loader
+            device=device,
+            size=pixels(size),
+            crop=crop,
+            pretrained=pretrained,
+        )
+        for spec in as_list(specs)
+    ]
+    predictor = members[0] if len(members) == 1 else EnsemblePredictor(members)
+    if not all(spec.startswith("small@") for spec in as_list(specs)):  # they bring all they need
+        say(f"model: {describe_model(predictor)}")
+    return predictor
 
 
-def read_data(spec: str, group: str | None = None) -> Dataset:
-    """Load the images that the options describe."""
-    dataset = load_data(spec)
+def as_list(specs: str | Sequence[str]) -> list[str]:
+    """Return one spec or several as a list."""
+    return [specs] if isinstance(specs, str) else list(specs)
+
+
+def one_or_all(specs: Sequence[str]) -> str | list[str]:
+    """Return the specs as a run's record keeps them: one as a text."""
+    return specs[0] if len(specs) == 1 else list(specs)
+
+
+def read_data(
+    spec: str,
+    group: str | None = None,
+    *,
+    model: Predictor | None = None,
+    like: Dataset | None = None,
+    size: str | None = None,
+    crop: float | None = None,
+    channels: int | None = None,
+    skip_bad: bool = False,
+    classes: str | Path | None = None,
+) -> Dataset:
+    """Load the images that the options describe, as the model takes them.
+
+    `like` is the data set that they are used beside: they get its size and its classes.
+    """
+    wanted = Preparation(pixels(size), crop, channels=channels, skip_bad=skip_bad, tell=say)
+    if model is not None:
+        wanted = wanted.for_model(model)
+    if like is not None:
+        height, width = like.images.shape[2:]
+        wanted = replace(wanted, size=(height, width), channels=like.images.shape[1])
+    with _reading_bars() as progress:
+        dataset = load_data(spec, replace(wanted, progress=progress))
+    outputs = None if model is None else model.classes
+    if classes is not None:
+        dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
+    elif like is not None and like.classes != dataset.classes and is_named(dataset):
+        dataset = with_classes(dataset, like.classes, like.name)
+    check_class_count(dataset, outputs)
     return dataset if group is None else replace(dataset, groups=read_groups(group, dataset))
+
+
+def images_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the recorded options that say how images are read."""
+    return {name: given[name] for name in OF_IMAGES if name in given}
+
+
+def recorded(images: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the images as a run's record keeps them."""
+    return {name: str(v) if isinstance(v, Path) else v for name, v in images.items()}
+
+
+def held_out_share(searched: int, images: int) -> float:
+    """Return the share to hold out so that `searched` of the images are searched with."""
+    if searched >= images:
+        raise RelookError(
+            f"--search-images: expected fewer than the {images:,} images, got {searched:,}: some "
+            "must be held out"
+        )
+    return (images - searched) / images
+
+
+def pixels(text: str | None) -> tuple[int, int] | None:
+    """Read `224` or `192x256` (height × width)."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:[x×]\s*([0-9]{1,5})\s*)?", text)
+    if found is None:
+        raise RelookError(
+            f"--size: expected pixels like 224 or 192x256 (height × width), got {text!r}"
+        )
+    return int(found[1]), int(found[2] or found[1])
+
+
+@contextmanager
+def _reading_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each stage of reading files, and none where no files are read."""
+    with ExitStack() as stack:
+        bars: dict[str, ProgressCallback] = {}
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in bars:
+                stack.close()
+                bars[stage] = stack.enter_context(progress_bar(stage, "files"))
+            bars[stage](done, total)
+
+        yield update
 
 
 def numbers(text: str | None, option: str) -> float | tuple[float, ...] | None:

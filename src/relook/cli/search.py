@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,16 +18,19 @@ from relook.cli.show import print_policy
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.models import Predictor
+from relook.models.describe import model_record
 from relook.policy_file import policy_to_json
 from relook.policy_search import (
     PolicySearch,
     Progress,
     SearchSettings,
+    accelerated,
     pool_of,
     search_dataset,
     split_images,
 )
 from relook.predict import View, estimate
+from relook.racing import most_passes
 from relook.recipes import get_recipe
 from relook.tables import print_comparison
 
@@ -83,13 +87,30 @@ def search_command(
             rich_help_panel="Model and data",
         ),
     ] = None,
+    search_images: Annotated[
+        int | None,
+        typer.Option(
+            help="How many images to search with, the rest being held out; instead of --holdout.",
+            min=1,
+        ),
+    ] = None,
     group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
-    outputs: options.OutputsOption = "logits",
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
-    batch: options.BatchOption = 256,
+    batch: options.BatchOption = None,
+    accelerate: options.AccelerateOption = "torch",
+    precision: options.PrecisionOption = "auto",
+    compiled: options.CompileOption = False,
+    race: options.RaceOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what it would cost; write nothing.")
     ] = False,
@@ -109,22 +130,38 @@ def search_command(
         holdout=holdout,
         batch=batch,
         plain=plain,
+        accelerate=accelerate,
+        precision=precision,
+        compiled=compiled,
+        race=race,
     )
-    dataset = options.read_data(data, group)
-    test_set = None if test is None else options.read_data(test)
-    predictor = options.read_model(model, mean, std, outputs, device)
+    predictor = options.read_model(
+        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+    )
+    images = options.origin(
+        size=size, crop=crop, channels=channels, skip_bad=skip_bad or None, classes=classes
+    )
+    dataset = options.read_data(data, group, model=predictor, **images)
+    test_set = None
+    if test is not None:
+        test_set = options.read_data(test, model=predictor, like=dataset, **images)
+    if search_images is not None:
+        settings = replace(settings, holdout=options.held_out_share(search_images, len(dataset)))
     if dry_run:
         _tell_cost(predictor, dataset, settings, test_set, as_json)
         return
     origin = options.origin(
         command=shlex.join(["relook", *sys.argv[1:]]),
-        model=model,
+        model=options.one_or_all(model),
+        pretrained=pretrained or None,
+        model_inputs=model_record(predictor),
         data=data,
         test=test,
         group=group,
         mean=mean,
         std=std,
         outputs=outputs,
+        **options.recorded(images),
     )
     with resumable("Run the same command again to go on."), stage_bars() as progress:
         found = search_dataset(
@@ -189,11 +226,15 @@ def _tell_cost(
     chosen, held_out = split_images(dataset, settings, test)
     pool = pool_of(settings)
     views = [View(sub, index) for index, sub in enumerate(pool)]
+    model = accelerated(predictor, dataset, settings).predictor
     seconds = estimate(
-        predictor, dataset.images[chosen], views, seed=settings.seed, batch=settings.batch
+        model, dataset.images[chosen], views, seed=settings.seed, batch=settings.batch
     )
     # Held out: the plain image, as many random crops as the policy has views, and those views.
-    passes = len(pool) * len(chosen) + (2 * settings.length + 1) * len(held_out)
+    searched = len(pool) * len(chosen)
+    if settings.race:
+        searched = most_passes(len(chosen), len(pool), settings.length)
+    passes = searched + (2 * settings.length + 1) * len(held_out)
     cost = {
         "candidates": len(pool),
         "images_to_search": len(chosen),

@@ -1,6 +1,19 @@
 """Data sets: images with labels, and the table of data sources."""
 
 from relook.data.base import Dataset
+from relook.data.class_map import check_class_count, read_classes, with_classes
+from relook.data.prepare import Preparation
 from relook.data.specs import DATA_SOURCES, load_data, read_groups
+from relook.data.torch_pairs import from_torch
 
-__all__ = ["DATA_SOURCES", "Dataset", "load_data", "read_groups"]
+__all__ = [
+    "DATA_SOURCES",
+    "Dataset",
+    "Preparation",
+    "check_class_count",
+    "from_torch",
+    "load_data",
+    "read_classes",
+    "read_groups",
+    "with_classes",
+]

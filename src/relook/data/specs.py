@@ -11,8 +11,13 @@ import numpy as np
 
 from relook.arrays import read_npy
 from relook.data.base import Column, Dataset, checked_groups
+from relook.data.cifar import load_cifar10, load_cifar100
+from relook.data.csv_file import load_csv
 from relook.data.digits import load_digits
+from relook.data.folder import load_folder
+from relook.data.idx import load_idx
 from relook.data.npz import load_npz
+from relook.data.prepare import Preparation, fitted
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.files import one_line
 from relook.registry import by_name
@@ -20,17 +25,23 @@ from relook.registry import by_name
 
 @dataclass(frozen=True)
 class DataSource:
-    """One row: `load` gets what follows `prefix:`; `form` shows how a spec looks."""
+    """One row: `load` gets what follows `prefix:`, and what is said of the images' size.
+
+    `form` shows how a spec looks.
+    """
 
     prefix: str
     form: str
-    load: Callable[[str], Dataset]
+    load: Callable[[str, Preparation], Dataset]
     bare: bool = False
     """Whether the prefix alone is a spec."""
+    prepares: bool = False
+    """Whether `load` has brought the images to their size and channels."""
 
 
-def load_data(spec: str) -> Dataset:
-    """Return the data set that a spec names."""
+def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
+    """Return the data set that a spec names, its images prepared as asked."""
+    wanted = preparation or Preparation()
     if not spec.isprintable():
         raise RelookError(f"expected a data spec of printable characters, got {spec!r}")
     prefix, _, rest = spec.partition(":")
@@ -39,14 +50,14 @@ def load_data(spec: str) -> Dataset:
         raise unknown_name("data source", prefix, DATA_SOURCES)
     if not rest and not (source.bare and spec == prefix):
         raise RelookError(f"expected a data set as {source.form}, got {spec!r}")
-    dataset = source.load(rest)
+    dataset = source.load(rest, wanted)
     if (dataset.labels == dataset.labels[0]).all():
         only = dataset.classes[dataset.labels[0]]
         raise RelookError(
             f"{spec}: expected images of at least two classes, but all {len(dataset)} "
             f"are labelled {only!r}"
         )
-    return dataset
+    return dataset if source.prepares else fitted(dataset, wanted)
 
 
 def read_groups(spec: str, dataset: Dataset) -> Column:
@@ -101,9 +112,19 @@ def _cell(path: Path, row: list[str], place: int, number: int, column: str) -> s
     return row[place].strip()
 
 
+def _whole(load: Callable[[str], Dataset]) -> Callable[[str, Preparation], Dataset]:
+    """Adapt a source whose images have one size."""
+    return lambda rest, _: load(rest)
+
+
 _ROWS = (
-    DataSource("digits", "digits, digits:train or digits:test", load_digits, bare=True),
-    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", load_npz),
+    DataSource("digits", "digits, digits:train or digits:test", _whole(load_digits), bare=True),
+    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _whole(load_npz)),
+    DataSource("folder", "folder:DIR", load_folder, prepares=True),
+    DataSource("csv", "csv:FILE", load_csv, prepares=True),
+    DataSource("cifar10", "cifar10:DIR[?part=test|train|all]", _whole(load_cifar10)),
+    DataSource("cifar100", "cifar100:DIR[?part=test|train|all]", _whole(load_cifar100)),
+    DataSource("idx", "idx:DIR[?part=test|train]", _whole(load_idx)),
 )
 
 

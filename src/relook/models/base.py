@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
@@ -12,8 +13,31 @@ from relook.errors import RelookError, unknown_name
 
 Outputs = Literal["logits", "probabilities", "log_probs"]
 OUTPUTS: tuple[str, ...] = get_args(Outputs)
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
 _SUM_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a model's source says of its images: how a file of any size becomes an input.
+
+    The centre is cut out to `size` `(height, width)`, after a resize that makes it the share
+    `crop` of the image's shorter side. `channels` is 1 or 3, None where either will do.
+    """
+
+    size: tuple[int, int]
+    crop: float = 0.875
+    interpolation: str = "bicubic"
+    channels: int | None = None
+
+    def __post_init__(self) -> None:
+        if not all(type(side) is int and side >= 1 for side in self.size) or len(self.size) != 2:
+            raise RelookError(f"expected a size (height, width) in pixels, got {self.size!r}")
+        if not 0 < self.crop <= 1:
+            raise RelookError(f"expected a crop share above 0 and at most 1, got {self.crop!r}")
+        if self.interpolation not in INTERPOLATIONS:
+            raise unknown_name("interpolation", self.interpolation, INTERPOLATIONS)
 
 
 @runtime_checkable
@@ -22,7 +46,8 @@ class Predictor(Protocol):
 
     Called with uint8 images `[n, c, h, w]`, it returns float32 log-probabilities `[n, class]`
     on the CPU. Two predictors with one fingerprint give the same predictions; `classes` is
-    how many classes it tells apart, None where only a call can say.
+    how many classes it tells apart, None where only a call can say. A predictor whose source
+    knows what images it takes says so in an attribute `input`: see `input_of`.
     """
 
     @property
@@ -35,6 +60,12 @@ class Predictor(Protocol):
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
+
+
+def input_of(predictor: Predictor) -> InputSpec | None:
+    """Return what images a predictor takes, None where it does not say."""
+    found = getattr(predictor, "input", None)
+    return found if isinstance(found, InputSpec) else None
 
 
 def check_outputs(outputs: object) -> None:

@@ -43,12 +43,32 @@ class TorchPredictor:
         self.classes = classes
         self._mean = _channel_values("mean", mean, 0.0)
         self._std = _channel_values("std", std, 1.0)
-        self._outputs = outputs
+        self._outputs: Outputs = outputs
         self._given_fingerprint = fingerprint
         self._module, self._device = _on_device(module, device)
         self._dtype = next(
             (p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32
         )
+
+    @property
+    def module(self) -> nn.Module:
+        """The module itself."""
+        return self._module
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module runs."""
+        return self._device
+
+    @property
+    def outputs(self) -> Outputs:
+        """What the module returns."""
+        return self._outputs
+
+    @property
+    def normalisation(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Mean and standard deviation on the scale 0…1, each one number or one a channel."""
+        return self._mean, self._std
 
     @cached_property
     def fingerprint(self) -> str:
@@ -80,7 +100,7 @@ class TorchPredictor:
         return to_log_probs(results, self._outputs, len(images), self.classes)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        scaled = images.to(self._device).float() / 255
+        scaled = images.to(self._device, non_blocking=True).float() / 255
         mean = self._by_channel("mean", self._mean, images.shape[1])
         std = self._by_channel("std", self._std, images.shape[1])
         return ((scaled - mean) / std).to(self._dtype)

@@ -2,5 +2,6 @@
 
 from relook.selection.checks import check_predictions
 from relook.selection.greedy import SearchResult, greedy_search
+from relook.selection.needs import selection_needs
 
-__all__ = ["SearchResult", "check_predictions", "greedy_search"]
+__all__ = ["SearchResult", "check_predictions", "greedy_search", "selection_needs"]

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from relook.calibration import Labels, LogProbs
 from relook.errors import RelookError
 
-NORMALISED_WITHIN = 1e-3
-"""How far from 0 the log of a row's sum may be."""
+
+def normalised_within(log_probs: LogProbs) -> float:
+    """Return how far from 0 the log of a row's sum may be: float16 has 11 bits."""
+    return 5e-3 if log_probs.dtype == np.float16 else 1e-3
 
 
 def check_predictions(log_probs: LogProbs, labels: Labels) -> None:
@@ -73,8 +75,9 @@ def _check_labels(labels: NDArray[Any], images: int, classes: int) -> None:
 
 def _check_rows(log_probs: LogProbs, candidate: int) -> None:
     """Check one candidate's predictions `[n, c]`; NaN and +inf fail the same comparison."""
+    within = normalised_within(log_probs)
     top = log_probs.max(axis=1)
-    high = np.flatnonzero(~(top <= NORMALISED_WITHIN))
+    high = np.flatnonzero(~(top <= within))
     if len(high):
         raise RelookError(
             f"predictions: expected log-probabilities, which are at most 0, got {top[high[0]]} "
@@ -82,7 +85,7 @@ def _check_rows(log_probs: LogProbs, candidate: int) -> None:
         )
     with np.errstate(divide="ignore"):  # a row of zeros: −inf, and refused below
         total = np.log(np.exp(log_probs, dtype=np.float64).sum(axis=1))
-    off = np.flatnonzero(np.abs(total) > NORMALISED_WITHIN)
+    off = np.flatnonzero(np.abs(total) > within)
     if len(off):
         raise RelookError(
             "predictions: expected probabilities that sum to 1, got a sum of "

@@ -12,14 +12,13 @@ from relook.calibration import FloatArray, Labels, LogProbs
 from relook.calibration import _advance as newton_advance
 from relook.selection import kernels64
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection.greedy import TIE, first_best
 
 Indices = NDArray[np.int64]
 
-TIE = 1e-9
-"""Scores that differ by at most this are equal, and the lowest index is picked."""
-
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only
+_KNOWN = 1e-11  # a score whose upper bound is this near is known well enough to compare
 _FLAT = 5e-11  # log-probabilities that differ by less: the score does not depend on β
 _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 
@@ -35,16 +34,24 @@ class ExactScorer:
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
         self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
 
-    def best(
-        self, which: Indices, mean: FloatArray, step: int, beta: float
-    ) -> tuple[int, float, float]:
-        """Return the best of the candidates, its score, and its β.
+    def best(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> int:
+        """Return the best of the candidates; `which` rises, and a tie goes to the lowest.
 
-        `which` rises; a tie goes to the lowest. `beta` is a first guess. To be the best, only
-        those are scored to the end that a bound does not rule out.
+        `betas` are first guesses. A candidate is scored to the end only if no bound rules it out.
         """
+        return int(which[first_best(self._fit(which, betas, mean, step, _KNOWN)[0])])
+
+    def fit(self, candidate: int, mean: FloatArray, step: int, beta: float) -> tuple[float, float]:
+        """Return one candidate's score and its best β, to the last bit for the same guess."""
+        scores, betas = self._fit(np.array([candidate]), np.array([beta]), mean, step, 0.0)
+        return float(scores[0]), float(betas[0])
+
+    def _fit(
+        self, which: Indices, betas: FloatArray, mean: FloatArray, step: int, known: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return scores and β; a score whose bound is nearer than `known` is left as it is."""
         count = len(which)
-        betas = np.full(count, np.clip(beta, LOWEST_BETA, HIGHEST_BETA))
+        betas = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         scores, upper = np.full(count, -np.inf), np.full(count, np.inf)
         low, high = np.zeros(count), np.full(count, np.inf)
         last_move = high.copy()
@@ -57,12 +64,12 @@ class ExactScorer:
             target, low[left], high[left], last_move[left], found = newton_advance(
                 betas[left], low[left], high[left], last_move[left], values.slope, values.bend
             )
+            found |= flat | (upper[left] - scores[left] < known)
             betas[left] = np.where(flat, 1.0, np.where(found, betas[left], target))
-            left = left[~(found | flat) & (upper[left] >= scores.max() - 2 * TIE)]
+            left = left[~found & (upper[left] >= scores.max() - 2 * TIE)]
             if not len(left):
                 break
-        best = int(np.argmax(scores >= scores.max() - TIE))
-        return int(which[best]), float(scores[best]), float(betas[best])
+        return scores, betas
 
     def _evaluate(
         self, which: Indices, betas: FloatArray, mean: FloatArray, step: int

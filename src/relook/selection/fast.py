@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.calibration import FloatArray, Labels, LogProbs
-from relook.selection.checks import NORMALISED_WITHIN, check_rows
+from relook.selection.checks import check_rows, normalised_within
 from relook.selection.exact import ExactScorer
 from relook.selection.fast_pool import FastPool
 from relook.selection.greedy import Pick
 from relook.selection.screening import Screen
 
-_SUSPECT = 0.98 * NORMALISED_WITHIN  # a row that float32 finds this far off is checked again
+SUSPECT = 0.98
+"""A row that float32 finds this part of what is allowed away from normalised is checked again."""
 
 
 class FastScorer:
@@ -30,8 +30,9 @@ class FastScorer:
         threads: int | None = None,
     ) -> None:
         self._threads = ThreadPoolExecutor(threads or available_cores())
+        suspect = SUSPECT * normalised_within(log_probs)
         try:
-            pool = FastPool(log_probs, labels, weights, _SUSPECT, self._threads)
+            pool = FastPool(log_probs, labels, weights, suspect, self._threads)
             check_rows(log_probs, np.flatnonzero(pool.wrong))
         except BaseException:
             self._threads.shutdown()
@@ -52,18 +53,13 @@ class FastScorer:
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate; of equals, the first."""
-        return self._decide(
-            self._screen.contenders(mean, step, 1 / temperature), mean, step, temperature
-        )
+        which, betas = self._screen.contenders(mean, step, 1 / temperature)
+        best = int(which[0]) if len(which) == 1 else self._exact.best(which, betas, mean, step)
+        return self.only(best, mean, step, temperature)
 
     def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return this candidate with its score."""
-        return self._decide(np.array([candidate]), mean, step, temperature)
-
-    def _decide(
-        self, which: NDArray[np.int64], mean: FloatArray, step: int, temperature: float
-    ) -> Pick:
-        candidate, score, beta = self._exact.best(which, mean, step, 1 / temperature)
+        score, beta = self._exact.fit(candidate, mean, step, 1 / temperature)
         return Pick(candidate, score, 1 / beta)
 
 

@@ -18,6 +18,8 @@ _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on
 _LEFT_OUT = 0.02  # the share of the mass that the classes of a first look may leave out
 
 
+_NO_REST = np.zeros((0, kernels.LANES), np.float32)
+
 Indices = NDArray[np.int64]
 
 
@@ -38,10 +40,10 @@ class FastPool:
         candidates, images, classes = log_probs.shape
         self._threads = threads
         self.candidates, self.classes = candidates, classes
-        order, left_out = class_order(log_probs, labels)
+        order, left_out, _ = class_order(log_probs, labels)
         self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
         blocks = -(-images // kernels.LANES)
-        self._order = _places(order, blocks)
+        self._order = places(order, blocks)
         self._pool = np.empty((blocks, candidates, classes, kernels.LANES), np.float32)
         self._base = np.zeros((blocks, classes, kernels.LANES), np.float32)
         self._no_tail = np.zeros((1, 3, blocks, kernels.LANES), np.float32)
@@ -60,7 +62,7 @@ class FastPool:
         """Evaluate candidates, each at its own β."""
         return self._evaluate(which, betas, self.classes, self._no_tail, np.zeros_like(which))
 
-    def evaluate_few(self, betas: FloatArray, few: int) -> Values:
+    def evaluate_few(self, which: Indices, betas: FloatArray, few: int) -> Values:
         """Evaluate what no candidate's score can exceed, from its first `few` classes.
 
         The classes left out are counted as if the candidate gave them nothing, which makes
@@ -73,7 +75,7 @@ class FastPool:
             kernels.tail_sums(self._base, few, np.float32(different[at]), tails[at])
 
         self._run(work, len(different))
-        return self._evaluate(np.arange(self.candidates), betas, few, tails, tail_of)
+        return self._evaluate(which, betas, few, tails, tail_of)
 
     def _evaluate(
         self,
@@ -95,6 +97,7 @@ class FastPool:
                 self._weights[part],
                 classes,
                 tails[:, :, part],
+                _NO_REST,
                 which,
                 betas,
                 tail_of,
@@ -120,10 +123,13 @@ class FastPool:
         list(self._threads.map(work, range(count)))
 
 
-def class_order(log_probs: LogProbs, labels: Labels) -> tuple[NDArray[np.int32], FloatArray]:
+def class_order(
+    log_probs: LogProbs, labels: Labels
+) -> tuple[NDArray[np.int32], FloatArray, NDArray[np.float32]]:
     """Return the classes of each image `[n, c]`: the label's, then by a sample's mean, falling.
 
-    The second result `[c]` is the mean share of the mass after the first 1, 2, … classes.
+    The second result `[c]` is the mean share of the mass after the first 1, 2, … classes, the
+    third the sample's mean `[n, c]`.
     """
     candidates, images, classes = log_probs.shape
     mean = np.zeros((images, classes), np.float32)
@@ -135,10 +141,10 @@ def class_order(log_probs: LogProbs, labels: Labels) -> tuple[NDArray[np.int32],
     keys[np.arange(images), labels] = -np.inf
     order = np.argsort(keys, axis=1).astype(np.int32)
     covered = np.take_along_axis(mean, order, axis=1).mean(axis=0, dtype=np.float64).cumsum()
-    return order, 1 - covered
+    return order, 1 - covered, mean
 
 
-def _places(order: NDArray[np.int32], blocks: int) -> NDArray[np.int32]:
+def places(order: NDArray[np.int32], blocks: int) -> NDArray[np.int32]:
     """Return where in its block's rows `[lane, class]` each value of `[block, class, lane]` is."""
     images, classes = order.shape
     padded = np.zeros((blocks * kernels.LANES, classes), np.int32)

@@ -7,6 +7,7 @@ large ones by compiled kernels, which find the same picks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from relook.objectives import (
     resolve_objective,
 )
 from relook.selection.checks import check_length, check_predictions, check_shapes
+from relook.selection.needs import COMPACT_FROM, check_memory
 
 TIE = 1e-9
 """Scores that differ by at most this are equal, and the lowest index is picked."""
@@ -85,6 +87,7 @@ def greedy_search(
     progress: Progress | None = None,
     start: Sequence[int] = (),
     threads: int | None = None,
+    memory: int = 16 << 30,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -93,6 +96,10 @@ def greedy_search(
     `start` holds the first picks, made beforehand and counted in `length`; a search that goes
     on from its own first picks ends in the same result. `progress(done, total, score)` is
     called after each step. `threads` (default: all cores) changes nothing but the time.
+
+    With more than 200 classes, cLL and large predictions (which may be a memory map, float16
+    too), a compact form proposes candidates and the full predictions decide; it takes at most
+    about `memory` bytes. Every score is exact.
     """
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
     check_shapes(log_probs, labels)
@@ -101,13 +108,27 @@ def greedy_search(
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
     if chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
-        from relook.selection.fast import FastScorer  # numba: only where it pays
-
-        with FastScorer(log_probs, labels, weights, threads) as scorer:
+        with _compiled_scorer(log_probs, labels, weights, threads, memory) as scorer:
             return search_with(scorer, log_probs, length, start, progress)
     check_predictions(log_probs, labels)
     plain = PlainScorer(log_probs, labels, chosen, weights)
     return search_with(plain, log_probs, length, start, progress)
+
+
+def _compiled_scorer(
+    log_probs: LogProbs,
+    labels: Labels,
+    weights: FloatArray | None,
+    threads: int | None,
+    memory: int,
+) -> AbstractContextManager[Scorer]:
+    from relook.selection.compact import CompactScorer  # numba: only where it pays
+    from relook.selection.fast import FastScorer
+
+    if log_probs.shape[2] >= COMPACT_FROM:
+        return CompactScorer(log_probs, labels, weights, threads, memory)
+    check_memory(log_probs.shape, memory)
+    return FastScorer(log_probs, labels, weights, threads)
 
 
 def search_with(

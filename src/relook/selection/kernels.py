@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
@@ -21,7 +21,9 @@ LANES = 64
 built: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 """Makes a function of LLVM instructions: for what Python has no words for."""
 
-_LOWEST = np.float32(np.exp(-80.0))
+_SHIFT = np.float32(24)  # probabilities are stored × 2^24, so that e^−103 is a normal number
+_SCALE = 2.0**24
+_LOWEST = np.float32(_SCALE * np.exp(-80.0))
 _LN2 = np.log(2.0)
 _FASTMATH = {"contract", "nsz"}  # fused multiply-adds; nothing that reorders a sum
 
@@ -38,16 +40,23 @@ def compiled(function: Callable[..., Any]) -> Any:
         return njit(**options)(function)
 
 
-@built
-def _exponent(typing: Any, value: Any) -> Any:
-    """Return k as float32, for value = m·2^k with m in [√½, √2)."""
+def _exponent_less(shift: int) -> Callable[..., Any]:
+    """Make a function that returns k − shift as float32, for value = m·2^k, m in [√½, √2)."""
 
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i32 = ir.IntType(32)
-        bits = builder.sub(builder.bitcast(args[0], i32), ir.Constant(i32, 0x3F3504F3))
-        return builder.sitofp(builder.ashr(bits, ir.Constant(i32, 23)), ir.FloatType())
+    @built
+    def exponent(typing: Any, value: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            i32 = ir.IntType(32)
+            start = ir.Constant(i32, 0x3F3504F3 + (shift << 23))
+            bits = builder.sub(builder.bitcast(args[0], i32), start)
+            return builder.sitofp(builder.ashr(bits, ir.Constant(i32, 23)), ir.FloatType())
 
-    return types.float32(types.float32), build
+        return types.float32(types.float32), build
+
+    return exponent
+
+
+_exponent, _exponent_less_24 = _exponent_less(0), _exponent_less(24)
 
 
 @built
@@ -96,6 +105,17 @@ def _larger(typing: Any, one: Any, other: Any) -> Any:
     return types.float32(types.float32, types.float32), build
 
 
+@built
+def _wide_vectors(typing: Any) -> Any:
+    """Ask for the widest vectors in this function; the compiler's own choice is half of them."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.none(), build
+
+
 _f = np.float32
 _L0, _L1, _L2 = _f(1.4426950036511252), _f(-0.7213473468675704), _f(0.48091064329962124)
 _L3, _L4, _L5 = _f(-0.36070367753722593), _f(0.2879162309612288), _f(-0.2389449274561882)
@@ -107,8 +127,7 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.121
 
 
 @compiled
-def log2(value: np.float32) -> Any:
-    """Return log₂ of a normal positive float32; polynomial, relative error 3e-8 of log₂ m."""
+def _log2_of_mantissa(value: np.float32) -> Any:
     x = _mantissa(value) - _ONE
     p = _L8 * x + _L7
     p = p * x + _L6
@@ -118,12 +137,24 @@ def log2(value: np.float32) -> Any:
     p = p * x + _L2
     p = p * x + _L1
     p = p * x + _L0
-    return p * x + _exponent(value)
+    return p * x
+
+
+@compiled
+def log2(value: np.float32) -> Any:
+    """Return log₂ of a normal positive float32; polynomial, relative error 1.1e-7."""
+    return _log2_of_mantissa(value) + _exponent(value)
+
+
+@compiled
+def scaled_log2(value: np.float32) -> Any:
+    """Return log₂ of value·2^−24, as precisely."""
+    return _log2_of_mantissa(value) + _exponent_less_24(value)
 
 
 @compiled
 def exp2(value: np.float32) -> Any:
-    """Return 2^value for a float32 up to 126; polynomial, relative error 8e-8; from −125 up."""
+    """Return 2^value for a float32 up to 126; polynomial, relative error 2.1e-7; from −125 up."""
     value = _larger(value, _DEEPEST)
     whole = _rounded(value)
     x = value - whole
@@ -136,12 +167,13 @@ def exp2(value: np.float32) -> Any:
 
 
 @compiled
-def exp(value: np.float32) -> Any:
-    """Return e^value for value ≤ 80, floored at e^−80."""
-    value = _larger(value, _f(-80))
-    whole = _rounded(value * _LOG2E)
-    x = ((value - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
-    return _scaled(exp2(x), whole)
+def scaled_exp(value: np.float32) -> Any:
+    """Return e^value·2^24 for a value up to 40, relative error 3e-7; 0 below −103."""
+    inside = _larger(value, _f(-103))
+    whole = _rounded(inside * _LOG2E)
+    x = ((inside - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
+    result = _scaled(exp2(x), whole + _SHIFT)
+    return result if value >= _f(-103) else _f(0)
 
 
 @compiled
@@ -163,6 +195,7 @@ def evaluate(
     weights: Any,
     classes: int,
     tails: Any,
+    rest: Any,
     which: Any,
     betas: Any,
     tail_of: Any,
@@ -170,12 +203,17 @@ def evaluate(
 ) -> None:
     """Add up score, slope and bend over blocks of images: `out` `[k, 3]`, float64.
 
-    `pool` `[block, candidate, class, lane]` are probabilities p, `base` `[block, class, lane]`
-    is (t − 1)π/t, so that q = base + share·p; `weights` `[block, lane]`. Candidate `which[j]` is
-    evaluated at β = `betas[j]`: Σ w·(β·log q_y − log Σ q^β), its derivative, and minus its second
-    derivative, in nats. The sum goes over the first `classes` classes; `tails[tail_of[j]]`
-    `[3, block, lane]` stands for the others: their q^β, q^β·log₂ q and q^β·(log₂ q)².
+    `pool` `[block, candidate, class, lane]` are probabilities p × 2^24, `base` `[block, class,
+    lane]` is (t − 1)π/t × 2^24, so that q = base + share·p; `weights` `[block, lane]`.
+    Candidate `which[j]` is evaluated at β = `betas[j]`: Σ w·(β·log q_y − log Σ q^β), its
+    derivative, and minus its second derivative, in nats. The sum goes over the first `classes`
+    classes; `tails[tail_of[j]]` `[3, block, lane]` stands for the others:
+    their q^β, q^β·log₂ q and q^β·(log₂ q)². If `rest` `[block, lane]` is not empty, the pool's
+    class number `classes` is the candidate's mass R on all others, `rest` is theirs in `base`,
+    and the tail describes how mass is spread over them; see `rest_sums`.
     """
+    _wide_vectors()
+    has_rest = rest.shape[0] > 0
     gaps = np.empty((classes, LANES), np.float32)
     top = np.empty(LANES, np.float32)
     total = np.empty(LANES, np.float32)
@@ -191,7 +229,7 @@ def evaluate(
             for c in range(classes):
                 for lane in range(LANES):
                     q = base[block, c, lane] + share * pool[block, candidate, c, lane]
-                    log_q = log2(_larger(q, _LOWEST))
+                    log_q = scaled_log2(_larger(q, _LOWEST))
                     gaps[c, lane] = log_q
                     top[lane] = _larger(log_q, top[lane])
             for lane in range(LANES):
@@ -199,6 +237,13 @@ def evaluate(
                 # Bounded, lest the floor of exp2 in the tail should count; less tail is safe.
                 scale = exp2(-_larger(beta * high, -_HIGHEST))
                 none, one, two = tail[0, block, lane], tail[1, block, lane], tail[2, block, lane]
+                if has_rest:
+                    q = rest[block, lane] + share * pool[block, candidate, classes, lane]
+                    log_q = scaled_log2(_larger(q, _LOWEST))
+                    spread, inner = two, one
+                    none *= exp2(beta * log_q)
+                    one = none * (log_q + inner)
+                    two = none * (spread + (log_q + inner) * (log_q + inner))
                 total[lane] = scale * none
                 first[lane] = scale * (one - high * none)
                 second[lane] = scale * (two - high * (one + one - high * none))
@@ -229,11 +274,52 @@ def tail_sums(base: Any, classes: int, beta: np.float32, tail: Any) -> None:
     for block in range(base.shape[0]):
         for c in range(classes, base.shape[1]):
             for lane in range(LANES):
-                log_q = log2(_larger(base[block, c, lane], _LOWEST))
+                log_q = scaled_log2(_larger(base[block, c, lane], _LOWEST))
                 term = exp2(beta * log_q)
                 tail[0, block, lane] += term
                 tail[1, block, lane] += term * log_q
                 tail[2, block, lane] += term * log_q * log_q
+
+
+@compiled
+def rest_sums(expected: Any, classes: int, beta: np.float32, tail: Any) -> None:
+    """Describe how `expected` `[block, class, lane]` is spread after the first `classes` classes.
+
+    With σ the shares of the classes: Σ σ^β, and mean and variance of log₂ σ under σ^β. Mass R
+    that is spread like this adds R^β·Σ σ^β to the sum of q^β.
+    """
+    total = np.empty(LANES, np.float32)
+    for block in range(expected.shape[0]):
+        total[:] = _LOWEST
+        for c in range(classes, expected.shape[1]):
+            for lane in range(LANES):
+                total[lane] += expected[block, c, lane]
+        tail[:, block] = _f(0)
+        for c in range(classes, expected.shape[1]):
+            for lane in range(LANES):
+                log_share = log2(_larger(expected[block, c, lane], _LOWEST)) - log2(total[lane])
+                term = exp2(beta * log_share)
+                tail[0, block, lane] += term
+                tail[1, block, lane] += term * log_share
+                tail[2, block, lane] += term * log_share * log_share
+        for lane in range(LANES):
+            none = tail[0, block, lane]
+            mean = tail[1, block, lane] / none
+            tail[2, block, lane] = _larger(tail[2, block, lane] / none - mean * mean, _f(0))
+            tail[1, block, lane] = mean
+
+
+@compiled
+def keep_first(pool: Any, kept: int, first: int, compact: Any) -> None:
+    """Copy a pool's first `kept` classes, and the mass of the others as one more class."""
+    for block in range(pool.shape[0]):
+        for candidate in range(pool.shape[1]):
+            part, goal = pool[block, candidate], compact[first + block, candidate]
+            goal[:kept] = part[:kept]
+            goal[kept] = _f(0)
+            for c in range(kept, pool.shape[2]):
+                for lane in range(LANES):
+                    goal[kept, lane] += part[c, lane]
 
 
 @compiled
@@ -247,7 +333,7 @@ def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
         for c in range(classes):
             for lane in range(min(LANES, images - begin)):
                 base[block, c, lane] = np.float32(
-                    factor * rows[begin * classes + order[block, c, lane]]
+                    _SCALE * factor * rows[begin * classes + order[block, c, lane]]
                 )
 
 
@@ -255,7 +341,7 @@ def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
 def lay_out(
     log_probs: Any, order: Any, tolerance: float, first: int, pool: Any, wrong: Any
 ) -> None:
-    """Write e^`log_probs` `[k, n, c]` as candidates `first`, `first` + 1, … of the pool.
+    """Write probabilities × 2^24 of `log_probs` `[k, n, c]`, as candidates from `first` on.
 
     `order` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands.
     `wrong` `[k]` becomes True for a candidate with a row that may not be normalised
@@ -273,7 +359,7 @@ def lay_out(
             for at in range(lanes * classes):
                 value = values[begin + at]
                 odd += not value <= tolerance
-                block_rows[at] = exp(value)
+                block_rows[at] = scaled_exp(value)
             part = pool[block, first + candidate]
             total[:] = _f(0)
             for c in range(classes):
@@ -282,5 +368,5 @@ def lay_out(
                     part[c, lane] = value
                     total[lane] += value
             for lane in range(lanes):
-                odd += not abs(np.log(total[lane])) <= tolerance
+                odd += not abs(np.log(total[lane] / _SCALE)) <= tolerance
         wrong[candidate] = odd > 0

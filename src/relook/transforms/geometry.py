@@ -28,7 +28,7 @@ _PART = 1 << 16
 def rotate(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     """Turn by `sign · value` degrees counter-clockwise about the centre."""
     height, width = images.shape[2:]
-    rows = [_rotation(angle, width, height) for angle in (sign * values).tolist()]
+    rows = [rotation(angle, width, height) for angle in (sign * values).tolist()]
     matrix = torch.tensor(rows, dtype=torch.float64, device=images.device).view(-1, 6, 1, 1)
     a, b, c, d, e, f = matrix.unbind(1)
     x, y = _pixel_centres(images)
@@ -92,7 +92,7 @@ def scale_crop(
     """
     height, width = images.shape[2:]
     draws = torch.stack([values, area, aspect, x, y], 1).tolist()
-    return resize(images, [_scaled_box(width, height, *row) for row in draws], (height, width))
+    return resize(images, [scaled_box(width, height, *row) for row in draws], (height, width))
 
 
 @checked
@@ -114,7 +114,7 @@ def zoom(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Cut a box of share `value` of each side at place x, y and resize it to the image's size."""
     height, width = images.shape[2:]
     boxes = [
-        _placed_box(width, height, share * width, share * height, across, down)
+        placed_box(width, height, share * width, share * height, across, down)
         for share, across, down in torch.stack([values, x, y], 1).tolist()
     ]
     return resize(images, boxes, (height, width))
@@ -222,16 +222,16 @@ def _along(per_image: Tensor, axis: int) -> Tensor:
     return per_image[:, None, None, :] if axis == 3 else per_image[:, None, :, None]
 
 
-def _scaled_box(
+def scaled_box(
     width: int, height: int, share: float, area: float, aspect: float, x: float, y: float
 ) -> Box:
     """Return the box of `scale_crop` for one image."""
     pixels = width * height * min(1.0, share + 0.01 * area)
     ratio = 0.75 * (16 / 9) ** aspect
-    return _placed_box(width, height, math.sqrt(pixels * ratio), math.sqrt(pixels / ratio), x, y)
+    return placed_box(width, height, math.sqrt(pixels * ratio), math.sqrt(pixels / ratio), x, y)
 
 
-def _placed_box(
+def placed_box(
     width: int, height: int, box_width: float, box_height: float, x: float, y: float
 ) -> Box:
     """Round a box to whole pixels within the image and place it: 0 left (top), 1 right."""
@@ -254,7 +254,7 @@ def _padded_window(length: int, padding: Tensor, place: Tensor) -> tuple[Tensor,
     return pixels.clamp(0, length - 1), (pixels >= 0) & (pixels < length)
 
 
-def _rotation(degrees: float, width: int, height: int) -> list[float]:
+def rotation(degrees: float, width: int, height: int) -> list[float]:
     """Return the six coefficients that Image.rotate hands to Image.transform."""
     angle = -math.radians(degrees % 360.0)
     # Pillow's fifteen digits make quarter turns exact.

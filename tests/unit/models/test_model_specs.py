@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from relook.errors import RelookError
 from relook.models import load_model
+from relook.models.checkpoints import load_checkpoint
 from relook.models.small import new_small, save_small
-from relook.models.specs import load_checkpoint
 
 MODULE = """
 import torch
@@ -131,7 +131,7 @@ def test_the_search_path_is_left_as_it_was(user_module: Path) -> None:
         (f"torch:{NAME}:", "expected a model as torch:"),
         (f"torch:{NAME}:build@", "expected a model as torch:"),
         ("touch:x:y", "unknown model source 'touch': did you mean 'torch'?"),
-        ("weights.pt", "unknown model source 'weights.pt': known: torch, small"),
+        ("weights.pt", "unknown model source 'weights.pt': known: torch, timm"),
         ("torch:relook_test_nowhere:build", "no module named 'relook_test_nowhere' in"),
         (f"torch:{NAME}.deep:build", f"no module named '{NAME}.deep' in"),
         ("torch:relook_test_broken:build", "No module named 'relook_test_absent'"),

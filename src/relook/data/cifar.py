@@ -1,0 +1,190 @@
+"""CIFAR-10 and CIFAR-100 as their authors publish them: the Python and the binary version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from relook.data.base import Column, Dataset
+from relook.data.parts import part_of
+from relook.errors import FileFormatError, RelookError
+from relook.files import describe, one_line, read_bytes
+from relook.safe_pickle import load_pickle
+
+_PIXELS = 3 * 32 * 32
+_LARGEST_FILE = 400_000_000
+_PARTS = ("test", "train", "all")
+
+
+@dataclass(frozen=True)
+class _Version:
+    """How one of the two data sets is laid out: its files, and the labels of an image."""
+
+    name: str
+    classes: int
+    folders: tuple[str, ...]
+    test: tuple[str, ...]
+    train: tuple[str, ...]
+    labels: tuple[str, ...]
+    """Keys of the Python version; in the binary one, a byte each, in another order."""
+    bytes_before: tuple[int, ...]
+    names: tuple[str, str, str]
+    """The Python version's file of names, the key in it, and the binary version's file."""
+
+
+CIFAR10 = _Version(
+    "cifar10",
+    10,
+    ("cifar-10-batches-py", "cifar-10-batches-bin"),
+    ("test_batch",),
+    tuple(f"data_batch_{i}" for i in range(1, 6)),
+    ("labels",),
+    (0,),
+    ("batches.meta", "label_names", "batches.meta.txt"),
+)
+CIFAR100 = _Version(
+    "cifar100",
+    100,
+    ("cifar-100-python", "cifar-100-binary"),
+    ("test",),
+    ("train",),
+    ("fine_labels", "coarse_labels"),
+    (1, 0),
+    ("meta", "fine_label_names", "fine_label_names.txt"),
+)
+
+
+def load_cifar10(rest: str) -> Dataset:
+    """Return CIFAR-10 from `DIR[?part=test|train|all]`, the test part by default."""
+    return _load(CIFAR10, rest)
+
+
+def load_cifar100(rest: str) -> Dataset:
+    """Return CIFAR-100 from `DIR[?part=test|train|all]`; the column `coarse` is the superclass."""
+    return _load(CIFAR100, rest)
+
+
+def _load(version: _Version, rest: str) -> Dataset:
+    folder, part = part_of(rest, version.name, _PARTS)
+    root = _found(version, Path(folder).expanduser())
+    wanted = {"test": version.test, "train": version.train, "all": version.train + version.test}
+    batches = [_batch(version, root, name) for name in wanted[part]]
+    images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
+    labels = [np.concatenate(column) for column in zip(*(rows for _, rows in batches), strict=True)]
+    columns = {"coarse": labels[1]} if len(labels) > 1 else {}
+    name = f"{version.name}:{one_line(rest)}"
+    return Dataset(
+        torch.from_numpy(images), labels[0], _classes(version, root), name, columns=columns
+    )
+
+
+def _found(version: _Version, folder: Path) -> Path:
+    """Return where the files are: the folder itself, or the one that the archive unpacks to."""
+    first = version.test[0]
+    places = [folder, *(folder / name for name in version.folders)]
+    for place in places:
+        if any((place / f"{name}{end}").is_file() for name in _every(version) for end in _ENDS):
+            return place
+    raise RelookError(
+        f"{one_line(str(folder))}: expected the files of {version.name} ({first} or {first}.bin, "
+        f"…), here or in {' or '.join(version.folders)}: unpack the archive there"
+    )
+
+
+def _every(version: _Version) -> tuple[str, ...]:
+    return version.test + version.train
+
+
+def _batch(version: _Version, root: Path, name: str) -> tuple[NDArray[np.uint8], list[Column]]:
+    """Return the pixels `[n, 3072]` and the labels of one file, fine ones first."""
+    for end, read in _ENDS.items():
+        path = root / f"{name}{end}"
+        if path.is_file():
+            data = read_bytes(path, what=f"a batch of {version.name}", max_bytes=_LARGEST_FILE)
+            return read(version, data, path)
+    raise RelookError(f"{root}: expected the file {name} or {name}.bin of {version.name}, got none")
+
+
+def _from_pickle(
+    version: _Version, data: bytes, path: Path
+) -> tuple[NDArray[np.uint8], list[Column]]:
+    content = _named(load_pickle(data, str(path)), path)
+    pixels = content.get("data")
+    if (
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
+        or pixels.ndim != 2
+        or pixels.shape[1] != _PIXELS
+    ):
+        raise FileFormatError(
+            f"{path}: expected 'data' as uint8 [n, {_PIXELS}], got {_shown(pixels)}"
+        )
+    return pixels, [_labels(content.get(key), key, len(pixels), path) for key in version.labels]
+
+
+def _labels(values: object, key: str, count: int, path: Path) -> Column:
+    numbers = values if isinstance(values, list) else []
+    small = all(type(number) is int and 0 <= number < 256 for number in numbers)
+    if not small or len(numbers) != count:
+        raise FileFormatError(
+            f"{path}: expected {key!r} as {count} small whole numbers, got {_shown(values)}"
+        )
+    return np.array(numbers, dtype=np.int64)
+
+
+def _from_binary(
+    version: _Version, data: bytes, path: Path
+) -> tuple[NDArray[np.uint8], list[Column]]:
+    before = len(version.bytes_before)
+    if not data or len(data) % (before + _PIXELS):
+        raise FileFormatError(
+            f"{path}: expected records of {before + _PIXELS} bytes, got {len(data):,} bytes: "
+            "damaged or cut off"
+        )
+    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, before + _PIXELS)
+    labels = [records[:, place].astype(np.int64) for place in version.bytes_before]
+    return records[:, before:], labels
+
+
+_Reader = Callable[[_Version, bytes, Path], tuple[NDArray[np.uint8], list[Column]]]
+_ENDS: dict[str, _Reader] = {"": _from_pickle, ".bin": _from_binary}
+
+
+def _classes(version: _Version, root: Path) -> tuple[str, ...]:
+    """Return the names of the classes, or their numbers where the file of names is missing."""
+    pickled, key, listed = version.names
+    names: list[str] = [str(i) for i in range(version.classes)]
+    if (root / pickled).is_file():
+        path = root / pickled
+        data = read_bytes(path, what="names of classes", max_bytes=_LARGEST_FILE)
+        found = _named(load_pickle(data, str(path)), path).get(key)
+        names = [_text(name) for name in found] if isinstance(found, list) else []
+    elif (root / listed).is_file():
+        path = root / listed
+        data = read_bytes(path, what="names of classes", max_bytes=_LARGEST_FILE)
+        names = _text(data).split()
+    if len(names) != version.classes:
+        raise FileFormatError(f"{path}: expected {version.classes} names, got {len(names)}")
+    return tuple(map(one_line, names))
+
+
+def _named(content: object, path: Path) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path}: expected a batch as a dict, got {describe(content)}")
+    return {_text(key): value for key, value in content.items()}
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {list(value.shape)}"
+    return "nothing" if value is None else describe(value)

@@ -1,0 +1,141 @@
+"""Names of classes in a model's order, and data sets whose labels are brought into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data.base import Dataset
+from relook.errors import FileFormatError, RelookError
+from relook.files import describe, one_line, read_bytes, read_json
+
+_LARGEST_FILE = 64_000_000
+_MOST_CLASSES = 1_000_000
+_NAMES_SHOWN = 3
+_FEWEST_FOR_CHANCE = 50
+
+
+def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...]:
+    """Return the names of a model's outputs, in its order.
+
+    The file is text with a name a line, or JSON `{"name": index}`; indices that JSON leaves
+    out, up to the model's `outputs`, are called by their number.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() == ".json":
+        return _from_json(path, outputs or 0)
+    data = read_bytes(path, what="a class name a line", max_bytes=_LARGEST_FILE)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileFormatError(f"{path}: expected class names in UTF-8, got other bytes") from None
+    names = [line.strip() for line in text.rstrip().splitlines()]
+    if "" in names:
+        raise FileFormatError(
+            f"{path}: expected a class name a line, but line {names.index('') + 1} is empty"
+        )
+    return _unique(names, path)
+
+
+def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
+    """Relabel a data set so that its labels are places in `names`.
+
+    Labels that are numbers without names keep their value. A class that has images and no
+    place in `names` raises.
+    """
+    if not is_named(dataset) and not set(dataset.classes) <= set(names):
+        order = np.arange(len(dataset.classes))
+        if int(dataset.labels.max()) >= len(names):
+            raise RelookError(
+                f"{where}: expected a name for each class, got {len(names)}, but "
+                f"{dataset.name} has the label {dataset.labels.max()}"
+            )
+    else:
+        place = {name: i for i, name in enumerate(names)}
+        used = [dataset.classes[label] for label in np.unique(dataset.labels)]
+        missing = [name for name in used if name not in place]
+        if missing:
+            more = ", …" if len(missing) > _NAMES_SHOWN else ""
+            raise RelookError(
+                f"{where}: expected every class of {dataset.name}, but {len(missing)} of "
+                f"{len(used)} are not in it: {', '.join(missing[:_NAMES_SHOWN])}{more}"
+            )
+        order = np.array([place.get(name, 0) for name in dataset.classes])
+    return replace(dataset, labels=order[dataset.labels], classes=tuple(names))
+
+
+def is_named(dataset: Dataset) -> bool:
+    """Whether the classes have names, rather than the numbers of their labels."""
+    return dataset.classes != tuple(map(str, range(len(dataset.classes))))
+
+
+def check_class_count(dataset: Dataset, outputs: int | None) -> None:
+    """Raise where the model's outputs cannot be the data's classes.
+
+    Numbered labels may lack the model's last classes; named ones must be as many.
+    """
+    count = len(dataset.classes)
+    if outputs is None or outputs == count or (outputs > count and not is_named(dataset)):
+        return
+    raise RelookError(
+        f"expected as many classes in the data as the model tells apart, got {count} in "
+        f"{dataset.name} and {outputs} from the model: name the model's classes in its order "
+        "with --classes FILE"
+    )
+
+
+def chance_note(log_probs: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> str | None:
+    """Say so where a model, `[image, class]`, is no more often right than by chance.
+
+    Chance is how often its answers and the labels would agree if they had nothing to do with
+    each other; two standard errors above it still count as chance.
+    """
+    if len(labels) < _FEWEST_FOR_CHANCE:
+        return None
+    answers = np.argmax(log_probs, axis=1)
+    count = max(log_probs.shape[1], int(labels.max()) + 1)
+    shares = [np.bincount(named, minlength=count) / len(labels) for named in (answers, labels)]
+    chance = float(shares[0] @ shares[1])
+    right = float(np.mean(answers == labels))
+    if right > chance + 2 * math.sqrt(chance * (1 - chance) / len(labels)):
+        return None
+    return (
+        f"the model is right on {100 * right:.1f} % of the search images, which is chance: check "
+        "that the classes are in the model's order (--classes), its weights, and mean and std"
+    )
+
+
+def _from_json(path: Path, outputs: int) -> tuple[str, ...]:
+    content = read_json(path, what="class names with their indices")
+    if not isinstance(content, dict) or not content:
+        raise FileFormatError(
+            f'{path}: expected JSON like {{"cat": 0, "dog": 1}}, got {describe(content)}'
+        )
+    by_index: dict[int, str] = {}
+    for name, index in content.items():
+        if type(index) is not int or not 0 <= index < _MOST_CLASSES or index in by_index:
+            raise FileFormatError(
+                f"{path}: expected an index of its own from 0 for {describe(name)}, "
+                f"got {describe(index)}"
+            )
+        by_index[index] = name.strip()
+    count = max(max(by_index) + 1, outputs)
+    return _unique([by_index.get(i, f"class {i}") for i in range(count)], path)
+
+
+def _unique(names: list[str], path: Path) -> tuple[str, ...]:
+    shown = [one_line(name) for name in names]
+    seen: set[str] = set()
+    for name in shown:
+        if name in seen:
+            raise FileFormatError(f"{path}: expected each class once, but {name!r} is there twice")
+        seen.add(name)
+    if len(shown) < 2:
+        raise FileFormatError(f"{path}: expected at least two classes, got {len(shown)}")
+    return tuple(shown)

@@ -1,0 +1,91 @@
+"""Images in folders, one a class, as most people keep them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from relook.data.base import Dataset
+from relook.data.decode import read_images
+from relook.data.prepare import Preparation
+from relook.errors import RelookError
+from relook.files import one_line
+
+_NAMES_SHOWN = 3
+
+
+def load_folder(rest: str, wanted: Preparation) -> Dataset:
+    """Return the images of `DIR/CLASS/…`; the classes are the folders, sorted by name.
+
+    Hidden files and what lies beside the class folders are left alone; a class may be a link to a
+    folder, but inside a class links to folders are not followed. The column `path` says
+    which file an image comes from.
+    """
+    root = Path(rest).expanduser()
+    where = f"folder:{one_line(rest)}"
+    files = {folder: _files(folder) for folder in _class_folders(root)}
+    empty = [one_line(folder.name) for folder, paths in files.items() if not paths]
+    if empty:
+        some = ", ".join(empty[:_NAMES_SHOWN]) + (", …" if len(empty) > _NAMES_SHOWN else "")
+        raise RelookError(
+            f"{root}: expected images in each class folder, but {len(empty)} of {len(files)} hold "
+            f"none ({some}): remove them or fill them"
+        )
+    paths = [path for found in files.values() for path in found]
+    labels = np.repeat(np.arange(len(files)), [len(found) for found in files.values()])
+    images, kept = read_images(paths, wanted, where)
+    names = [one_line(paths[i].relative_to(root).as_posix()) for i in kept]
+    classes = tuple(one_line(folder.name) for folder in files)
+    return Dataset(images, labels[kept], classes, where, columns={"path": np.array(names)})
+
+
+def _class_folders(root: Path) -> list[Path]:
+    try:
+        entries = sorted(root.iterdir(), key=lambda path: path.name)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RelookError(
+            f"{one_line(str(root))}: expected a folder with a folder of images for each class: "
+            f"{reason}"
+        ) from None
+    folders = [path for path in entries if not path.name.startswith(".") and _is_folder(path)]
+    if len(folders) < 2:
+        raise RelookError(
+            f"{root}: expected a folder of images for each class, at least two, got "
+            f"{len(folders)} folders beside {len(entries) - len(folders)} other entries"
+        )
+    for folder in folders:
+        _check_link(folder, root)
+    return folders
+
+
+def _check_link(folder: Path, root: Path) -> None:
+    """Refuse a class that is a link to where other classes are: its images would count twice."""
+    if not folder.is_symlink():
+        return
+    target, home = folder.resolve(), root.resolve()
+    if target.is_relative_to(home) or home.is_relative_to(target):
+        raise RelookError(
+            f"{one_line(str(folder))}: expected a class of its own, got a link into {root} or "
+            "above it: remove the link"
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return what lies in a class folder, at any depth, in the order of the names."""
+    found = []
+    for directory, folders, names in os.walk(folder, followlinks=False):
+        here = Path(directory)
+        linked = [name for name in folders if (here / name).is_symlink()]
+        found += [here / name for name in (*names, *linked) if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found, key=lambda path: path.relative_to(folder).parts)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a link to itself, a folder without permission
+        return False

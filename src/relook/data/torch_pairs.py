@@ -1,0 +1,147 @@
+"""Data sets from torch: whatever gives an image and a label at a time, or batches of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
+
+from relook.data.base import Dataset
+from relook.data.prepare import (
+    Preparation,
+    Size,
+    check_memory,
+    from_levels,
+    half_of_memory,
+    is_grey,
+    make_plan,
+    to_array,
+)
+from relook.errors import RelookError
+from relook.files import describe
+
+
+def from_torch(
+    source: Iterable[Any] | Any,
+    classes: Sequence[str] | None = None,
+    *,
+    preparation: Preparation | None = None,
+    name: str = "torch data set",
+) -> Dataset:
+    """Return a torch data set, or what a DataLoader yields, as one of relook's.
+
+    It yields pairs (image, label), or batches of them from a DataLoader. An image is a PIL
+    image, a uint8 tensor `[c, h, w]` or `[h, w]`, or a uint8 array `[h, w, c]` or `[h, w]`: leave
+    the conversion to floats and the normalisation to the model. `classes` names the labels;
+    without it, `source.classes` is asked as torchvision's data sets have it.
+    """
+    pairs = list(_pairs(source, name))
+    if not pairs:
+        raise RelookError(f"{name}: expected at least one image, got none")
+    wanted = preparation or Preparation()
+    sizes: list[Size] = [(image.height, image.width) for image, _ in pairs]
+    plan = make_plan(sizes, all(is_grey(image) for image, _ in pairs), wanted, name)
+    check_memory(len(pairs), plan, name)
+    images = torch.empty((len(pairs), plan.channels, *plan.size), dtype=torch.uint8)
+    rows = images.numpy()
+    for i, (image, _) in enumerate(pairs):
+        try:
+            rows[i] = to_array(image, plan)
+        except (OSError, ValueError) as error:
+            raise RelookError(f"{name}: image {i} cannot be used: {error}") from None
+    labels = np.array([label for _, label in pairs])
+    return Dataset(images, labels, _classes(classes, source, labels), name)
+
+
+def _classes(
+    given: Sequence[str] | None, source: object, labels: NDArray[np.int64]
+) -> tuple[str, ...]:
+    inner = source.dataset if isinstance(source, DataLoader) else source
+    names = given or getattr(inner, "classes", None)
+    if names is None:
+        names = range(max(1, int(labels.max())) + 1)
+    return tuple(str(name) for name in names)
+
+
+def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:
+    held, half = 0, half_of_memory()
+    for i, item in enumerate(_items(source, name)):
+        where = f"{name}: image {i}"
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise RelookError(f"{where}: expected a pair (image, label), got {describe(item)}")
+        image, label = _image(item[0], where), _label(item[1], where)
+        held += image.width * image.height * len(image.getbands())
+        if held > half:
+            raise RelookError(
+                f"{where}: expected images that fit half of this machine's memory "
+                f"({half / 1e9:.1f} GB): resize them in the data set's transform"
+            )
+        yield image, label
+
+
+def _items(source: Any, name: str) -> Iterator[Any]:
+    """Yield one pair after the other, in an order that is the same each time."""
+    if isinstance(source, DataLoader):
+        if isinstance(source.sampler, RandomSampler | SubsetRandomSampler):
+            raise RelookError(
+                f"{name}: expected a DataLoader that keeps the order, got a shuffled one: give "
+                "shuffle=False, or the data set itself (a torch Subset for a part of it)"
+            )
+        for batch in source:
+            if not isinstance(batch, tuple | list) or len(batch) < 2:
+                raise RelookError(
+                    f"{name}: expected batches (images, labels), got {describe(batch)}"
+                )
+            yield from zip(batch[0], batch[1], strict=True)
+    elif hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        for i in range(len(source)):
+            yield source[i]
+    elif isinstance(source, Iterable):
+        yield from source
+    else:
+        raise RelookError(
+            f"{name}: expected a torch Dataset or DataLoader, got {type(source).__name__}"
+        )
+
+
+def _image(image: object, where: str) -> Image.Image:
+    if isinstance(image, Image.Image):
+        return image
+    if not isinstance(image, Tensor | np.ndarray):
+        raise RelookError(
+            f"{where}: expected a PIL image, a uint8 tensor or a uint8 array, "
+            f"got {type(image).__name__}"
+        )
+    levels = np.asarray(image.detach().cpu() if isinstance(image, Tensor) else image)
+    if levels.dtype != np.uint8:
+        raise RelookError(
+            f"{where}: expected uint8 levels 0…255, got {levels.dtype}: take ToTensor and "
+            "Normalize out of the data set's transform (PILToTensor keeps uint8) and give mean "
+            "and std to the model"
+        )
+    if levels.ndim == 2:
+        levels = levels[None]
+    elif levels.ndim == 3 and isinstance(image, np.ndarray):
+        levels = np.moveaxis(levels, 2, 0)
+    if levels.ndim != 3 or levels.shape[0] not in (1, 3) or 0 in levels.shape:
+        shape = "[c, h, w]" if isinstance(image, Tensor) else "[h, w, c]"
+        raise RelookError(
+            f"{where}: expected {shape} with 1 or 3 channels, or [h, w]; got {list(image.shape)}"
+        )
+    return from_levels(levels)
+
+
+def _label(label: object, where: str) -> int:
+    try:
+        return operator.index(label)  # type: ignore[arg-type]  # that is what is tried
+    except (TypeError, ValueError):
+        raise RelookError(
+            f"{where}: expected a label as a whole number, got {describe(label)}"
+        ) from None

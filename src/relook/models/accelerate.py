@@ -1,0 +1,238 @@
+"""Run a torch module faster: ONNX Runtime, channels-last memory, half precision, compiled.
+
+None of it may change what the model says: an engine is used only if its log-probabilities
+agree with plain torch's on real images within `TOLERANCE`. The last digits do differ, so each
+way to run a model has a fingerprint of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from relook.errors import RelookError, unknown_name
+from relook.files import read_json, write_json_atomic
+from relook.fingerprint import fingerprint
+from relook.models import onnx_runtime
+from relook.models.base import Predictor, first_line
+from relook.models.torch_module import TorchPredictor
+
+Engine = Literal["torch", "channels-last", "onnx"]
+Precision = Literal["auto", "float32", "float16", "bfloat16"]
+ENGINES: tuple[str, ...] = get_args(Engine)
+ACCELERATE = ("auto", *ENGINES)
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+TOLERANCE = 1e-3
+"""How far a log-probability may be from plain torch's on the images that are checked."""
+
+GAIN = 1.2
+"""How many times as fast as plain torch an engine must be for `auto` to choose it."""
+
+CHECKED = 32
+"""How many images the outputs and the times are compared on, fewer where they are large."""
+
+_CHECKED_PIXELS = 1 << 19
+
+_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """A predictor, the engine that it runs on, and what a user should know about the choice."""
+
+    predictor: Predictor
+    engine: str
+    note: str | None = None
+
+
+def accelerate(
+    predictor: Predictor,
+    images: Tensor,
+    *,
+    mode: str = "auto",
+    precision: str = "auto",
+    compiled: bool = False,
+) -> Accelerated:
+    """Return the predictor on the engine that `mode` names; `auto` measures which is fastest.
+
+    `images` are real ones, uint8 `[n, c, h, w]`: the first 32 (10 at 224×224) are used to
+    compare outputs and times. `auto` keeps plain torch unless another engine agrees with it
+    and is at least 1.2 times as fast, and tries none on a GPU; an engine that is named is
+    used, or an error says why it cannot be. `precision` and `compiled` change how torch runs
+    the module.
+    """
+    if mode not in ACCELERATE:
+        raise unknown_name("engine to accelerate with", mode, ACCELERATE)
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    altered = compiled or precision != "auto"
+    if not isinstance(predictor, TorchPredictor):
+        if altered or mode in ("channels-last", "onnx"):
+            raise RelookError(
+                "expected a torch module to accelerate, got a "
+                f"{type(predictor).__name__}: leave the options for speed out"
+            )
+        return Accelerated(predictor, "torch")
+    sample = images[: max(4, min(CHECKED, _CHECKED_PIXELS // images[0, 0].numel()))]
+    if altered:
+        return _altered(predictor, sample, mode, precision, compiled)
+    if mode == "auto":
+        return _fastest(predictor, sample) if predictor.device.type == "cpu" else _plain(predictor)
+    return Accelerated(_on_engine(predictor, mode, sample), mode)
+
+
+def accelerate_run(
+    predictor: Predictor,
+    images: Tensor,
+    *,
+    mode: str,
+    precision: str,
+    compiled: bool,
+    record: Path | None = None,
+) -> Accelerated:
+    """As `accelerate`; the engine that `auto` chose once is kept in the file `record`.
+
+    Times differ from run to run, but a run that goes on must stay with its engine.
+    """
+    if mode != "auto" or record is None:
+        return accelerate(predictor, images, mode=mode, precision=precision, compiled=compiled)
+    if record.exists():
+        content = read_json(record, what="a run's engine")
+        mode = str(content.get("engine")) if isinstance(content, dict) else ""
+        if mode not in ENGINES:
+            raise RelookError(f"{record}: expected an engine of {', '.join(ENGINES)}: delete it")
+    made = accelerate(predictor, images, mode=mode, precision=precision, compiled=compiled)
+    write_json_atomic(record, {"engine": made.engine})
+    return made
+
+
+def _plain(predictor: Predictor, note: str | None = None) -> Accelerated:
+    return Accelerated(predictor, "torch", note)
+
+
+def _altered(
+    predictor: TorchPredictor, sample: Tensor, mode: str, precision: str, compiled: bool
+) -> Accelerated:
+    """Return the predictor with another precision or compiled: torch alone does that."""
+    if mode == "onnx":
+        raise RelookError(
+            "expected neither a precision nor compiling with ONNX Runtime: leave them out, "
+            "or choose torch"
+        )
+    last = mode == "channels-last" or (mode == "auto" and predictor.device.type == "cuda")
+    fast = FastTorchPredictor(predictor, channels_last=last, precision=precision, compiled=compiled)
+    try:
+        fast(sample)
+    except RelookError as error:
+        raise RelookError(f"the model does not run so: {error}") from error
+    return Accelerated(fast, "channels-last" if last else "torch")
+
+
+def _on_engine(predictor: TorchPredictor, engine: str, sample: Tensor) -> Predictor:
+    """Return the predictor on an engine whose outputs agree, or raise."""
+    if engine == "torch":
+        return predictor
+    made: Predictor
+    if engine == "onnx":
+        if predictor.device.type != "cpu":
+            raise RelookError(
+                f"expected device cpu with ONNX Runtime, got {predictor.device}: choose torch"
+            )
+        made = onnx_runtime.to_onnx(predictor, sample)
+    else:
+        made = FastTorchPredictor(predictor, channels_last=True)
+    _check_agreement(predictor, made, sample, engine)
+    return made
+
+
+def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: str) -> None:
+    """Compare on the whole sample, and on a part: the number of images must be free."""
+    for images in (sample, sample[: max(1, len(sample) - 3)]):
+        apart = float((one(images) - other(images)).abs().max())
+        if not apart <= TOLERANCE:
+            raise RelookError(
+                f"the outputs of {engine} differ from torch's by {apart:.2g} in log-probability "
+                f"(at most {TOLERANCE:g} is allowed)"
+            )
+
+
+def _fastest(predictor: TorchPredictor, sample: Tensor) -> Accelerated:
+    """Return the predictor on the engine that is clearly fastest, else as it is."""
+    engines: dict[str, Predictor] = {"torch": predictor}
+    note = None
+    wanted = ["onnx"] if onnx_runtime.is_installed() else []
+    if any(isinstance(part, nn.Conv2d) for part in predictor.module.modules()):
+        wanted.append("channels-last")
+    for engine in wanted:
+        try:
+            engines[engine] = _on_engine(predictor, engine, sample)
+        except RelookError as error:
+            if engine == "onnx":
+                note = f"the model runs in plain torch, not in ONNX Runtime: {first_line(error)}"
+    if "onnx" not in wanted:
+        note = f"the model may run faster in ONNX Runtime: {onnx_runtime.INSTALL}"
+    seconds = {name: _seconds(run, sample) for name, run in engines.items()}
+    best = min(seconds, key=lambda name: seconds[name])
+    if best == "torch" or seconds["torch"] < GAIN * seconds[best]:
+        return _plain(predictor, note)
+    return Accelerated(engines[best], best, note)
+
+
+def _seconds(predictor: Predictor, sample: Tensor) -> float:
+    """Return the shortest of a few times; the comparison of the outputs was the warming-up."""
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        predictor(sample)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+class FastTorchPredictor(TorchPredictor):
+    """A torch predictor that runs its module in another memory format, precision or compiled.
+
+    The module is shared with the predictor that it is made from and stays as it is:
+    channels-last is the inputs' format, which the layers hand on. Half precision is
+    autocast's: a layer that needs float32 keeps it.
+    """
+
+    def __init__(
+        self,
+        predictor: TorchPredictor,
+        *,
+        channels_last: bool = False,
+        precision: str = "auto",
+        compiled: bool = False,
+    ) -> None:
+        mean, std = predictor.normalisation
+        super().__init__(
+            predictor.module,
+            mean=mean,
+            std=std,
+            device=predictor.device,
+            outputs=predictor.outputs,
+            classes=predictor.classes,
+            fingerprint=fingerprint(
+                "fast torch", predictor.fingerprint, channels_last, precision, compiled
+            ),
+        )
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        half = precision in ("float16", "bfloat16")
+        self._half: torch.dtype | None = getattr(torch, precision) if half else None
+        if compiled:
+            self._module = torch.compile(self._module, dynamic=True)  # type: ignore[assignment]
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        return super()._normalise(images).contiguous(memory_format=self._format)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
+        on = self._half is not None
+        with torch.autocast(self.device.type, dtype=self._half, enabled=on):
+            return super().__call__(images)

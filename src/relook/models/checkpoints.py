@@ -1,0 +1,143 @@
+"""Weights from files: safetensors and torch checkpoints, and no code of theirs."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from relook.errors import FileFormatError, RelookError
+from relook.files import one_line
+from relook.models.base import first_line
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+_PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
+_NAMES_SHOWN = 3
+
+
+def load_checkpoint(network: nn.Module, path: str | Path) -> None:
+    """Load weights into a network from safetensors or a torch file; runs no code of the file.
+
+    The usual wrappers (`state_dict`, `model` …) and prefixes (`module.` …) are seen through;
+    names or shapes that do not fit the network raise an error that lists them.
+    """
+    load_weights(network, read_weights(path), path)
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Return the state dict in a safetensors or torch file, out of the usual wrappers."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise RelookError(f"no such checkpoint: {path}")
+    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    return _unwrapped(path, content)
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
+    """Load weights that `read_weights` read from `path`, as `load_checkpoint` does."""
+    expected = network.state_dict()
+    weights = _unprefixed(weights, expected)
+    faults = _faults(weights, expected)
+    if faults:
+        raise FileFormatError(
+            f"{path}: its weights do not fit the network: {faults}; "
+            "check that it is the network that was saved"
+        )
+    network.load_state_dict(weights, strict=False)
+
+
+def _faults(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
+    """Say which names are missing, unexpected or of another shape; empty if all fit."""
+    counters = "num_batches_tracked"  # not saved by old versions, and not used in eval mode
+    missing = [n for n in expected if n not in weights and not n.endswith(counters)]
+    unexpected = [n for n in weights if n not in expected]
+    shapes = [
+        f"{n}: expected {list(expected[n].shape)}, got {list(weights[n].shape)}"
+        for n in weights
+        if n in expected and expected[n].shape != weights[n].shape
+    ]
+    kinds = ((missing, "missing"), (unexpected, "unexpected"), (shapes, "of another shape"))
+    return "; ".join(f"{len(names)} {kind} ({_some(names)})" for names, kind in kinds if names)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+    return one_line(shown)
+
+
+def _read_safetensors(path: Path) -> object:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileFormatError(f"{path}: expected a safetensors file: {first_line(error)}") from None
+
+
+def _read_torch(path: Path) -> object:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # PyTorch's own message advises to run the file's code: the last thing wanted here.
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        holds = f"holds {named[1]}" if named else "is damaged or holds more than that"
+        raise FileFormatError(
+            f"{path}: expected a file of plain tensors, but it {holds}: "
+            "save the network's state_dict() alone, best as safetensors"
+        ) from None
+    except Exception as error:  # damaged archives fail in many ways
+        raise FileFormatError(
+            f"{path}: expected a checkpoint of torch.save: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from None
+
+
+def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
+    """Return the state dict inside the usual wrappers."""
+    while isinstance(content, Mapping):
+        inner = [content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)]
+        if not inner:
+            break
+        content = inner[0]
+    if not isinstance(content, Mapping) or not content:
+        raise FileFormatError(
+            f"{path}: expected a state dict (names → tensors), got {_described(content)}"
+        )
+    strange = [
+        str(k) for k, v in content.items() if not (isinstance(k, str) and torch.is_tensor(v))
+    ]
+    if strange:
+        raise FileFormatError(
+            f"{path}: expected a state dict (names → tensors), alone or under "
+            f"{', '.join(_WRAPPERS)}; not tensors: {_some(strange)}"
+        )
+    return dict(content)
+
+
+def _described(content: object) -> str:
+    return "nothing" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+
+
+def _unprefixed(weights: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Take off prefixes that wrappers put before every name, and the network does not have."""
+    for prefix in (*_PREFIXES, *_PREFIXES):  # twice: they come nested, in any order
+        ours = any(name.startswith(prefix) for name in expected)
+        if not ours and all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    return weights
+
+
+def rows_of(weights: Mapping[str, Tensor], layer: str, axis: int = 0) -> int | None:
+    """Return the length of an axis of a layer's weight, whatever prefix its name has."""
+    name = f"{layer}.weight"
+    for found, tensor in weights.items():
+        if (found == name or found.endswith(f".{name}")) and tensor.ndim > axis:
+            return int(tensor.shape[axis])
+    return None

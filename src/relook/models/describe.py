@@ -1,0 +1,50 @@
+"""What a model does to its images, in words and as data: a wrong normalisation should be seen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from relook.models.base import Predictor, input_of
+from relook.models.ensemble import EnsemblePredictor
+
+
+def model_record(predictor: Predictor) -> dict[str, Any]:
+    """Return what is known of a model's classes, images, normalisation and outputs, as JSON."""
+    if isinstance(predictor, EnsemblePredictor):
+        return {"members": [model_record(member) for member in predictor.members]}
+    wanted = input_of(predictor)
+    mean, std = getattr(predictor, "normalisation", None) or (None, None)
+    record = {
+        "classes": predictor.classes,
+        "input": None if wanted is None else asdict(wanted),
+        "mean": mean,
+        "std": std,
+        "outputs": getattr(predictor, "outputs", None),
+    }
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def describe_model(predictor: Predictor) -> str:
+    """Return what is known of a model in one line; an ensemble's members one after another."""
+    if isinstance(predictor, EnsemblePredictor):
+        members = "; ".join(describe_model(member) for member in predictor.members)
+        return f"the mean of {len(predictor.members)} models: {members}"
+    record = model_record(predictor)
+    parts = []
+    if "classes" in record:
+        parts.append(f"{record['classes']} classes")
+    if "input" in record:
+        height, width = record["input"]["size"]
+        parts.append(f"images of {height}×{width}")
+    if "mean" in record:
+        parts.append(f"mean {_numbers(record['mean'])}, std {_numbers(record['std'])}")
+    else:
+        parts.append("images as they are")
+    if "outputs" in record:
+        parts.append(record["outputs"])
+    return ", ".join(parts)
+
+
+def _numbers(values: float | tuple[float, ...]) -> str:
+    return " ".join(f"{v:.4g}" for v in (values if isinstance(values, tuple) else (values,)))

@@ -1,0 +1,140 @@
+"""`hf:DIR_OR_NAME`: image classifiers of Hugging Face, with their image processor's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from relook.errors import MissingExtraError, RelookError
+from relook.fingerprint import fingerprint
+from relook.models.base import InputSpec, Predictor, first_line
+from relook.models.options import ModelOptions
+from relook.models.sized import SizedTorchPredictor
+from relook.models.torch_module import Channels
+from relook.models.torchvision_import import import_torchvision
+
+FORM = "hf:DIR_OR_NAME"
+_RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's numbers
+_UNCROPPED = 384
+
+
+class _Logits(nn.Module):
+    """Images → the logits of a transformers network, which returns a record of several things."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.network(pixel_values=images).logits)
+
+
+def load_hf(rest: str, options: ModelOptions) -> Predictor:
+    """Load a directory that `save_pretrained` wrote, or a network of the hub by its name.
+
+    Size, crop, interpolation, mean and std are the image processor's unless the options say
+    otherwise. Code that comes with a network is not run.
+    """
+    options.refuse("hf:", "outputs", "pretrained")
+    transformers = import_transformers()
+    name = str(Path(rest).expanduser()) if Path(rest).expanduser().is_dir() else rest
+    with _quiet(transformers, rest):
+        network, found = transformers.AutoModelForImageClassification.from_pretrained(
+            name, output_loading_info=True
+        )
+        settings = transformers.AutoImageProcessor.from_pretrained(name).to_dict()
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise RelookError(
+            f"hf:{rest}: expected the weights of an image classifier, but {len(missing)} are "
+            f"missing ({missing[0]} …): choose a network that was trained to classify"
+        )
+    mean, std = _normalisation(settings)
+    mean = mean if options.mean is None else options.mean
+    std = std if options.std is None else options.std
+    return SizedTorchPredictor(
+        _Logits(network),
+        options,
+        known=_input(settings, network.config),
+        mean=mean,
+        std=std,
+        classes=int(network.config.num_labels),
+        # The class and its weights do not say all of what a configuration decides.
+        fingerprint=fingerprint(
+            "hf", network.config.to_json_string(), network.state_dict(), mean, std
+        ),
+    )
+
+
+def import_transformers() -> Any:
+    """Return transformers, or raise an error that says how to install it."""
+    try:
+        if find_spec("torchvision") is not None:
+            import_torchvision()
+        import transformers
+    except ImportError as error:
+        if error.name != "transformers":
+            raise RelookError(f"importing transformers failed: {first_line(error)}") from error
+        raise MissingExtraError("transformers", "hf", "hf:DIR_OR_NAME") from None
+    return transformers
+
+
+@contextmanager
+def _quiet(transformers: Any, name: str) -> Iterator[None]:
+    """Keep progress bars and hints away; what goes wrong is one line."""
+    logging = transformers.utils.logging
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with torch.random.fork_rng(devices=()):
+            yield
+    except Exception as error:  # the hub, the files and the networks fail in many ways
+        raise RelookError(
+            f"hf:{name}: loading failed: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
+    """Return mean and std on the scale 0…1, whatever scale the processor takes them on."""
+    factor = settings.get("rescale_factor") or 1 / 255
+    scale = 255 * factor if settings.get("do_rescale", True) else 255.0
+    offset = 1.0 if settings.get("rescale_offset") else 0.0
+    normalised = settings.get("do_normalize", True)
+    mean = settings.get("image_mean") if normalised else None
+    std = settings.get("image_std") if normalised else None
+    means = tuple((value + offset) / scale for value in mean or (0.0,))
+    stds = tuple(value / scale for value in std or (1.0,))
+    return (means if mean else means[0]), (stds if std else stds[0])
+
+
+def _input(settings: Mapping[str, Any], config: Any) -> InputSpec | None:
+    """Return the size that the processor makes of an image, or else that of the network."""
+    channels = getattr(config, "num_channels", None)
+    resample = int(settings.get("resample") or 0)
+    how = _RESAMPLING[resample] if settings.get("resample") is not None else "bicubic"
+    size = settings.get("size") or {}
+    edge = size.get("shortest_edge")
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        cut = settings["crop_size"]
+        whole = edge or size.get("height") or cut["height"]
+        share = min(1.0, cut["height"] / whole)
+        return InputSpec((cut["height"], cut["width"]), share, how, channels)
+    if edge:
+        share = settings.get("crop_pct") or 1.0
+        # ConvNeXt's processor crops only below this size.
+        return InputSpec((edge, edge), share if edge < _UNCROPPED else 1.0, how, channels)
+    if size.get("height") and size.get("width"):
+        return InputSpec((size["height"], size["width"]), 1.0, how, channels)
+    side = getattr(config, "image_size", None)
+    return InputSpec((side, side), 1.0, how, channels) if isinstance(side, int) else None

@@ -1,0 +1,198 @@
+"""`onnx:FILE`: a classifier as an ONNX file, run in ONNX Runtime.
+
+Layout, size and type of the inputs, and the batch size, are read from the graph. What the
+outputs are is read from the graph's last node, or has to be said: it is never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
+from relook.files import one_line
+from relook.fingerprint import fingerprint
+from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, first_line
+from relook.models.onnx_graph import GraphInput, end_of_graph, graph_input, outside_files
+from relook.models.options import ModelOptions
+from relook.models.torch_module import CallablePredictor, TorchPredictor
+from relook.transforms.checks import check_images
+
+FORM = "onnx:FILE[?layout=nchw|nhwc&output=NAME]"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+class OnnxFilePredictor:
+    """A session of ONNX Runtime as a predictor; `input` is what images its graph takes.
+
+    Inputs of a floating type are (images / 255 − mean) / std, inputs of type uint8 the images.
+    """
+
+    normalisation: tuple[float | tuple[float, ...], float | tuple[float, ...]] | None
+
+    def __init__(
+        self, session: _Session, options: ModelOptions, outputs: Outputs, mark: str
+    ) -> None:
+        here = session.takes
+        known = None
+        if here.height is not None and here.width is not None:
+            known = InputSpec((here.height, here.width), channels=here.channels)
+        self.input = options.input_spec(known)
+        self.classes = session.classes
+        self.outputs = outputs
+        self._takes = here
+        self._inner: Predictor
+        if here.dtype == torch.uint8:
+            options.refuse("an ONNX graph of uint8 inputs", "mean", "std")
+            self.normalisation = None
+            self._inner = CallablePredictor(session, outputs=outputs, classes=session.classes)
+        else:
+            inner = TorchPredictor(
+                session,
+                mean=options.mean,
+                std=options.std,
+                outputs=outputs,
+                classes=session.classes,
+            )
+            self.normalisation, self._inner = inner.normalisation, inner
+        self.fingerprint = fingerprint("ONNX file", mark, self.normalisation, outputs, here.layout)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
+        check_images(images)
+        wanted = (self._takes.channels, self._takes.height, self._takes.width)
+        got = tuple(images.shape[1:])
+        if any(w not in (None, g) for w, g in zip(wanted, got, strict=True)):
+            shown = " × ".join("any" if side is None else str(side) for side in wanted)
+            raise RelookError(
+                f"expected images of {shown} (channels × height × width), as the ONNX graph "
+                f"takes; got {' × '.join(map(str, got))}: resize or convert the images"
+            )
+        return self._inner(images)
+
+
+class _Session(nn.Module):
+    """Inputs `[n, c, h, w]` → a graph's output; batches are padded where their size is fixed."""
+
+    def __init__(self, session: Any, takes: GraphInput, output: str, classes: int | None) -> None:
+        super().__init__()
+        self.session, self.takes, self.output, self.classes = session, takes, output, classes
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        inputs = inputs.to("cpu", self.takes.dtype)
+        if self.takes.layout == "nhwc":
+            inputs = inputs.permute(0, 2, 3, 1)
+        if self.takes.batch is None:
+            return self._run(inputs)
+        parts = [
+            self._padded(part, self.takes.batch) for part in torch.split(inputs, self.takes.batch)
+        ]
+        return torch.cat(parts)
+
+    def _padded(self, inputs: Tensor, batch: int) -> Tensor:
+        missing = batch - len(inputs)
+        filled = torch.cat([inputs, inputs[-1:].expand(missing, -1, -1, -1)])
+        return self._run(filled)[: len(inputs)]
+
+    def _run(self, inputs: Tensor) -> Tensor:
+        feed = {self.takes.name: inputs.contiguous().numpy()}
+        return torch.from_numpy(self.session.run([self.output], feed)[0])
+
+
+def load_onnx(rest: str, options: ModelOptions) -> Predictor:
+    """Load an ONNX file; `options.outputs` is needed unless the graph ends in a softmax."""
+    options.refuse("onnx:", "pretrained")
+    if options.outputs is not None:
+        check_outputs(options.outputs)
+    name, _, query = rest.partition("?")
+    said = _query(query)
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise RelookError(f"no such ONNX file: {path}")
+    onnx, onnxruntime = _import_onnx()
+    graph = _read(onnx, path)
+    session = _open(onnxruntime, path, options.device)
+    takes = graph_input(path, session.get_inputs(), said.get("layout"))
+    output = _output(path, session.get_outputs(), said.get("output"))
+    outputs = _outputs(path, end_of_graph(graph, output.name), options.outputs)
+    module = _Session(session, takes, output.name, _classes(output))
+    files = (path, *outside_files(graph, path.parent))
+    contents = [np.memmap(file, np.uint8, "r") for file in files]
+    return OnnxFilePredictor(module, options, outputs, fingerprint(output.name, *contents))
+
+
+def _query(text: str) -> Mapping[str, str]:
+    pairs = [part.partition("=") for part in text.split("&")] if text else []
+    if any(key not in ("layout", "output") or not value for key, _, value in pairs):
+        raise RelookError(f"expected a model as {FORM}, got ?{text}")
+    return {key: value for key, _, value in pairs}
+
+
+def _import_onnx() -> tuple[Any, Any]:
+    try:
+        import onnx
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtraError(error.name or "onnxruntime", "onnx", "onnx:FILE") from None
+    return onnx, onnxruntime
+
+
+def _read(onnx: Any, path: Path) -> Any:
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except Exception as error:  # protobuf's own classes
+        raise FileFormatError(f"{path}: expected an ONNX file: {first_line(error)}") from None
+    if not graph.node:
+        raise FileFormatError(f"{path}: expected an ONNX file, got one without a graph")
+    return graph
+
+
+def _open(onnxruntime: Any, path: Path, device: str) -> Any:
+    provider = _PROVIDERS.get(device.partition(":")[0])
+    if provider not in onnxruntime.get_available_providers():
+        raise RelookError(f"cannot use device {device!r}: this ONNX Runtime has no provider for it")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # errors are raised, and then reported in one line
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=[provider])
+    except Exception as error:  # onnxruntime's own classes share no base
+        raise FileFormatError(
+            f"{path}: ONNX Runtime cannot load the graph: {one_line(first_line(error))}"
+        ) from None
+
+
+def _output(path: Path, found: Sequence[Any], said: str | None) -> Any:
+    names = [one.name for one in found]
+    if said is not None and said not in names:
+        raise unknown_name(f"output of {path}", said, names)
+    if said is None and len(found) != 1:
+        raise FileFormatError(
+            f"{path}: expected a graph with one output, got {', '.join(map(one_line, names))}: "
+            f"say onnx:{path}?output=NAME"
+        )
+    return found[0 if said is None else names.index(said)]
+
+
+def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
+    if seen is None and said is None:
+        raise RelookError(
+            f"{path}: the graph does not tell what it returns: say --outputs logits, "
+            "probabilities or log_probs"
+        )
+    if seen is not None and said not in (None, seen):
+        raise RelookError(
+            f"{path}: expected outputs {seen}, as the graph ends in a softmax; got {said}: "
+            "leave --outputs out"
+        )
+    return said or seen or "logits"
+
+
+def _classes(output: Any) -> int | None:
+    last = output.shape[-1] if len(output.shape) == 2 else None
+    return last if isinstance(last, int) and last > 0 else None

@@ -1,0 +1,142 @@
+"""Predictors that run in ONNX Runtime: the one file that knows onnx and onnxruntime."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relook.errors import RelookError
+from relook.fingerprint import fingerprint
+from relook.models.base import Outputs, first_line, to_log_probs
+from relook.models.torch_module import TorchPredictor
+from relook.transforms.checks import check_images
+
+INSTALL = "pip install 'relook[onnx]'"
+_OPSET = 17
+_INPUT, _OUTPUT = "images", "outputs"
+
+
+def is_installed() -> bool:
+    """Whether models can be exported and run in ONNX Runtime."""
+    return find_spec("onnx") is not None and find_spec("onnxruntime") is not None
+
+
+class OnnxPredictor:
+    """An ONNX graph as a predictor: uint8 images `[n, c, h, w]` in, `outputs` `[n, class]` out.
+
+    It runs on the CPU with as many threads as torch may use.
+    """
+
+    def __init__(
+        self, graph: bytes, *, outputs: Outputs, fingerprint: str, classes: int | None = None
+    ) -> None:
+        self.fingerprint = fingerprint
+        self.classes = classes
+        self._outputs = outputs
+        self._session = _session(graph)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
+        check_images(images)
+        try:
+            (results,) = self._session.run([_OUTPUT], {_INPUT: images.numpy(force=True)})
+        except Exception as error:  # onnxruntime's own classes share no base
+            raise RelookError(
+                f"ONNX Runtime failed on images {list(images.shape)}: {first_line(error)}"
+            ) from error
+        return to_log_probs(torch.from_numpy(results), self._outputs, len(images), self.classes)
+
+
+def to_onnx(predictor: TorchPredictor, images: Tensor) -> OnnxPredictor:
+    """Return a torch predictor's module, with its normalisation, as a graph in ONNX Runtime.
+
+    `images` (uint8, at least one) are an example of what it will see; the number of images
+    is free. The fingerprint follows from the predictor's and differs from it.
+    """
+    if not is_installed():
+        raise RelookError(f"ONNX Runtime is not installed: {INSTALL}")
+    module = _WithNormalisation(predictor, images.shape[1]).eval()
+    try:
+        graph = _export(module, images[:2].cpu())
+    except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
+        raise RelookError(
+            f"the network cannot be exported to ONNX: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    return OnnxPredictor(
+        graph,
+        outputs=predictor.outputs,
+        fingerprint=fingerprint("ONNX Runtime", predictor.fingerprint),
+        classes=predictor.classes,
+    )
+
+
+class _WithNormalisation(nn.Module):
+    """uint8 images → the module's outputs; one multiplication and one addition normalise."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, predictor: TorchPredictor, channels: int) -> None:
+        super().__init__()
+        mean, std = (
+            torch.tensor(values, dtype=torch.float64).expand(channels).reshape(1, -1, 1, 1)
+            for values in predictor.normalisation
+        )
+        self.module = predictor.module
+        self.register_buffer("scale", (1 / (255 * std)).float())
+        self.register_buffer("shift", (-mean / std).float())
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.module(images.float() * self.scale + self.shift)
+        return outputs
+
+
+def _export(module: nn.Module, example: Tensor) -> bytes:
+    free = {0: "n"}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        warnings.catch_warnings(),
+        torch.inference_mode(),
+    ):
+        file = Path(directory) / "model.onnx"
+        warnings.simplefilter("ignore")  # the exporter's hints are for its developers
+        torch.onnx.export(
+            module,
+            (example,),
+            file,
+            input_names=[_INPUT],
+            output_names=[_OUTPUT],
+            dynamic_axes={_INPUT: free, _OUTPUT: free},
+            opset_version=_OPSET,
+            dynamo=False,  # the newer exporter needs a further package
+        )
+        return file.read_bytes()
+
+
+def _session(graph: bytes) -> Any:
+    with _import_onnxruntime() as onnxruntime:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors only
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def _import_onnxruntime() -> Iterator[Any]:
+    """Yield the package; what goes wrong with it is one line."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        raise RelookError(f"ONNX Runtime is not installed: {INSTALL}") from None
+    try:
+        yield onnxruntime
+    except Exception as error:
+        raise RelookError(f"ONNX Runtime cannot load the graph: {first_line(error)}") from error

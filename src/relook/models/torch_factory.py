@@ -1,0 +1,82 @@
+"""`torch:package.module:factory@checkpoint`: networks that the user's own code builds."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from torch import nn
+
+from relook.errors import RelookError, unknown_name
+from relook.models.base import Predictor, first_line
+from relook.models.checkpoints import load_checkpoint
+from relook.models.options import ModelOptions
+from relook.models.sized import SizedTorchPredictor
+
+FORM = "torch:package.module:factory[@checkpoint]"
+
+
+def load_torch(rest: str, options: ModelOptions) -> Predictor:
+    """Load `package.module:factory[@checkpoint]`: the user's own code, and a file's weights."""
+    options.refuse("torch:", "pretrained")
+    code, _, checkpoint = rest.partition("@")
+    module_name, _, factory_name = code.partition(":")
+    if not module_name or not factory_name or ("@" in rest and not checkpoint):
+        raise RelookError(f"expected a model as {FORM}, got 'torch:{rest}'")
+    with _working_directory_importable():
+        factory = _factory(_import(module_name), module_name, factory_name)
+        try:
+            network = factory()
+        except (Exception, SystemExit) as error:
+            raise RelookError(
+                f"{code}: the factory raised {type(error).__name__}: {first_line(error)}"
+            ) from error
+    if not isinstance(network, nn.Module):
+        raise RelookError(
+            f"{code}: expected the factory to return a torch module, got {type(network).__name__}"
+        )
+    if checkpoint:
+        load_checkpoint(network, checkpoint)
+    return SizedTorchPredictor(network, options)
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise RelookError(
+                f"no module named {error.name!r} in {Path.cwd()} or the Python environment: "
+                "run from the directory that holds it, or install it"
+            ) from None
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: BaseException) -> RelookError:
+    return RelookError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}")
+
+
+def _factory(module: ModuleType, module_name: str, name: str) -> Callable[[], object]:
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        public = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+        raise unknown_name(f"factory in {module_name}", name, public)
+    return cast("Callable[[], object]", factory)

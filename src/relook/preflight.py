@@ -1,0 +1,57 @@
+"""What can be known to go wrong before hours of predicting: checked in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data.base import Dataset
+from relook.data.class_map import check_class_count
+from relook.errors import RelookError
+from relook.fingerprint import fingerprint
+from relook.models import Predictor
+from relook.objectives import UserObjective, resolve_objective
+from relook.policy import SubPolicy
+from relook.predict import View, predict_views
+
+FEWEST_HELD_OUT = 4
+_PLAIN = (View(SubPolicy(), 0),)
+
+
+def check_search(
+    predictor: Predictor,
+    dataset: Dataset,
+    test: Dataset | None,
+    held_out: NDArray[np.int64],
+    objective: str | UserObjective,
+) -> None:
+    """Raise one line for whatever would stop a search later, or make its proof worthless."""
+    resolve_objective(objective)
+    if len(held_out) < FEWEST_HELD_OUT:
+        raise RelookError(
+            f"expected at least {FEWEST_HELD_OUT} images for the proof, got {len(held_out)}: "
+            "hold out a larger share (--holdout), or give more images"
+        )
+    if test is not None:
+        _check_apart(dataset, test)
+    _check_outputs(predictor, [dataset] if test is None else [dataset, test])
+
+
+def _check_apart(dataset: Dataset, test: Dataset) -> None:
+    """Refuse a proof on images that the search sees."""
+    seen = {fingerprint(image) for image in dataset.images}
+    again = [index for index, image in enumerate(test.images) if fingerprint(image) in seen]
+    if again:
+        raise RelookError(
+            f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
+            f"among the images to search on: a gain on those proves nothing; leave them out"
+        )
+
+
+def _check_outputs(predictor: Predictor, datasets: Iterable[Dataset]) -> None:
+    """Try the model on one plain image, and see that its classes can be the data's."""
+    for dataset in datasets:
+        outputs = predict_views(predictor, dataset.images[:1], _PLAIN, seed=0).shape[2]
+        check_class_count(dataset, outputs)

@@ -1,0 +1,251 @@
+"""Racing: judge the pool on few, telling images first, and spend the passes on what may matter.
+
+Most images are easy under every view and tell candidates hardly apart. A few candidates, the
+*scouts*, are predicted on all search images; an image's chance to come early grows with the
+scouts' loss on it. The order is that of bottom-k sampling (exponential keys over the chances),
+so the first m images with the weights 1/(chance to be among them) give unbiased sums over all
+images, for every m. The pool is predicted on the first sixteenth; then, as the images double
+(1/16, 1/8, 1/4), the pool is cut, and only what is left is predicted on the next images. The
+selection itself is the ordinary greedy search among the survivors, on all search images.
+
+The rule. Greedy search wants candidates that complete each other, so none is judged by its own
+score. On each of `RESAMPLES` bootstrap resamples of the images seen so far a greedy search is
+run (the first team), and another one without the candidates that the first has picked (the
+reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
+one; votes of earlier rounds count on. Candidates without a vote are dropped; of the others
+the best 30, 18 and 12 % of the pool stay, but never fewer than `SPARE` × the policy's length.
+
+Its confidence. A candidate that would get a vote on a share p of all resamples is without one
+in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
+a vote with 95 % confidence. Where the number of places decides, nothing is guaranteed.
+
+What it loses. A candidate that helps only on kinds of images of which the first sixteenth has
+none is lost. docs/performance.md has measurements; where the pool is large against the
+policy's length, at most a quarter of the passes is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.calibration import FloatArray, Labels
+from relook.errors import RelookError
+from relook.fingerprint import JSON
+from relook.objectives import OBJECTIVES, Objective, UserObjective, class_weights
+from relook.randomness import check_seed
+from relook.selection.greedy import COMPILED_FROM, PlainScorer, SearchResult, search_with
+
+Indices = NDArray[np.int64]
+
+ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.18), (1 / 4, 0.12))
+"""For each round: the share of the images seen by then, and of the pool that may stay."""
+
+SCOUTS = 0.02
+"""The share of the pool that is predicted on all images from the start."""
+
+RESAMPLES = 10
+TEAM = 10
+"""The most entries of a resample's search: the first ones matter most."""
+
+SPARE = 1.2
+LEAST_IMAGES = 48
+"""A round on fewer images would be a lottery."""
+
+EASY = 0.25
+"""An image without any loss counts as if it had this share of the mean loss."""
+
+Progress = Callable[[int, int], None]
+Predict = Callable[[str, Indices, Indices, Progress | None], NDArray[np.float32]]
+"""Called with a round's name, its candidates and images, and what to tell of its passes;
+returns log-probabilities `[candidate, image, class]`."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """Who is left, with predictions `[survivor, image, class]`, and what it cost.
+
+    `survivors` are places in the pool, ascending; `passes` are the model's, of `full_passes`
+    without a race; `rounds` are pairs of images seen and candidates left after it.
+    """
+
+    survivors: Indices
+    log_probs: NDArray[np.float32]
+    passes: int
+    full_passes: int
+    rounds: tuple[tuple[int, int], ...]
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return what it cost, for the run's record."""
+        return {
+            "rounds": [{"images": seen, "candidates": left} for seen, left in self.rounds],
+            "passes": self.passes,
+            "full_passes": self.full_passes,
+        }
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What decides the votes, beside the predictions."""
+
+    objective: Objective
+    balanced: bool
+    length: int
+    seed: int
+
+
+def race(
+    predict: Predict,
+    labels: Labels,
+    candidates: int,
+    length: int,
+    *,
+    objective: str | UserObjective = "cll",
+    balanced: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Race:
+    """Predict a pool on growing parts of the images, and drop what is hardly ever picked.
+
+    `labels` `[image]` are those of the search images. `predict` is asked for no prediction
+    twice. Everything follows from the seed and the predictions, so that a race over stored
+    predictions repeats itself.
+    """
+    if candidates < 1:
+        raise RelookError(f"expected at least 1 candidate to race, got {candidates}")
+    judge = _Judge(_named(objective), balanced, min(length, TEAM), check_seed(seed))
+    sizes = round_sizes(len(labels))
+    most = most_passes(len(labels), candidates, length)
+    scouts = scouts_of(candidates)
+    everyone = np.arange(len(labels))
+    scouted = predict("scouts", scouts, everyone, _after(0, most, progress))
+    order, keys, chances = image_order(scouted, labels, judge.seed)
+    passes = len(scouts) * len(labels)
+    known = np.empty((candidates, len(labels), scouted.shape[2]), dtype=np.float32)
+    known[scouts] = scouted
+    alive, votes, rounds = np.arange(candidates), np.zeros(candidates), []
+    for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
+        asked, part = np.setdiff1d(alive, scouts), np.sort(order[begin:end])
+        if len(asked) and len(part):
+            tell = _after(passes, most, progress)
+            known[np.ix_(asked, part)] = predict(f"{number + 1}", asked, part, tell)
+            passes += len(asked) * len(part)
+        if end < len(labels):
+            seen = order[:end]
+            weights = 1 / -np.expm1(-chances[seen] * keys[order[end]])
+            votes[alive] += _votes(known[np.ix_(alive, seen)], labels[seen], weights, judge, number)
+            alive = survivors(alive, votes, places_after(number, len(sizes), candidates, length))
+        rounds.append((end, len(alive)))
+    if progress is not None:
+        progress(most, most)
+    return Race(alive, known[alive], passes, candidates * len(labels), tuple(rounds))
+
+
+def scouts_of(candidates: int) -> Indices:
+    """Return the candidates to predict first: evenly spread, with the last, the plain image."""
+    count = min(candidates, max(2, round(SCOUTS * candidates)))
+    return np.unique(np.linspace(0, candidates - 1, count).round().astype(np.int64))
+
+
+def round_sizes(images: int) -> tuple[int, ...]:
+    """Return how many images are seen by each round but the last, which sees all."""
+    sizes = (round(share * images) for share, _ in ROUNDS)
+    return tuple(size for size in sizes if size >= LEAST_IMAGES)
+
+
+def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
+    """Return how many candidates may stay after a round (0: the first) of `rounds`."""
+    _, share = ROUNDS[len(ROUNDS) - rounds + number]
+    return min(candidates, max(round(share * candidates), round(SPARE * length)))
+
+
+def most_passes(images: int, candidates: int, length: int) -> int:
+    """Return how many model passes a race takes at most."""
+    sizes = round_sizes(images)
+    scouts = len(scouts_of(candidates))
+    alive = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]
+    parts = np.diff((0, *sizes, images))
+    asked = sum(int(part) * n for part, n in zip(parts, (candidates - scouts, *alive), strict=True))
+    return scouts * images + asked
+
+
+def image_order(
+    scouted: NDArray[np.float32], labels: Labels, seed: int
+) -> tuple[Indices, FloatArray, FloatArray]:
+    """Return the images' order, and for each image its key and what its chance grows with.
+
+    `scouted` is `[scout, image, class]`. An image is among those with a key below t with
+    probability 1 − exp(−chance · t).
+    """
+    at_label = scouted[:, np.arange(len(labels)), labels].astype(np.float64)
+    loss = -np.log(np.exp(at_label).mean(axis=0) + np.exp(-20.0))
+    loss = np.maximum(loss, 0.0)
+    chances = loss / max(loss.mean(), 1e-9) + EASY
+    keys = np.random.default_rng([seed, len(labels)]).exponential(size=len(labels)) / chances
+    return np.argsort(keys, kind="stable"), keys, chances
+
+
+def survivors(alive: Indices, votes: FloatArray, places: int) -> Indices:
+    """Return who stays, ascending: the most votes first, then the lower place; none without."""
+    best = alive[np.lexsort((alive, -votes[alive]))[:places]]
+    return np.sort(best[votes[best] > 0])
+
+
+def _votes(
+    log_probs: NDArray[np.float32],
+    labels: Labels,
+    weights: FloatArray,
+    judge: _Judge,
+    number: int,
+) -> FloatArray:
+    """Return each candidate's votes: two a first team, one a team of reserves."""
+    generator = np.random.default_rng([judge.seed, number])
+    votes = np.zeros(len(log_probs))
+    if judge.balanced:
+        weights = weights * class_weights(labels)
+    for _ in range(RESAMPLES):
+        counts = generator.multinomial(len(labels), np.full(len(labels), 1 / len(labels)))
+        rows = np.flatnonzero(counts)
+        own = weights[rows] * counts[rows]
+        left = np.arange(len(log_probs))
+        for worth in (2, 1):
+            found = _search(log_probs[np.ix_(left, rows)], labels[rows], own, judge)
+            team = np.unique(found.picks)
+            votes[left[team]] += worth
+            left = np.delete(left, team)
+            if len(left) == 0:
+                break
+    return votes
+
+
+def _search(
+    log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, judge: _Judge
+) -> SearchResult:
+    """Run a greedy search with a weight for each image."""
+    weights = weights / weights.mean()
+    if judge.objective is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
+        from relook.selection.fast import FastScorer  # numba: only where it pays
+
+        with FastScorer(log_probs, labels, weights) as scorer:
+            return search_with(scorer, log_probs, judge.length)
+    plain = PlainScorer(log_probs, labels, judge.objective, weights)
+    return search_with(plain, log_probs, judge.length)
+
+
+def _named(objective: str | UserObjective) -> Objective:
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
+        raise RelookError(
+            f"a race weighs its images: expected an objective of {', '.join(OBJECTIVES)}, got "
+            f"{objective if isinstance(objective, str) else 'a function'}; search without a race"
+        )
+    return OBJECTIVES[objective]
+
+
+def _after(passes: int, most: int, progress: Progress | None) -> Progress | None:
+    """Return a callback that counts on from the passes made, towards the most that may come."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(passes + done, most)

@@ -1,0 +1,52 @@
+"""How much memory a search takes, told before it starts."""
+
+from __future__ import annotations
+
+from relook.errors import RelookError
+
+COMPACT_FROM = 201
+"""From how many classes on the compact form is used."""
+
+FIRST_IMAGES = 512
+"""From how many images the compact form guesses each candidate's temperature."""
+
+_LANES = 64  # images are rounded up to whole blocks
+_KEPT = 63  # classes of an image in the compact form
+_FEWEST_KEPT = 8
+_FLOAT32 = 4
+
+
+def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
+    """Return about how many bytes a large cLL search of `[k, n, c]` predictions takes.
+
+    The predictions themselves are not counted. With more than 200 classes, `kept` is how many
+    of an image's classes the compact form holds.
+    """
+    candidates, images, classes = shape
+    padded = -(-images // _LANES) * _LANES
+    averages = 12 * _FLOAT32 * padded * classes
+    if classes < COMPACT_FROM:
+        return _FLOAT32 * candidates * padded * classes + averages
+    blocks = 6 * _FLOAT32 * candidates * _LANES * classes
+    first = 2 * _FLOAT32 * candidates * min(images, FIRST_IMAGES) * classes
+    return _FLOAT32 * candidates * padded * (kept + 1) + averages + max(blocks, first)
+
+
+def check_memory(shape: tuple[int, ...], memory: int, kept: int = _KEPT) -> None:
+    """Raise a RelookError if the search needs more than `memory` bytes."""
+    needed = selection_needs(shape, kept)
+    if needed > memory:
+        raise RelookError(
+            f"the search of {shape[0]} candidates × {shape[1]} images × {shape[2]} classes needs "
+            f"{needed / 1e9:.1f} GB of memory, got a limit of {memory / 1e9:.1f} GB: raise the "
+            "limit, or search fewer candidates or images"
+        )
+
+
+def classes_to_keep(shape: tuple[int, ...], memory: int) -> int:
+    """Return how many classes of an image fit into `memory` bytes, or say what is needed."""
+    kept = _KEPT
+    while selection_needs(shape, kept) > memory and kept > _FEWEST_KEPT:
+        kept -= 1
+    check_memory(shape, memory, kept)
+    return kept

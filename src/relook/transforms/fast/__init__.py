@@ -1,0 +1,1 @@
+"""The CPU's fast path: compiled kernels with the bytes of the torch ones."""

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from relook.cli.options import held_out_share, pixels
+from relook.errors import RelookError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(None, None), ("224", (224, 224)), ("192x256", (192, 256)), (" 24 × 20 ", (24, 20))],
+)
+def test_a_size_is_one_side_or_two(text: str | None, size: tuple[int, int] | None) -> None:
+    assert pixels(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "224x", "22.4", "-8", "1x2x3", "999999", "two"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(RelookError, match="--size: expected pixels like 224 or 192x256"):
+        pixels(text)
+
+
+def test_a_number_of_search_images_leaves_some_to_hold_out() -> None:
+    assert held_out_share(5000, 10_000) == 0.5
+    with pytest.raises(RelookError, match="fewer than the 90 images, got 90"):
+        held_out_share(90, 90)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relook.data import load_data
+from relook.errors import RelookError
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 12, 10), dtype=np.uint8)
+LABELS = np.array([3, 0, 1, 3, 2], dtype=np.uint8)
+
+
+def idx_bytes(array: Any) -> bytes:
+    """An idx file as Yann LeCun's page defines it."""
+    head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + bytes(array.tobytes())
+
+
+def write(root: Path, prefix: str, images: Any = IMAGES, packed: bool = False) -> None:
+    for name, array in (("images-idx3-ubyte", images), ("labels-idx1-ubyte", LABELS)):
+        content = idx_bytes(array)
+        end, content = (".gz", gzip.compress(content)) if packed else ("", content)
+        (root / f"{prefix}-{name}{end}").write_bytes(content)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_both_parts_are_read(tmp_path: Path, packed: bool) -> None:
+    write(tmp_path, "t10k", packed=packed)
+    write(tmp_path, "train", 255 - IMAGES, packed=packed)
+    test, train = (load_data(f"idx:{tmp_path}{end}") for end in ("", "?part=train"))
+    np.testing.assert_array_equal(test.images[:, 0].numpy(), IMAGES)
+    np.testing.assert_array_equal(train.images[:, 0].numpy(), 255 - IMAGES)
+    assert test.labels.tolist() == LABELS.tolist()
+    assert test.classes == ("0", "1", "2", "3")
+
+
+def test_the_dotted_names_are_found_too(tmp_path: Path) -> None:
+    write(tmp_path, "t10k")
+    for path in list(tmp_path.iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    assert len(load_data(f"idx:{tmp_path}")) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "starts with nothing"),
+        (b"\0\0\x08\x03\0\0", "starts with 00000803"),
+        (b"\0\0\x0d\x03" + bytes(12), "starts with 00000d03"),
+        (idx_bytes(LABELS), "starts with 00000801"),
+        (idx_bytes(IMAGES)[:-1], r"declares \[5, 12, 10\] \(600 bytes\), but 599 follow"),
+        (idx_bytes(IMAGES) + b"x", "but more follow"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "half of this machine's memory"),
+        (idx_bytes(IMAGES[:4]), "expected 4 labels, one an image, got 5"),
+        (idx_bytes(IMAGES[:0]), "at least one image"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_that_does_not_fit_gets_one_line(
+    tmp_path: Path, content: bytes, message: str, packed: bool
+) -> None:
+    write(tmp_path, "t10k", packed=packed)
+    end, content = (".gz", gzip.compress(content)) if packed else ("", content)
+    (tmp_path / f"t10k-images-idx3-ubyte{end}").write_bytes(content)
+    with pytest.raises(RelookError, match=message) as caught:
+        load_data(f"idx:{tmp_path}")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "t10k")
+    with pytest.raises(RelookError, match="train part as train-images-idx3-ubyte or"):
+        load_data(f"idx:{tmp_path}?part=train")
+    with pytest.raises(RelookError, match="did you mean 'train'"):
+        load_data(f"idx:{tmp_path}?part=trian")
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
+)
+@given(data=st.data())
+def test_damaged_files_raise_only_our_error(tmp_path: Path, data: st.DataObject) -> None:
+    write(tmp_path, "t10k", packed=True)
+    path = tmp_path / "t10k-images-idx3-ubyte.gz"
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.sampled_from([None, 0, 5, 40, 300]))])
+    message = ""
+    try:
+        load_data(f"idx:{tmp_path}")
+    except RelookError as error:
+        message = str(error)
+    assert "\n" not in message

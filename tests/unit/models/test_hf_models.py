@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.unit.models.model_files import save_hf
+from torch import Tensor
+
+from relook.errors import MissingExtraError, RelookError
+from relook.models import InputSpec, TorchPredictor, load_model
+from relook.models.base import input_of
+from relook.models.hf_models import import_transformers
+
+
+@pytest.fixture
+def transformers() -> Any:
+    try:
+        return import_transformers()
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def directory(transformers: Any, tmp_path: Path) -> Path:
+    save_hf(tmp_path / "vit")
+    return tmp_path / "vit"
+
+
+def rewrite(directory: Path, **settings: object) -> None:
+    """Change settings of the saved image processor."""
+    file = directory / "preprocessor_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+
+def by_transformers(transformers: Any, directory: Path, images: Tensor) -> Tensor:
+    """The network's log-probabilities as transformers' own processor and network give them."""
+    processor = transformers.AutoImageProcessor.from_pretrained(directory)
+    network = transformers.AutoModelForImageClassification.from_pretrained(directory).eval()
+    pictures = [Image.fromarray(np.asarray(image.permute(1, 2, 0))) for image in images]
+    with torch.no_grad():
+        logits = network(**processor(pictures, return_tensors="pt")).logits
+    return torch.as_tensor(logits).log_softmax(dim=1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_normalize": False},
+        {"do_rescale": False, "image_mean": [127.0] * 3, "image_std": [60.0] * 3},
+        {"rescale_factor": 1 / 127.5},
+    ],
+)
+def test_a_saved_network_agrees_with_transformers(
+    transformers: Any, directory: Path, images: Tensor, settings: dict[str, object]
+) -> None:
+    rewrite(directory, **settings)
+    predictor = load_model(f"hf:{directory}")
+    want = by_transformers(transformers, directory, images)
+    torch.testing.assert_close(predictor(images), want, atol=1e-4, rtol=0)
+    assert predictor.classes == 6
+    assert input_of(predictor) == InputSpec((32, 32), 1.0, "bilinear", 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        (
+            {
+                "size": {"shortest_edge": 40},
+                "crop_size": {"height": 32, "width": 32},
+                "do_center_crop": True,
+                "resample": 3,
+                "image_processor_type": "BitImageProcessor",
+            },
+            InputSpec((32, 32), 0.8, "bicubic", 3),
+        ),
+        (
+            {
+                "size": {"shortest_edge": 32},
+                "crop_pct": 0.9,
+                "image_processor_type": "ConvNextImageProcessor",
+            },
+            InputSpec((32, 32), 0.9, "bilinear", 3),
+        ),
+    ],
+)
+def test_the_processors_crop_is_the_inputs(
+    directory: Path, settings: dict[str, object], want: InputSpec
+) -> None:
+    rewrite(directory, **settings)
+    assert input_of(load_model(f"hf:{directory}")) == want
+
+
+def test_what_is_said_goes_before_the_processors_settings(directory: Path) -> None:
+    own, said = load_model(f"hf:{directory}"), load_model(f"hf:{directory}", mean=0.1, std=0.7)
+    assert isinstance(said, TorchPredictor)
+    assert said.normalisation == (0.1, 0.7)
+    assert said.fingerprint != own.fingerprint
+
+
+def test_a_network_without_a_trained_head_is_refused(transformers: Any, tmp_path: Path) -> None:
+    save_hf(tmp_path / "bare", head=False)
+    with pytest.raises(RelookError, match=r"weights of an image classifier.*classifier") as caught:
+        load_model(f"hf:{tmp_path / 'bare'}")
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_global_is_left_changed(transformers: Any, directory: Path) -> None:
+    before = torch.get_rng_state()
+    level = transformers.utils.logging.get_verbosity()
+    load_model(f"hf:{directory}")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert transformers.utils.logging.get_verbosity() == level
+    assert transformers.utils.logging.is_progress_bar_enabled()
+
+
+def test_a_directory_without_a_network_gets_one_line(transformers: Any, tmp_path: Path) -> None:
+    with pytest.raises(RelookError, match="loading failed") as caught:
+        load_model(f"hf:{tmp_path}")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RelookError, match="expected no outputs with hf:"):
+        load_model(f"hf:{tmp_path}", outputs="probabilities")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.models.test_onnx_runtime import images, network
+from torch import Tensor, nn
+
+from relook.errors import RelookError
+from relook.models import CallablePredictor, TorchPredictor, accelerate, onnx_runtime
+from relook.models.accelerate import accelerate as make_fast
+from relook.models.accelerate import accelerate_run
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def predictor() -> TorchPredictor:
+    return TorchPredictor(network(), mean=0.4, std=0.3)
+
+
+def pace(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Let the clock say how long each engine takes."""
+    kinds = {"TorchPredictor": "torch", "OnnxPredictor": "onnx", "FastTorchPredictor": "last"}
+    monkeypatch.setattr(
+        accelerate, "_seconds", lambda run, sample: seconds.get(kinds[type(run).__name__], 9.0)
+    )
+
+
+def test_auto_takes_the_fastest_by_a_margin(
+    predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds, expected in (
+        ({"torch": 3.0, "onnx": 1.0, "last": 2.0}, "onnx"),
+        ({"torch": 3.0, "onnx": 2.0, "last": 1.0}, "channels-last"),
+        ({"torch": 1.1, "onnx": 1.0, "last": 2.0}, "torch"),
+        ({"torch": 1.0, "onnx": 3.0, "last": 2.0}, "torch"),
+    ):
+        pace(monkeypatch, **seconds)
+        made = make_fast(predictor, images(5))
+        assert (made.engine, made.note) == (expected, None)
+        apart = (made.predictor(images(6)) - predictor(images(6))).abs().max()
+        assert apart <= accelerate.TOLERANCE
+
+
+def test_every_way_to_run_has_its_own_stable_fingerprint(predictor: TorchPredictor) -> None:
+    def prints() -> list[str]:
+        made = [make_fast(predictor, images(4), mode=mode) for mode in accelerate.ENGINES]
+        made += [make_fast(predictor, images(4), precision=p) for p in ("float32", "float16")]
+        return [one.predictor.fingerprint for one in made]
+
+    assert len(set(prints())) == 5
+    assert prints() == prints()
+    assert prints()[0] == predictor.fingerprint
+
+
+def test_outputs_that_do_not_agree_are_not_used(
+    predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(predictor: TorchPredictor, sample: Tensor) -> CallablePredictor:
+        def function(pixels: Tensor) -> Tensor:
+            logits = predictor(pixels).clone()
+            logits[0, 0] += 0.01
+            return logits.log_softmax(1)
+
+        return CallablePredictor(function, outputs="log_probs")
+
+    monkeypatch.setattr(onnx_runtime, "to_onnx", wrong)
+    pace(monkeypatch, torch=1.0, last=1.0)
+    made = make_fast(predictor, images(5))
+    assert made.predictor is predictor
+    assert made.note is not None
+    assert "plain torch, not in ONNX Runtime: the outputs of onnx differ" in made.note
+    with pytest.raises(RelookError, match=r"at most 0\.001 is allowed"):
+        make_fast(predictor, images(5), mode="onnx")
+
+
+def test_without_onnx_there_is_a_hint(
+    predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_runtime, "find_spec", lambda name: None)
+    pace(monkeypatch, torch=1.0)
+    made = make_fast(predictor, images(3))
+    assert made.engine == "torch"
+    assert made.note is not None
+    assert "relook[onnx]" in made.note
+
+
+def test_half_precision_is_near_and_returns_float32(predictor: TorchPredictor) -> None:
+    made = make_fast(predictor, images(6), precision="float16").predictor(images(6))
+    expected = predictor(images(6))
+    assert made.dtype == torch.float32
+    assert 0 < (made - expected).abs().max() < 0.05
+
+
+def test_what_is_not_torch_stays_as_it_is() -> None:
+    function = CallablePredictor(lambda pixels: torch.zeros(len(pixels), 3), outputs="logits")
+    assert make_fast(function, images(2)).predictor is function
+    for options in ({"mode": "onnx"}, {"precision": "float16"}, {"compiled": True}):
+        with pytest.raises(RelookError, match="expected a torch module to accelerate"):
+            make_fast(function, images(2), **options)
+
+
+def test_names_and_combinations_are_checked(predictor: TorchPredictor) -> None:
+    for options, says in (
+        ({"mode": "onx"}, "engine to accelerate with"),
+        ({"precision": "float8"}, "precision"),
+        ({"mode": "onnx", "precision": "float16"}, "neither a precision nor compiling"),
+    ):
+        with pytest.raises(RelookError, match=says):
+            make_fast(predictor, images(2), **options)  # type: ignore[arg-type]
+
+
+def test_a_run_keeps_its_engine(
+    predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = tmp_path / "engine.json"
+
+    def engine() -> str:
+        made = accelerate_run(
+            predictor, images(4), mode="auto", precision="auto", compiled=False, record=record
+        )
+        return made.engine
+
+    pace(monkeypatch, torch=3.0, onnx=1.0)
+    assert engine() == "onnx"
+    pace(monkeypatch, torch=1.0, onnx=3.0)
+    assert engine() == "onnx"
+    record.write_text('{"engine": "abacus"}')
+    with pytest.raises(RelookError, match="expected an engine of torch, channels-last, onnx"):
+        engine()
+
+
+def test_channels_last_is_what_the_layers_see(predictor: TorchPredictor) -> None:
+    seen: list[bool] = []
+
+    class Watch(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.is_contiguous(memory_format=torch.channels_last))
+            return x
+
+    watched = TorchPredictor(nn.Sequential(Watch(), network()))
+    make_fast(watched, images(4), mode="channels-last").predictor(images(4))
+    assert seen[-1]
+    watched(images(4))
+    assert not seen[-1]
