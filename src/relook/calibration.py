@@ -79,7 +79,7 @@ def calibrated_log_likelihoods(
     for _ in range(_MAX_PASSES):
         part = slice(None) if len(left) == len(beta) else left
         scores[part], slope, bend = _derivatives(gaps[part], label_gaps[part], weights, beta[part])
-        target, low[part], high[part], last_move[part], found = _advance(
+        target, low[part], high[part], last_move[part], found = newton_step(
             beta[part], low[part], high[part], last_move[part], slope, bend
         )
         going_on = ~(found | flat[part])
@@ -150,7 +150,7 @@ def _derivatives(
     return score, slope, bend
 
 
-def _advance(
+def newton_step(
     beta: FloatArray,
     low: FloatArray,
     high: FloatArray,

@@ -1,7 +1,7 @@
 """The CIFAR networks: ResNets (He et al.), and the paper's VGG16, PreResNet110, WideResNet28x10.
 
-The names of their weights are those of the public checkpoints: Idelbayev's ResNets, and for
-the paper's three the code that its authors trained with. Inputs are normalised images
+The names of their weights are those of public code: Idelbayev's `pytorch_resnet_cifar10` for
+the ResNets, `timgaripov/swa` for the paper's three. Inputs are normalised images
 `[n, 3, 32, 32]`; outputs are logits `[n, class]`.
 """
 
@@ -181,7 +181,7 @@ class CifarNetwork:
     build: Callable[[int], nn.Module]
     head: str
     normalisation: tuple[tuple[float, ...], tuple[float, ...]]
-    """Mean and std that the public weights were trained with."""
+    """Mean and std that the public code trains with."""
 
 
 def _resnet(blocks: int) -> CifarNetwork:

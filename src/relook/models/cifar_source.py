@@ -18,8 +18,8 @@ _SIZE = (32, 32)
 def load_cifar(rest: str, options: ModelOptions) -> Predictor:
     """Load a CIFAR network; the number of classes is the checkpoint's.
 
-    Mean and std are those that the network's public weights were trained with, unless the
-    options say otherwise.
+    Mean and std are those that the network's public code trains with, unless the options say
+    otherwise.
     """
     options.refuse("cifar:", "pretrained")
     name, _, checkpoint = rest.partition("@")

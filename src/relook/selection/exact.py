@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.calibration import FloatArray, Labels, LogProbs
-from relook.calibration import _advance as newton_advance
+from relook.calibration import FloatArray, Labels, LogProbs, newton_step
 from relook.selection import kernels64
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.greedy import TIE, first_best
@@ -61,7 +60,7 @@ class ExactScorer:
             scores[left] = np.maximum(scores[left], values.score)
             bounds = upper_bounds(betas[left], values, _SPREAD, mean.shape[1])
             upper[left] = np.where(flat, values.score, np.minimum(upper[left], bounds))
-            target, low[left], high[left], last_move[left], found = newton_advance(
+            target, low[left], high[left], last_move[left], found = newton_step(
                 betas[left], low[left], high[left], last_move[left], values.slope, values.bend
             )
             found |= flat | (upper[left] - scores[left] < known)

@@ -7,8 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.calibration import FloatArray
-from relook.calibration import _advance as newton_advance
+from relook.calibration import FloatArray, newton_step
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
 from relook.selection.fast_pool import FastPool, Indices
 
@@ -110,7 +109,7 @@ class _Bounds:
         self.upper[which] = np.minimum(
             self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes)
         )
-        target, self.low[which], self.high[which], self.last_move[which], found = newton_advance(
+        target, self.low[which], self.high[which], self.last_move[which], found = newton_step(
             beta,
             self.low[which],
             self.high[which],
