@@ -10,8 +10,10 @@ from relook.baselines import Options
 from relook.compare import compare, save_comparison
 from relook.comparison import Comparison
 from relook.data import load_data
+from relook.files import write_bytes_atomic
 from relook.models import load_model
 from relook.models.small import new_small, save_small
+from relook.pictures import png_bytes, policy_picture
 from relook.policy_search import PolicySearch, Progress, SearchSettings, search_dataset
 from relook.recipes import get_recipe
 from relook.run_directory import RunDirectory
@@ -91,4 +93,6 @@ def run_demo(out: Path, model: Path, *, seed: int = 0, progress: Progress | None
             progress=None if progress is None else lambda d, t: progress("compare", d, t),
         )
         save_comparison(directory.path, comparison, digits)
+        shown = policy_picture(found.policy, digits.images[list(comparison.gallery)])
+        write_bytes_atomic(directory.path / "views.png", png_bytes(shown))
     return Demo(found, comparison, run)

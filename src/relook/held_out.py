@@ -14,8 +14,9 @@ from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.fingerprint import fingerprint
 from relook.policy import Step
+from relook.preflight import check_apart
 from relook.recipes import Group, Recipe
-from relook.run_record import RunRecord, load_run
+from relook.run_record import RunRecord, load_run, searched_images
 from relook.splits import stratified_split
 
 
@@ -32,13 +33,15 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> Split | None:
     """Return what a policy's search saw of this data set; None if it was searched elsewhere.
 
     The search's record is run.json beside the policy. If the data set is the one that was
-    searched on, only its held-out images may be used for a claim.
+    searched on, only its held-out images may be used for a claim; another one that holds
+    searched images is refused.
     """
     if not (policy_path.parent / "run.json").is_file():
         return None
     record = load_run(policy_path.parent)
     searched = _as_searched(record, dataset)
     if searched is None:
+        check_apart(searched_images(policy_path.parent), dataset)
         return None
     if record.settings.get("test") is not None:
         raise RelookError(

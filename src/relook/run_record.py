@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
+SEARCHED_FORMAT = "relook-searched-images"
+SEARCHED = "searched.json"
 VERSION = 1
+_LARGEST_LIST = 1 << 30
 
 
 def settings_record(
@@ -70,6 +73,8 @@ def record_search(
     found.policy.save(directory.policy)
     write_json_atomic(directory.search, _trace(found))
     save_comparison(directory.path, found.comparison, dataset if test is None else test)
+    searched = dataset.subset(found.search_indices).image_fingerprints()
+    write_json_atomic(directory.path / SEARCHED, {"format": SEARCHED_FORMAT, "images": searched})
     write_json_atomic(
         directory.run,
         {
@@ -119,6 +124,18 @@ def load_run(path: Path) -> RunRecord:
     if not all(isinstance(content.get(part), dict) for part in parts):
         raise RunError(f"{file}: expected {', '.join(parts)}; run  relook search  again")
     return RunRecord(path, *(content[part] for part in parts))
+
+
+def searched_images(path: Path) -> frozenset[str]:
+    """Return the fingerprints of the images that a run searched on; none if it kept none."""
+    file = path / SEARCHED
+    if not file.is_file():
+        return frozenset()
+    content = read_json(file, what="a list of searched images", max_bytes=_LARGEST_LIST)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise RunError(f"{file}: expected the fingerprints of images; run  relook search  again")
+    return frozenset(images)
 
 
 def versions() -> dict[str, str]:

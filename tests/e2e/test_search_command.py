@@ -150,6 +150,21 @@ def test_mistakes_are_found_before_anything_is_predicted(
     assert not (tmp_path / "run").exists()
 
 
+def test_searched_images_under_another_name_are_noticed(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert relook("search", "--model", model, "--data", data, "--out", out, *QUICK).code == 0
+    digits = load_data(data)
+    some = tmp_path / "some.npz"
+    np.savez(some, images=digits.images[:60].numpy(), labels=digits.labels[:60])
+    sources = ("--model", model, "--data", f"npz:{some}", "--policy", out / "policy.json")
+    done = relook("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
+    assert done.code == 2
+    assert "of its 60 images" in done.err
+    assert "among those searched on" in done.err
+
+
 def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, 60)

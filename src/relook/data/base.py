@@ -53,6 +53,10 @@ class Dataset:
         """What the data set holds, as a short text; its name is no part of that."""
         return fingerprint(self.images, self.labels, self.classes, self.groups)
 
+    def image_fingerprints(self) -> list[str]:
+        """Return what each image holds, as a short text: equal pixels, equal text."""
+        return [fingerprint(image) for image in self.images]
+
     def subset(self, indices: ArrayLike) -> Dataset:
         """Return the images at `indices`, in their order; the classes stay the same."""
         places = np.asarray(indices)
