@@ -73,8 +73,7 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
     most the same, then to the plain image.
     """
     table = _table(
-        f"{comparison.images:,} held-out images, {len(comparison.classes)} classes; "
-        "cLL: calibrated log-likelihood, higher is better"
+        f"{comparison.images:,} held-out images; cLL: calibrated log-likelihood, higher is better"
     )
     table.add_column("method")
     names = ("views", "time ×", "cLL", "acc. %", "cLL − best baseline", "cLL − plain image")

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from relook import TRANSFORMS, Policy, RelookError, Step, SubPolicy
-from relook.cli.policy import app
+from relook import Policy, RelookError, Step, SubPolicy
 from relook.errors import FileFormatError
 from relook.reference import load_reference, read_npz
 
@@ -425,47 +423,3 @@ def test_damaged_files_load_or_raise_a_relook_error(tmp_path: Path, kind: str) -
         path.unlink()
     assert 1_000 < refused < 1_500
     assert last.isprintable()
-
-
-# The command.
-
-
-def test_import_writes_a_policy_and_says_so(tmp_path: Path) -> None:
-    source, out = npz(tmp_path / "gps.npz", objects(CIFAR)), tmp_path / "out" / "policy.json"
-    result = CliRunner().invoke(app, ["import", str(source), "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    assert result.output == (
-        f"5 sub-policies (4 distinct), fresh draws, recipe cifar, written to {out}\n"
-    )
-    assert Policy.load(out) == Policy.from_reference(source)
-
-
-def test_import_writes_to_policy_json_and_never_over_it_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    npy(Path("gps.npy"), IMAGENET)
-    Path("policy.json").write_text("mine", encoding="utf-8")
-    result = CliRunner().invoke(app, ["import", "gps.npy"])
-    assert isinstance(result.exception, RelookError)
-    assert str(result.exception) == (
-        "policy.json exists: pass --force to write over it, or another --out"
-    )
-    assert Path("policy.json").read_text(encoding="utf-8") == "mine"
-    assert CliRunner().invoke(app, ["import", "gps.npy", "--force"]).exit_code == 0
-    assert len(Policy.load("policy.json")) == 3
-
-
-def test_a_bad_file_leaves_what_is_there(tmp_path: Path) -> None:
-    (tmp_path / "gps.npz").write_bytes(b"PK")
-    out = tmp_path / "policy.json"
-    out.write_text("mine", encoding="utf-8")
-    result = CliRunner().invoke(
-        app, ["import", str(tmp_path / "gps.npz"), "--out", str(out), "--force"]
-    )
-    assert isinstance(result.exception, FileFormatError)
-    assert out.read_text(encoding="utf-8") == "mine"
-
-
-def test_every_transform_of_the_authors_is_ours() -> None:
-    assert set(ORDER) <= set(TRANSFORMS)
