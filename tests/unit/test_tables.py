@@ -75,7 +75,12 @@ def test_the_best_that_a_budget_buys_is_bold(comparison: Comparison) -> None:
 
 def test_the_terminal_table_says_all_of_it(comparison: Comparison) -> None:
     text = text_of(comparison_table(comparison))
-    for expected in ("80 held-out images; cLL: calibrated log-likelihood", "learned policy (GPS)", "mirror image", "±"):
+    for expected in (
+        "80 held-out images; cLL: calibrated log-likelihood",
+        "learned policy (GPS)",
+        "mirror image",
+        "±",
+    ):
         assert (expected in text) == (expected != "±")
     gain = (comparison.rows[-1].over_plain or {})["cll"]
     assert f"{gain.estimate:+.4f} [" in text.replace("−", "-")
