@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from generator import make_pool, write_half  # type: ignore[import-not-found]
 from plain_selection import PlainTime, time_plain  # type: ignore[import-not-found]
+from relook.predictions_file import load_labels, open_predictions
+from relook.run_directory import RunDirectory
 from relook.selection import SearchResult, greedy_search
 from relook.selection.compact import CompactScorer
 from relook.selection.fast import FastScorer, available_cores
@@ -121,12 +123,23 @@ def measure_on_disk(size: tuple[int, int, int, int], path: Path) -> None:
     report(size, plain, timed_search(log_probs, pool.labels, steps))
 
 
-def measure_real(path: Path, steps: int) -> None:
-    """Measure on predictions of a real network: `log_probs` and `labels` in an `.npz` file."""
-    with np.load(path, allow_pickle=False) as file:
-        log_probs, labels = file["log_probs"], file["labels"].astype(np.int64)
-    plain = time_plain(log_probs[:_TIMED].copy(), labels, _TIMED, available_cores())
-    report((*log_probs.shape, steps), plain, timed_search(log_probs, labels, steps))
+def real_predictions(
+    path: Path, labels: Path | None
+) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """Return predictions and labels: an `.npz` file has both; `.npy`, a store or a run, one."""
+    run = RunDirectory(path).predictions
+    predictions = open_predictions(run if run.exists() else path, "log_probs")
+    log_probs = predictions.map() if predictions.map else predictions.load()
+    return log_probs, load_labels(labels or path)
+
+
+def measure_real(path: Path, labels_path: Path | None, steps: int) -> None:
+    """Measure on predictions of a real network."""
+    log_probs, labels = real_predictions(path, labels_path)
+    few = np.array(log_probs[:_TIMED], dtype=np.float32)
+    plain = time_plain(few, labels, _TIMED, available_cores())
+    candidates, images, classes = log_probs.shape
+    report((candidates, images, classes, steps), plain, timed_search(log_probs, labels, steps))
 
 
 def measure_autogluon(size: tuple[int, int, int, int]) -> None:
@@ -190,7 +203,8 @@ def main() -> None:
     options.add_argument("--size", nargs=4, type=int, metavar=("K", "N", "C", "STEPS"))
     options.add_argument("--full", action="store_true", help="ImageNet's size too, on disk")
     options.add_argument("--file", type=Path, help="where the large float16 file is or goes")
-    options.add_argument("--real", type=Path, help="an .npz file with log_probs and labels")
+    options.add_argument("--real", type=Path, help="log-probabilities: .npy, .npz, a store, a run")
+    options.add_argument("--labels", type=Path, help="their labels, if not in the same .npz file")
     options.add_argument("--autogluon", action="store_true", help="beside AutoGluon, if installed")
     options.add_argument("--growth", type=Path, help="draw how the time grows, to this file")
     chosen = options.parse_args()
@@ -202,7 +216,7 @@ def main() -> None:
         measure_autogluon(tuple(chosen.size) if chosen.size else (200, 5_000, 10, 20))
         return
     if chosen.real:
-        measure_real(chosen.real, 100)
+        measure_real(chosen.real, chosen.labels, 100)
         return
     if chosen.file and chosen.size:
         measure_on_disk(tuple(chosen.size), chosen.file)

@@ -85,11 +85,11 @@ def test_bad_rows_are_found_while_reading() -> None:
 def test_memory_decides_how_many_classes_are_kept() -> None:
     shape = (900, 25_000, 1_000)
     assert selection_needs(shape) < 16e9
-    assert classes_to_keep(shape, 16 << 30) == 63
-    kept = classes_to_keep(shape, 6 << 30)
-    assert 8 <= kept < 63
-    assert selection_needs(shape, kept) <= 6 << 30
-    with pytest.raises(RelookError, match=r"needs 5\.\d GB of memory, got a limit of 1\.0 GB"):
+    assert classes_to_keep(shape, 16 << 30) == 31
+    kept = classes_to_keep(shape, 3 << 30)
+    assert 8 <= kept < 31
+    assert selection_needs(shape, kept) <= 3 << 30
+    with pytest.raises(RelookError, match=r"needs 2\.\d GB of memory, got a limit of 1\.0 GB"):
         classes_to_keep(shape, 10**9)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.oracles.plain_search import Array, plain_cll, random_pool
 
 from relook.calibration import floor_log_probs
-from relook.selection import fast_pool, kernels, kernels64
+from relook.selection import kernels, kernels64
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.fast_pool import FastPool
 from relook.selection.screening import slack
@@ -177,16 +177,25 @@ def test_sums_do_not_depend_on_what_is_evaluated_beside(threads: Executor) -> No
     assert part.score.tolist() == whole.score[[3, 17]].tolist()
 
 
-def test_the_layout_does_not_depend_on_its_groups(
-    threads: Executor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log_probs, labels = random_pool(3, 21, 130, 5)
-    values = []
-    for group in (1, 8, 100):
-        monkeypatch.setattr(fast_pool, "_GROUP", group)
-        pool = FastPool(log_probs, labels, None, 1e-3, threads)
-        values.append(pool.evaluate(np.arange(21), np.ones(21)).score.tobytes())
-    assert values[0] == values[1] == values[2]
+def test_candidates_are_evaluated_alike_whenever_they_are_laid_out(threads: Executor) -> None:
+    log_probs, labels = random_pool(3, 21, 130, 60, sharpness=6.0)
+    betas = np.linspace(0.5, 2, 21)
+    whole = FastPool(log_probs, labels, None, 1e-3, threads)
+    assert whole.held < 60
+    together = whole.evaluate(np.arange(21), betas).score
+    later = FastPool(log_probs, labels, None, 1e-3, threads)
+    later.evaluate(np.array([4, 9]), betas[[4, 9]])
+    assert later.evaluate(np.arange(3, 21), betas[3:]).score.tolist() == together[3:].tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
+    log_probs, labels = random_pool(5, 4, 70, 50, zeros=0.2)
+    log_probs = log_probs.astype(kind)
+    found = FastPool(log_probs, labels, None, 1e-2, threads)
+    assert not found.wrong.any()
+    score = found.evaluate(np.arange(4), np.ones(4)).score
+    np.testing.assert_allclose(score, exact(log_probs, labels, 1.0).score, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -0.001])

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from relook.calibration import Labels, LogProbs
 from relook.errors import RelookError
 
+SUSPECT = 0.98
+"""A row that float32 finds this part of what is allowed away from normalised is checked again."""
+
 
 def normalised_within(log_probs: LogProbs) -> float:
     """Return how far from 0 the log of a row's sum may be: float16 has 11 bits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from relook.calibration import FloatArray, Labels, LogProbs, newton_step
 from relook.selection import kernels64
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.greedy import TIE, first_best
+from relook.selection.rows import Rows
 
 Indices = NDArray[np.int64]
 
@@ -26,10 +26,15 @@ class ExactScorer:
     """Float64 scores from the predictions `[candidate, image, class]` themselves."""
 
     def __init__(
-        self, log_probs: LogProbs, labels: Labels, weights: FloatArray | None, threads: Executor
+        self,
+        log_probs: LogProbs,
+        labels: Labels,
+        weights: FloatArray | None,
+        threads: Executor,
+        rows: Rows,
     ) -> None:
         images = log_probs.shape[1]
-        self._log_probs, self._labels, self._threads = log_probs, labels, threads
+        self._rows, self._labels, self._threads = rows, labels, threads
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
         self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
 
@@ -80,7 +85,7 @@ class ExactScorer:
             row, at = task
             part = self._parts[at]
             kernels64.exact_values(
-                _readable(self._log_probs[which[row], part]),
+                self._rows.part(int(which[row]), part),
                 mean[part],
                 step,
                 self._labels[part],
@@ -91,9 +96,3 @@ class ExactScorer:
 
         list(self._threads.map(work, np.ndindex(*sums.shape[:2])))
         return Values(*sums[..., :3].sum(axis=1).T), sums[..., 3].min(axis=1) >= -_FLAT
-
-
-def _readable(log_probs: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that the kernels can read: they know no float16."""
-    kind = np.float64 if log_probs.dtype == np.float64 else np.float32
-    return np.ascontiguousarray(log_probs, dtype=kind)

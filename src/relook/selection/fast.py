@@ -9,14 +9,12 @@ from types import TracebackType
 import numpy as np
 
 from relook.calibration import FloatArray, Labels, LogProbs
-from relook.selection.checks import check_rows, normalised_within
+from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.exact import ExactScorer
 from relook.selection.fast_pool import FastPool
 from relook.selection.greedy import Pick
+from relook.selection.rows import Rows
 from relook.selection.screening import Screen
-
-SUSPECT = 0.98
-"""A row that float32 finds this part of what is allowed away from normalised is checked again."""
 
 
 class FastScorer:
@@ -38,7 +36,8 @@ class FastScorer:
             self._threads.shutdown()
             raise
         self._screen = Screen(pool)
-        self._exact = ExactScorer(log_probs, labels, weights, self._threads)
+        self._rows = Rows(log_probs)
+        self._exact = ExactScorer(log_probs, labels, weights, self._threads, self._rows)
 
     def __enter__(self) -> FastScorer:
         return self
@@ -50,6 +49,7 @@ class FastScorer:
         trace: TracebackType | None,
     ) -> None:
         self._threads.shutdown()
+        self._rows.close()
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate; of equals, the first."""

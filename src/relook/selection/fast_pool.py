@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 from relook.calibration import LOG_FLOOR, FloatArray, Labels, LogProbs
 from relook.selection import kernels
 from relook.selection.bounds import Values
+from relook.selection.rows import readable
 
 _SAMPLED = 48  # candidates whose mean decides the order of the classes
-_GROUP = 8  # candidates laid out at once
 _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
 _LEFT_OUT = 0.02  # the share of the mass that the classes of a first look may leave out
+_HELD = 1.5  # × the classes of a first look: how many are held of every candidate
+_ALL_HELD = 24  # so few classes are all held
 
 
 _NO_REST = np.zeros((0, kernels.LANES), np.float32)
@@ -24,9 +27,11 @@ Indices = NDArray[np.int64]
 
 
 class FastPool:
-    """Probabilities `[block, candidate, class, lane]`, float32, and what belongs to a step.
+    """Probabilities `[candidate, block, class, lane]`, float32, and what belongs to a step.
 
-    `wrong` names the candidates whose rows may not be normalised log-probabilities.
+    Each image's first classes are held of every candidate, all classes of those that were ever
+    evaluated in full: memory that is not touched costs nothing. `wrong` names the candidates
+    whose rows may not be normalised log-probabilities.
     """
 
     def __init__(
@@ -38,20 +43,27 @@ class FastPool:
         threads: Executor,
     ) -> None:
         candidates, images, classes = log_probs.shape
-        self._threads = threads
+        self._log_probs, self._threads = log_probs, threads
+        self._tolerance = np.float32(tolerance)
         self.candidates, self.classes = candidates, classes
         order, left_out, _ = class_order(log_probs, labels)
         self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
+        self.held = min(classes, max(_ALL_HELD, math.ceil(_HELD * self.few)))
         blocks = -(-images // kernels.LANES)
         self._order = places(order, blocks)
-        self._pool = np.empty((blocks, candidates, classes, kernels.LANES), np.float32)
+        self._first = np.empty((candidates, blocks, self.held, kernels.LANES), np.float32)
+        self._whole = self._first
+        self._laid_out = np.ones(candidates, dtype=bool)
         self._base = np.zeros((blocks, classes, kernels.LANES), np.float32)
         self._no_tail = np.zeros((1, 3, blocks, kernels.LANES), np.float32)
         self._share = np.float32(1)
         shares = np.zeros(blocks * kernels.LANES)
         shares[:images] = 1 / images if weights is None else weights / weights.sum()
         self._weights = shares.astype(np.float32).reshape(blocks, kernels.LANES)
-        self.wrong = self._lay_out(log_probs, tolerance)
+        self.wrong = self._lay_out(np.arange(candidates), self._first)
+        if self.held < classes:
+            self._whole = np.empty((candidates, blocks, classes, kernels.LANES), np.float32)
+            self._laid_out[:] = False
 
     def start_step(self, mean: FloatArray, step: int) -> None:
         """Take the policy's average `[n, c]` before entry number `step`."""
@@ -60,7 +72,12 @@ class FastPool:
 
     def evaluate(self, which: Indices, betas: FloatArray) -> Values:
         """Evaluate candidates, each at its own β."""
-        return self._evaluate(which, betas, self.classes, self._no_tail, np.zeros_like(which))
+        missing = which[~self._laid_out[which]]
+        if len(missing):
+            self._lay_out(missing, self._whole)
+            self._laid_out[missing] = True
+        one = np.zeros_like(which)
+        return self._evaluate(self._whole, which, betas, self.classes, self._no_tail, one)
 
     def evaluate_few(self, which: Indices, betas: FloatArray, few: int) -> Values:
         """Evaluate what no candidate's score can exceed, from its first `few` classes.
@@ -75,23 +92,25 @@ class FastPool:
             kernels.tail_sums(self._base, few, np.float32(different[at]), tails[at])
 
         self._run(work, len(different))
-        return self._evaluate(which, betas, few, tails, tail_of)
+        return self._evaluate(self._first, which, betas, few, tails, tail_of)
 
     def _evaluate(
         self,
+        pool: NDArray[np.float32],
         which: Indices,
         betas: FloatArray,
         classes: int,
         tails: NDArray[np.float32],
         tail_of: Indices,
     ) -> Values:
-        parts = list(_slices(len(self._pool), _BLOCKS))
+        parts = list(_slices(len(self._base), _BLOCKS))
         sums = np.empty((len(parts), len(which), 3))
 
         def work(at: int) -> None:
             part = parts[at]
             kernels.evaluate(
-                self._pool[part],
+                pool,
+                part.start,
                 self._base[part],
                 self._share,
                 self._weights[part],
@@ -107,16 +126,15 @@ class FastPool:
         self._run(work, len(parts))
         return Values(*np.add.reduce(sums, axis=0).T)
 
-    def _lay_out(self, log_probs: LogProbs, tolerance: float) -> NDArray[np.bool_]:
-        wrong = np.zeros(self.candidates, dtype=bool)
-        groups = list(_slices(self.candidates, _GROUP))
+    def _lay_out(self, which: Indices, pool: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Lay candidates out in their places of a pool; return which have suspect rows."""
+        wrong = np.zeros(len(which), dtype=bool)
 
         def work(at: int) -> None:
-            part = groups[at]
-            values = np.ascontiguousarray(log_probs[part], dtype=np.float32)
-            kernels.lay_out(values, self._order, tolerance, part.start, self._pool, wrong[part])
+            values = readable(np.ascontiguousarray(self._log_probs[which[at]]))
+            wrong[at] = kernels.lay_out(values, self._order, self._tolerance, pool[which[at]])
 
-        self._run(work, len(groups))
+        self._run(work, len(which))
         return wrong
 
     def _run(self, work: Callable[[int], None], count: int) -> None:

@@ -1,7 +1,7 @@
 """The fast arithmetic of the search, compiled by numba: float32 in vectors, sums in float64.
 
 Images stand side by side in lanes, so that ten classes fill the vector unit as well as a
-thousand. A pool is `[block, candidate, class, lane]`, the classes of each image in an order of
+thousand. A pool is `[candidate, block, class, lane]`, the classes of each image in an order of
 its own with the label's first; every sum has one fixed order, whatever the number of threads.
 """
 
@@ -96,7 +96,7 @@ def _scaled(typing: Any, value: Any, power: Any) -> Any:
 
 
 @built
-def _larger(typing: Any, one: Any, other: Any) -> Any:
+def larger(typing: Any, one: Any, other: Any) -> Any:
     """Return the larger of two float32 without a branch, which would become a masked store."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -106,7 +106,7 @@ def _larger(typing: Any, one: Any, other: Any) -> Any:
 
 
 @built
-def _wide_vectors(typing: Any) -> Any:
+def wide_vectors(typing: Any) -> Any:
     """Ask for the widest vectors in this function; the compiler's own choice is half of them."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -114,6 +114,27 @@ def _wide_vectors(typing: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(), build
+
+
+@built
+def widened(typing: Any, value: Any) -> Any:
+    """Return float16, given as its bits, as float32; float32 and float64 as they are."""
+    if not isinstance(value, types.Integer):
+        return value(value), lambda context, builder, signature, args: args[0]
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32, f32 = ir.IntType(32), ir.FloatType()
+        bits = builder.zext(args[0], i32)
+        size = builder.and_(bits, ir.Constant(i32, 0x7FFF))
+        sign = builder.shl(builder.sub(bits, size), ir.Constant(i32, 16))
+        shifted = builder.bitcast(builder.shl(size, ir.Constant(i32, 13)), f32)
+        number = builder.fmul(shifted, ir.Constant(f32, 2.0**112))  # the exponents' biases differ
+        finite = builder.icmp_signed("<", size, ir.Constant(i32, 0x7C00))
+        special = builder.or_(builder.shl(size, ir.Constant(i32, 13)), ir.Constant(i32, 0x7F800000))
+        number = builder.select(finite, number, builder.bitcast(special, f32))
+        return builder.bitcast(builder.or_(builder.bitcast(number, i32), sign), f32)
+
+    return types.float32(types.uint16), build
 
 
 _f = np.float32
@@ -155,7 +176,7 @@ def scaled_log2(value: np.float32) -> Any:
 @compiled
 def exp2(value: np.float32) -> Any:
     """Return 2^value for a float32 up to 126; polynomial, relative error 2.1e-7; from −125 up."""
-    value = _larger(value, _DEEPEST)
+    value = larger(value, _DEEPEST)
     whole = _rounded(value)
     x = value - whole
     p = _E5 * x + _E4
@@ -169,7 +190,7 @@ def exp2(value: np.float32) -> Any:
 @compiled
 def scaled_exp(value: np.float32) -> Any:
     """Return e^value·2^24 for a value up to 40, relative error 3e-7; 0 below −103."""
-    inside = _larger(value, _f(-103))
+    inside = larger(value, _f(-103))
     whole = _rounded(inside * _LOG2E)
     x = ((inside - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
     result = _scaled(exp2(x), whole + _SHIFT)
@@ -177,19 +198,26 @@ def scaled_exp(value: np.float32) -> Any:
 
 
 @compiled
-def _tree_sum(values: Any) -> float:
+def tree_sum(values: Any) -> float:
     """Sum the lanes in a fixed order, and destroy them."""
-    width = LANES // 2
-    while width:
-        for lane in range(width):
-            values[lane] += values[lane + width]
-        width //= 2
+    for lane in range(32):  # of a known length: each loop is an instruction or two
+        values[lane] += values[lane + 32]
+    for lane in range(16):
+        values[lane] += values[lane + 16]
+    for lane in range(8):
+        values[lane] += values[lane + 8]
+    for lane in range(4):
+        values[lane] += values[lane + 4]
+    values[0] += values[2]
+    values[1] += values[3]
+    values[0] += values[1]
     return float(values[0])
 
 
 @compiled
 def evaluate(
     pool: Any,
+    begin: int,
     base: Any,
     share: np.float32,
     weights: Any,
@@ -203,16 +231,17 @@ def evaluate(
 ) -> None:
     """Add up score, slope and bend over blocks of images: `out` `[k, 3]`, float64.
 
-    `pool` `[block, candidate, class, lane]` are probabilities p × 2^24, `base` `[block, class,
-    lane]` is (t − 1)π/t × 2^24, so that q = base + share·p; `weights` `[block, lane]`.
+    `pool` `[candidate, block, class, lane]` are probabilities p × 2^24, of which the blocks from
+    `begin` on are meant; `base` `[block, class, lane]` is (t − 1)π/t × 2^24, so that
+    q = base + share·p; `weights` `[block, lane]`.
     Candidate `which[j]` is evaluated at β = `betas[j]`: Σ w·(β·log q_y − log Σ q^β), its
     derivative, and minus its second derivative, in nats. The sum goes over the first `classes`
     classes; `tails[tail_of[j]]` `[3, block, lane]` stands for the others:
     their q^β, q^β·log₂ q and q^β·(log₂ q)². If `rest` `[block, lane]` is not empty, the pool's
     class number `classes` is the candidate's mass R on all others, `rest` is theirs in `base`,
-    and the tail describes how mass is spread over them; see `rest_sums`.
+    and the tail describes how mass is spread over them; see `describe_rest`.
     """
-    _wide_vectors()
+    wide_vectors()
     has_rest = rest.shape[0] > 0
     gaps = np.empty((classes, LANES), np.float32)
     top = np.empty(LANES, np.float32)
@@ -220,26 +249,26 @@ def evaluate(
     first = np.empty(LANES, np.float32)
     second = np.empty(LANES, np.float32)
     out[:] = 0.0
-    for block in range(pool.shape[0]):
+    for block in range(base.shape[0]):
         for j in range(len(which)):
-            candidate, beta = which[j], np.float32(betas[j])
+            part, beta = pool[which[j], begin + block], np.float32(betas[j])
             tail = tails[tail_of[j]]
             for lane in range(LANES):
                 top[lane] = _f(-200)
             for c in range(classes):
                 for lane in range(LANES):
-                    q = base[block, c, lane] + share * pool[block, candidate, c, lane]
-                    log_q = scaled_log2(_larger(q, _LOWEST))
+                    q = base[block, c, lane] + share * part[c, lane]
+                    log_q = scaled_log2(larger(q, _LOWEST))
                     gaps[c, lane] = log_q
-                    top[lane] = _larger(log_q, top[lane])
+                    top[lane] = larger(log_q, top[lane])
             for lane in range(LANES):
                 high = top[lane]
                 # Bounded, lest the floor of exp2 in the tail should count; less tail is safe.
-                scale = exp2(-_larger(beta * high, -_HIGHEST))
+                scale = exp2(-larger(beta * high, -_HIGHEST))
                 none, one, two = tail[0, block, lane], tail[1, block, lane], tail[2, block, lane]
                 if has_rest:
-                    q = rest[block, lane] + share * pool[block, candidate, classes, lane]
-                    log_q = scaled_log2(_larger(q, _LOWEST))
+                    q = rest[block, lane] + share * part[classes, lane]
+                    log_q = scaled_log2(larger(q, _LOWEST))
                     spread, inner = two, one
                     none *= exp2(beta * log_q)
                     one = none * (log_q + inner)
@@ -261,10 +290,10 @@ def evaluate(
                 bend = second[lane] / total[lane] - mean * mean
                 total[lane] = weight * (beta * label_gap - log2(total[lane]))
                 first[lane] = weight * (label_gap - mean)
-                second[lane] = weight * _larger(bend, _f(0))
-            out[j, 0] += _LN2 * _tree_sum(total)
-            out[j, 1] += _LN2 * _tree_sum(first)
-            out[j, 2] += _LN2 * _LN2 * _tree_sum(second)
+                second[lane] = weight * larger(bend, _f(0))
+            out[j, 0] += _LN2 * tree_sum(total)
+            out[j, 1] += _LN2 * tree_sum(first)
+            out[j, 2] += _LN2 * _LN2 * tree_sum(second)
 
 
 @compiled
@@ -274,52 +303,11 @@ def tail_sums(base: Any, classes: int, beta: np.float32, tail: Any) -> None:
     for block in range(base.shape[0]):
         for c in range(classes, base.shape[1]):
             for lane in range(LANES):
-                log_q = scaled_log2(_larger(base[block, c, lane], _LOWEST))
+                log_q = scaled_log2(larger(base[block, c, lane], _LOWEST))
                 term = exp2(beta * log_q)
                 tail[0, block, lane] += term
                 tail[1, block, lane] += term * log_q
                 tail[2, block, lane] += term * log_q * log_q
-
-
-@compiled
-def rest_sums(expected: Any, classes: int, beta: np.float32, tail: Any) -> None:
-    """Describe how `expected` `[block, class, lane]` is spread after the first `classes` classes.
-
-    With σ the shares of the classes: Σ σ^β, and mean and variance of log₂ σ under σ^β. Mass R
-    that is spread like this adds R^β·Σ σ^β to the sum of q^β.
-    """
-    total = np.empty(LANES, np.float32)
-    for block in range(expected.shape[0]):
-        total[:] = _LOWEST
-        for c in range(classes, expected.shape[1]):
-            for lane in range(LANES):
-                total[lane] += expected[block, c, lane]
-        tail[:, block] = _f(0)
-        for c in range(classes, expected.shape[1]):
-            for lane in range(LANES):
-                log_share = log2(_larger(expected[block, c, lane], _LOWEST)) - log2(total[lane])
-                term = exp2(beta * log_share)
-                tail[0, block, lane] += term
-                tail[1, block, lane] += term * log_share
-                tail[2, block, lane] += term * log_share * log_share
-        for lane in range(LANES):
-            none = tail[0, block, lane]
-            mean = tail[1, block, lane] / none
-            tail[2, block, lane] = _larger(tail[2, block, lane] / none - mean * mean, _f(0))
-            tail[1, block, lane] = mean
-
-
-@compiled
-def keep_first(pool: Any, kept: int, first: int, compact: Any) -> None:
-    """Copy a pool's first `kept` classes, and the mass of the others as one more class."""
-    for block in range(pool.shape[0]):
-        for candidate in range(pool.shape[1]):
-            part, goal = pool[block, candidate], compact[first + block, candidate]
-            goal[:kept] = part[:kept]
-            goal[kept] = _f(0)
-            for c in range(kept, pool.shape[2]):
-                for lane in range(LANES):
-                    goal[kept, lane] += part[c, lane]
 
 
 @compiled
@@ -338,35 +326,37 @@ def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
 
 
 @compiled
-def lay_out(
-    log_probs: Any, order: Any, tolerance: float, first: int, pool: Any, wrong: Any
-) -> None:
-    """Write probabilities × 2^24 of `log_probs` `[k, n, c]`, as candidates from `first` on.
+def lay_out(values: Any, order: Any, tolerance: np.float32, pool: Any) -> int:
+    """Write probabilities × 2^24 of a candidate `[n, c]` into `pool` `[block, kept, lane]`.
 
-    `order` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands.
-    `wrong` `[k]` becomes True for a candidate with a row that may not be normalised
-    log-probabilities (within `tolerance`; NaN).
+    `order` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands;
+    the pool takes each image's first ones. Returns how many rows and values may not be those of
+    normalised log-probabilities (within `tolerance`; NaN).
     """
-    candidates, images, classes = log_probs.shape
+    wide_vectors()
+    images, classes = values.shape
+    flat = values.reshape(images * classes)
     block_rows = np.zeros(LANES * classes, np.float32)
-    total = np.empty(LANES, np.float32)
-    for candidate in range(candidates):
-        values = log_probs[candidate].reshape(images * classes)
-        odd = 0
-        for block in range(pool.shape[0]):
-            lanes = min(LANES, images - block * LANES)
-            begin = block * LANES * classes
-            for at in range(lanes * classes):
-                value = values[begin + at]
-                odd += not value <= tolerance
-                block_rows[at] = scaled_exp(value)
-            part = pool[block, first + candidate]
-            total[:] = _f(0)
-            for c in range(classes):
-                for lane in range(LANES):
-                    value = block_rows[order[block, c, lane]]
-                    part[c, lane] = value
-                    total[lane] += value
+    total, odd = np.empty(LANES, np.float32), np.zeros(LANES, np.float32)
+    wrong = 0
+    for block in range(pool.shape[0]):
+        lanes = min(LANES, images - block * LANES)
+        begin = block * LANES * classes
+        for at in range(lanes * classes):
+            block_rows[at] = scaled_exp(_f(widened(flat[begin + at])))
+        for c in range(classes):  # as many values as the block has, in any order
             for lane in range(lanes):
-                odd += not abs(np.log(total[lane] / _SCALE)) <= tolerance
-        wrong[candidate] = odd > 0
+                odd[lane] += (
+                    _f(0) if widened(flat[begin + c * lanes + lane]) <= tolerance else _f(1)
+                )
+        total[:] = _f(0)
+        for c in range(classes):
+            for lane in range(LANES):
+                total[lane] += block_rows[lane * classes + c]
+        part = pool[block]
+        for c in range(part.shape[0]):
+            for lane in range(LANES):
+                part[c, lane] = block_rows[order[block, c, lane]]
+        for lane in range(lanes):
+            wrong += not abs(np.log(total[lane] / _f(_SCALE))) <= tolerance
+    return wrong + int(odd.sum())

@@ -8,13 +8,14 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from relook.selection.kernels import built, compiled
+from relook.selection.kernels import built, compiled, wide_vectors, widened
 
 _LOWEST = np.exp(-80.0)
 _LN2 = np.log(2.0)
 _LOG2E = 1 / _LN2
 _SQRT_HALF = 0x3FE6A09E667F3BCD  # the bits of √½
-_ROWS = 64  # images handled at once, so that their values stay in the cache
+_LANES = 16  # classes summed side by side, so that the sums vectorise in a fixed order
+_NOTHING = -1e6  # a gap at which exp2 is at its floor, which no sum notices
 
 
 def _integer() -> Any:
@@ -120,6 +121,18 @@ def exp2(value: float) -> Any:
 
 
 @compiled
+def _extent(values: Any, high: Any, low: Any) -> Any:
+    """Return the largest value and minus the smallest; there are as many as whole lanes take."""
+    for lane in range(_LANES):
+        high[lane], low[lane] = values[lane], -values[lane]
+    for begin in range(_LANES, len(values), _LANES):
+        for lane in range(_LANES):
+            high[lane] = _larger(values[begin + lane], high[lane])
+            low[lane] = _larger(-values[begin + lane], low[lane])
+    return high.max(), low.max()
+
+
+@compiled
 def exact_values(
     log_probs: Any, mean: Any, step: int, labels: Any, weights: Any, beta: float, out: Any
 ) -> None:
@@ -129,32 +142,32 @@ def exact_values(
     the policy's average before entry number `step`; `weights` `[n]` sum to 1 over all images.
     A gap is a log-probability minus the image's largest.
     """
+    wide_vectors()
     images, classes = log_probs.shape
-    gaps = np.empty((_ROWS, classes))
-    terms = np.empty((_ROWS, classes))
+    padded = (classes + _LANES - 1) // _LANES * _LANES
+    gaps = np.empty(padded)
+    total, first, second = np.empty(_LANES), np.empty(_LANES), np.empty(_LANES)
+    share, before = 1 / step, step - 1.0
     out[:] = 0.0
-    for begin in range(0, images, _ROWS):
-        rows = min(_ROWS, images - begin)
-        for row in range(rows):
-            for c in range(classes):
-                p = exp2(_LOG2E * log_probs[begin + row, c])
-                q = (p + (step - 1) * mean[begin + row, c]) / step
-                gaps[row, c] = log2(_larger(q, _LOWEST))
-            top = gaps[row].max()
-            out[3] = min(out[3], _LN2 * (gaps[row].min() - top))
-            for c in range(classes):
-                gaps[row, c] -= top
-                terms[row, c] = exp2(beta * gaps[row, c])
-        for row in range(rows):
-            total = first = second = 0.0
-            for c in range(classes):
-                gap, term = gaps[row, c], terms[row, c]
-                total += term
-                first += term * gap
-                second += term * gap * gap
-            own = gaps[row, labels[begin + row]]
-            average = first / total
-            weight = weights[begin + row]
-            out[0] += weight * _LN2 * (beta * own - np.log2(total))
-            out[1] += weight * _LN2 * (own - average)
-            out[2] += weight * _LN2 * _LN2 * max(second / total - average * average, 0.0)
+    for row in range(images):
+        for c in range(classes):
+            p = exp2(_LOG2E * widened(log_probs[row, c]))
+            gaps[c] = log2(_larger((p + before * mean[row, c]) * share, _LOWEST))
+        gaps[classes:] = gaps[0]
+        top, depth = _extent(gaps, total, first)
+        gaps[classes:] = _NOTHING
+        out[3] = min(out[3], _LN2 * (-depth - top))
+        total[:], first[:], second[:] = 0.0, 0.0, 0.0
+        for begin in range(0, padded, _LANES):
+            for lane in range(_LANES):
+                gap = gaps[begin + lane] - top
+                term = exp2(beta * gap)
+                total[lane] += term
+                first[lane] += term * gap
+                second[lane] += term * gap * gap
+        own, mass = gaps[labels[row]] - top, total.sum()
+        average = first.sum() / mass
+        weight = weights[row]
+        out[0] += weight * _LN2 * (beta * own - np.log2(mass))
+        out[1] += weight * _LN2 * (own - average)
+        out[2] += weight * _LN2 * _LN2 * max(second.sum() / mass - average * average, 0.0)

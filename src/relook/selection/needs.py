@@ -7,11 +7,8 @@ from relook.errors import RelookError
 COMPACT_FROM = 201
 """From how many classes on the compact form is used."""
 
-FIRST_IMAGES = 512
-"""From how many images the compact form guesses each candidate's temperature."""
-
 _LANES = 64  # images are rounded up to whole blocks
-_KEPT = 63  # classes of an image in the compact form
+_KEPT = 31  # classes of an image in the compact form
 _FEWEST_KEPT = 8
 _FLOAT32 = 4
 
@@ -27,9 +24,7 @@ def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
     averages = 12 * _FLOAT32 * padded * classes
     if classes < COMPACT_FROM:
         return _FLOAT32 * candidates * padded * classes + averages
-    blocks = 6 * _FLOAT32 * candidates * _LANES * classes
-    first = 2 * _FLOAT32 * candidates * min(images, FIRST_IMAGES) * classes
-    return _FLOAT32 * candidates * padded * (kept + 1) + averages + max(blocks, first)
+    return _FLOAT32 * candidates * padded * (kept + 1) + averages
 
 
 def check_memory(shape: tuple[int, ...], memory: int, kept: int = _KEPT) -> None:

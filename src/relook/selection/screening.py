@@ -11,9 +11,14 @@ from relook.calibration import FloatArray, newton_step
 from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
 from relook.selection.fast_pool import FastPool, Indices
 
-_FIRST = 16  # candidates evaluated in full before the line is drawn
+_FIRST = 8  # candidates evaluated in full before the line is drawn
+_FEW_LOOKS = {1: 3, 2: 2, 3: 2}  # at a step: the first guesses of β are far off
+_MANY = 16  # unseen candidates: a second look at few classes pays
 _ROUNDS = 60  # a guard only
+_FAR = 0.3  # of β: how far one look at few classes may move it
+_COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
 _ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
+_ABOVE_FEW = 0.05  # the same, after a look at few classes
 
 GRID = 0.01
 """Of log β: candidates within it are looked at with the same β."""
@@ -47,11 +52,13 @@ class Screen:
         self._pool.start_step(mean, step)
         # A little too high: the bound is tighter downwards.
         betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
-        state = _Bounds(self._pool, betas, _spread(mean, step))
-        state.look(np.argsort(-self._promise, kind="stable")[:_FIRST])
-        if step > 1 and self._few < 0.8 * self._pool.classes:
-            self._look_at_few(state, adapt=step > 2)
-        state.look(state.unseen())
+        state = _Bounds(self._pool, betas, _spread(mean, step), step)
+        first = np.argsort(-self._promise, kind="stable")[:_FIRST]
+        if self._few < 0.8 * self._pool.classes:
+            self._look_at_few(state, step, first)
+        else:
+            state.look(first)
+        state.look_best_first()
         state.close_in()
         if step == 1:
             beta = float(state.beta[np.argmax(state.lower)])
@@ -60,29 +67,28 @@ class Screen:
         which = np.flatnonzero(state.alive())
         return which, state.beta[which]
 
-    def best_betas(self) -> FloatArray:
-        """Return each candidate's best β, alone."""
-        state = _Bounds(self._pool, np.ones(self._pool.candidates), 80.01)
-        for _ in range(4):
-            state.look(np.arange(self._pool.candidates))
-        return state.beta
-
-    def _look_at_few(self, state: _Bounds, adapt: bool) -> None:
+    def _look_at_few(self, state: _Bounds, step: int, first: Indices) -> None:
         """Drop candidates by their first classes; adapt how many, to what they let through."""
-        which = state.unseen()
-        state.look_at_few(which, self._few)
-        ratio = len(state.unseen()) * self._pool.classes / (max(1, len(which)) * self._few)
-        if adapt and ratio > 0.5:
-            self._few = min(self._pool.classes, math.ceil(1.25 * self._few))
-        elif adapt and ratio < 0.1:
+        every = np.arange(self._pool.candidates)
+        for _ in range(_FEW_LOOKS.get(step, 1)):
+            state.look_at_few(every, self._few)
+        state.look(first)
+        state.look(first[~state.found[first]])
+        unseen = state.unseen()
+        if len(unseen) > _MANY and self._few < self._pool.held:
+            state.look_at_few(unseen, self._pool.held)
+        ratio = len(unseen) * self._pool.held / (len(every) * self._few)
+        if step > 2 and ratio > 0.5:
+            self._few = min(self._pool.held, math.ceil(1.25 * self._few))
+        elif step > 2 and ratio < 0.15:
             self._few = max(2, math.floor(0.9 * self._few))
 
 
 class _Bounds:
     """What is known of each candidate's best score at this step: not below, not above."""
 
-    def __init__(self, pool: FastPool, betas: FloatArray, spread: float) -> None:
-        self.pool, self.spread = pool, spread
+    def __init__(self, pool: FastPool, betas: FloatArray, spread: float, step: int) -> None:
+        self.pool, self.spread, self.step = pool, spread, step
         self.beta = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         count = pool.candidates
         self.lower, self.upper = np.full(count, -np.inf), np.full(count, np.inf)
@@ -92,13 +98,16 @@ class _Bounds:
 
     def look_at_few(self, which: Indices, few: int) -> None:
         """Bound candidates from above by their first classes alone."""
-        grid = np.exp(np.round(np.log(self.beta[which]) / GRID) * GRID)
-        beta = np.clip(grid, LOWEST_BETA, HIGHEST_BETA)
+        grid = GRID * min(1.0, _COARSE_STEPS / self.step)
+        near = np.exp(np.round(np.log(self.beta[which]) / grid) * grid)
+        beta = np.clip(near, LOWEST_BETA, HIGHEST_BETA)
         values = self.pool.evaluate_few(which, beta, few)
-        self.upper[which] = upper_bounds(beta, values, self.spread, self.pool.classes)
+        bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
+        self.upper[which] = np.minimum(self.upper[which], bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
-            move = values.slope / values.bend
-        moved = np.where(np.abs(move) < 0.1 * beta, beta + move, beta)
+            move = np.nan_to_num(values.slope / values.bend)
+        moved = beta + np.clip(move, -_FAR * beta, _FAR * beta)
+        moved *= 1 + _ABOVE_FEW / self.step
         self.beta[which] = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
 
     def look(self, which: Indices) -> None:
@@ -132,6 +141,14 @@ class _Bounds:
     def unseen(self) -> Indices:
         """Return the candidates that may be the best and have not been evaluated in full."""
         return np.flatnonzero(self.alive() & np.isinf(self.lower))
+
+    def look_best_first(self) -> None:
+        """Evaluate what may be the best: the most promising first, to drop the others unseen."""
+        batch = _FIRST
+        while len(unseen := self.unseen()):
+            order = np.argsort(-self.upper[unseen], kind="stable")
+            self.look(np.sort(unseen[order[:batch]]))
+            batch *= 2
 
     def close_in(self) -> None:
         """Evaluate until each candidate is out, or known as well as float32 can know it."""
