@@ -1,0 +1,92 @@
+"""What an exported policy costs: the ONNX file of ten views beside ten runs of the bare network.
+
+    python benchmarks/inference_onnx.py [--rounds 7] [--weights resnet20.th] [--threads 1]
+
+Both run in ONNX Runtime and take the same uint8 images, on photographs. The file's loop over parts
+of a batch is measured beside a file without it, in which all views of all images go through
+the network at once. Contestants take turns within each round; each keeps its best round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.inference import MEAN, STD, Spent, measure, networks, ten_views
+from benchmarks.views import photos
+
+import relook
+from relook.models import TorchPredictor
+from relook.models.onnx_runtime import export_network, open_session
+
+
+def sessions(predictor: TorchPredictor, side: int) -> dict[str, Any]:
+    """Return the bare network, the exported file, and the file without its loop, ready to run."""
+    images = torch.from_numpy(photos(side, 4))
+    found = {"bare": open_session(export_network(predictor, images))}
+    with tempfile.TemporaryDirectory() as directory:
+        for name, whole_batch in (("exported", False), ("whole batch", True)):
+            path = Path(directory) / "model.onnx"
+            done = relook.export(
+                predictor,
+                ten_views(),
+                path,
+                temperature=1.2,
+                images=images,
+                whole_batch=whole_batch,
+            )
+            found[name] = open_session(path.read_bytes())
+        print(f"  {done.nbytes / 1e6:.1f} MB; {done.check}")
+    return found
+
+
+def contestants(ready: Mapping[str, Any], images: Tensor) -> dict[str, Callable[[], object]]:
+    """Return what is measured, by name."""
+    fed = {"images": images.numpy()}
+    return {
+        "10 bare": lambda: [ready["bare"].run(None, fed) for _ in range(10)],
+        "exported": lambda: ready["exported"].run(None, fed),
+        "whole batch": lambda: ready["whole batch"].run(None, fed),
+    }
+
+
+def report(name: str, count: int, best: Mapping[str, Spent]) -> None:
+    """Print one line of ratios, by the clock and by the processor's time."""
+    bare = best["10 bare"]
+    shown = ", ".join(
+        f"{one} {best[one].wall / bare.wall:5.2f} (processor {best[one].cpu / bare.cpu:5.2f})"
+        for one in ("exported", "whole batch")
+    )
+    print(
+        f"{name:<10} batch {count:>3}: × 10 bare runs: {shown}; bare {100 * bare.wall:.2f} ms",
+        flush=True,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure every network at every batch size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--weights", type=Path, help="weights of the ResNet-20; random without")
+    parser.add_argument("--threads", type=int, help="threads; all cores without")
+    given = parser.parse_args(arguments)
+    if given.threads is not None:
+        torch.set_num_threads(given.threads)
+    for name, (network, side, counts) in networks(given.weights).items():
+        ready = sessions(TorchPredictor(network, mean=MEAN, std=STD), side)
+        for count in counts:
+            images = torch.from_numpy(photos(side, count))
+            report(name, count, measure(contestants(ready, images), given.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Deployment: one calibrated model that carries its policy."""
+
+from relook.deploy.tta import TTA
+from relook.deploy.uncertainty import Uncertainty
+
+__all__ = ["TTA", "Uncertainty"]

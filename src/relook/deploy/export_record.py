@@ -1,0 +1,98 @@
+"""What an export is made of, and what its file says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from relook.deploy.onnx_check import Check
+from relook.deploy.onnx_model import ImageInput, ModelPlan, Output
+from relook.errors import RelookError
+from relook.files import one_line, write_bytes_atomic
+from relook.models import Predictor
+from relook.policy_file import policy_to_json
+from relook.version import __version__
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to write where, and the images (as the file takes them) to check it on."""
+
+    plan: ModelPlan
+    predictor: Predictor
+    images: Tensor
+    generated: bool
+    classes: tuple[str, ...] | None
+    path: Path
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written, and how far it is from relook's own predictions."""
+
+    path: Path
+    nbytes: int
+    input: str
+    views: int
+    temperature: float
+    output: Output
+    check: Check
+
+    def __str__(self) -> str:
+        return (
+            f"{one_line(str(self.path))}: {self.nbytes / 1e6:.1f} MB, {self.input} in, "
+            f"{self.output} of {self.views} views at temperature {self.temperature:.4g} out; "
+            f"{self.check}"
+        )
+
+
+def write_file(job: Job, data: bytes, check: Check) -> Export:
+    """Write a checked file, whole or not at all, and read it back."""
+    write_bytes_atomic(job.path, data)
+    if job.path.read_bytes() != data:
+        job.path.unlink()
+        raise RelookError(f"{one_line(str(job.path))} does not read back as written: removed")
+    views = job.plan.views
+    described = describe_input(job.plan.input)
+    return Export(
+        job.path,
+        len(data),
+        described,
+        len(views.views),
+        views.temperature,
+        job.plan.output,
+        check,
+    )
+
+
+def metadata(job: Job, check: Check) -> dict[str, str]:
+    """Return what a file says of itself: texts by key, JSON where they have parts."""
+    plan = job.plan
+    entries: dict[str, object] = {
+        "relook_version": __version__,
+        "policy": policy_to_json(plan.views.policy),
+        "views": len(plan.views.views),
+        "temperature": plan.views.temperature,
+        "input": describe_input(plan.input),
+        "output": plan.output,
+        "check": asdict(check),
+    }
+    if job.classes is not None:
+        entries["classes"] = list(job.classes)
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in entries.items()
+    }
+
+
+def describe_input(given: ImageInput) -> str:
+    """Say in one line what images a file takes."""
+    shape = " × ".join(map(str, given.dimensions))
+    text = f"uint8 images {shape}"
+    if given.preparation is None:
+        return text
+    return f"{text}, brought to {given.preparation} inside"

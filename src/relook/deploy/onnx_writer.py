@@ -1,0 +1,207 @@
+"""ONNX graphs in the making: the one file of the export that knows the onnx package."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.errors import MissingExtraError, RelookError
+from relook.models.base import first_line
+
+OPSET = 17
+"""Known to ONNX Runtime for years (tried from 1.16 on); a network of a later one keeps its own."""
+IR_VERSION = 8
+LARGEST_FILE = 2**31 - 1
+"""What a protobuf file can hold, in bytes."""
+
+Value = str | NDArray[Any] | np.generic
+Shape = Sequence[int | str]
+
+
+def import_onnx() -> Any:
+    """Return the onnx package, or raise an error that says how to install it."""
+    try:
+        import onnx
+        import onnx.compose
+        import onnx.version_converter
+    except ImportError:
+        raise MissingExtraError("onnx", "onnx", "an ONNX file") from None
+    return onnx
+
+
+class Graph:
+    """Nodes and constants: `add` appends a node and returns the name of its first output.
+
+    Inputs are names, or arrays, which become constants; equal constants are stored once.
+    All names start with `prefix`: those of a loop's body must differ from those around it.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._onnx = import_onnx()
+        self._prefix = prefix
+        self._names: Counter[str] = Counter()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._nodes: list[Any] = []
+        self._initializers: list[Any] = []
+        self._sparse: list[Any] = []
+
+    def add(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> str:
+        """Append a node; returns its first output."""
+        return self.add_several(operator, *inputs, outputs=outputs, **attributes)[0]
+
+    def add_several(
+        self, operator: str, *inputs: Value, outputs: int, **attributes: Any
+    ) -> list[str]:
+        """Append a node with several outputs; returns all of them."""
+        given = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        made = [self._name(operator) for _ in range(outputs)]
+        self._nodes.append(self._onnx.helper.make_node(operator, given, made, **attributes))
+        return made
+
+    def constant(self, value: NDArray[Any] | np.generic) -> str:
+        """Return the name of an array's, or a number's, constant."""
+        array = np.asarray(value)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._name("constant")
+            tensor = self._onnx.numpy_helper.from_array(array, self._constants[key])
+            self._initializers.append(tensor)
+        return self._constants[key]
+
+    def cast(self, value: Value, dtype: type[np.generic]) -> str:
+        """Append a cast to a numpy type."""
+        return self.add("Cast", value, to=_type(self._onnx, dtype))
+
+    def embed(self, model: Any, inputs: Mapping[str, str], output: str) -> str:
+        """Append a whole model; `inputs` are values by its inputs' names."""
+        prefix = f"{self._name('network')}/"
+        inner = self._onnx.compose.add_prefix_graph(model.graph, prefix)
+        for name, value in inputs.items():
+            node = self._onnx.helper.make_node("Identity", [value], [prefix + name])
+            self._nodes.append(node)
+        self._nodes.extend(inner.node)
+        self._initializers.extend(inner.initializer)
+        self._sparse.extend(inner.sparse_initializer)
+        return prefix + output
+
+    def loop(self, times: str, body: Graph, names: tuple[str, str, str], start: Value) -> str:
+        """Append a loop; `names` are the body's counter, its float32 value and that value's next.
+
+        The value may change its shape from turn to turn. A body sees the values around it.
+        """
+        counter, carried, result = names
+        first = start if isinstance(start, str) else self.constant(start)
+        made = self._name("Loop")
+        inner = body.proto(
+            "body",
+            [
+                body.described(counter, np.int64, []),
+                body.described("keep_on", np.bool_, []),
+                body.described(carried, np.float32, None),
+            ],
+            [
+                body.described("keep_on", np.bool_, []),
+                body.described(result, np.float32, None),
+            ],
+        )
+        node = self._onnx.helper.make_node("Loop", [times, "", first], [made], body=inner)
+        self._nodes.append(node)
+        return made
+
+    def name_output(self, value: str, name: str) -> None:
+        """Append the graph's output: a value under a name of its own."""
+        self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
+
+    def described(self, name: str, dtype: type[np.generic], shape: Shape | None) -> Any:
+        """Return an input or output with its type; a shape of None is open."""
+        return self._onnx.helper.make_tensor_value_info(name, _type(self._onnx, dtype), shape)
+
+    def proto(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Return the graph as onnx's own object."""
+        return self._onnx.helper.make_graph(
+            self._nodes,
+            name,
+            list(inputs),
+            list(outputs),
+            self._initializers,
+            sparse_initializer=self._sparse,
+        )
+
+    def _name(self, kind: str) -> str:
+        self._names[kind] += 1
+        return f"{self._prefix}{kind}_{self._names[kind]}"
+
+
+def as_model(graph: Any, networks: Sequence[Any]) -> Any:
+    """Return a graph as a model, with the operators and functions of the networks inside it."""
+    onnx = import_onnx()
+    versions = {"": OPSET}
+    for network in networks:
+        for one in network.opset_import:
+            domain = "" if one.domain == "ai.onnx" else one.domain
+            versions[domain] = max(versions.get(domain, 0), one.version)
+    return onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid(*one) for one in versions.items()],
+        ir_version=max([IR_VERSION, *(network.ir_version for network in networks)]),
+        functions=[function for network in networks for function in network.functions],
+        producer_name="relook",
+    )
+
+
+def set_metadata(model: Any, entries: Mapping[str, str]) -> None:
+    """Write texts by key into a model, in the place of those that it has."""
+    import_onnx().helper.set_model_props(model, dict(entries))
+
+
+def to_bytes(model: Any) -> bytes:
+    """Return a model as the bytes of a file; one above 2 GB is refused."""
+    size = sum(len(one.raw_data) for graph in _graphs(model.graph) for one in graph.initializer)
+    if size < LARGEST_FILE:
+        data: bytes = model.SerializeToString()
+        if len(data) <= LARGEST_FILE:
+            return data
+    raise RelookError(
+        f"expected a model of at most 2 GB, what one ONNX file can hold; got {size / 1e9:.1f} GB: "
+        "export with --format torch-export, or a network of half precision"
+    )
+
+
+def parse_model(data: bytes) -> Any:
+    """Read a model that an exporter has written."""
+    return import_onnx().load_model_from_string(data)
+
+
+def load_network(path: Path) -> Any:
+    """Read an ONNX file with its weights, brought to the export's operators if it is older."""
+    onnx = import_onnx()
+    try:
+        model = onnx.load(path)
+        version = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+        return model if version >= OPSET else onnx.version_converter.convert_version(model, OPSET)
+    except Exception as error:  # protobuf's and the converter's own classes
+        raise RelookError(
+            f"{path}: cannot be brought to ONNX opset {OPSET}: {first_line(error)}; export the "
+            f"network with opset {OPSET} or later"
+        ) from error
+
+
+def _graphs(graph: Any) -> list[Any]:
+    """Return a graph and those inside its nodes."""
+    found = [graph]
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found.extend(_graphs(attribute.g))
+            for inner in attribute.graphs:
+                found.extend(_graphs(inner))
+    return found
+
+
+def _type(onnx: Any, dtype: type[np.generic]) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

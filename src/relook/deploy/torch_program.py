@@ -1,0 +1,59 @@
+"""A TTA module as a torch.export program: a `.pt2` file that runs without relook."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import torch
+
+from relook.deploy.export_record import Export, Job, metadata, write_file
+from relook.deploy.onnx_check import as_probabilities, compare, own_predictions
+from relook.deploy.tta import TTA
+from relook.errors import RelookError
+from relook.models import TorchPredictor
+from relook.models.base import first_line
+
+
+def write_program(job: Job) -> Export:
+    """Export, check and write; only a torch network, uint8 `[n, c, h, w]` and no resize."""
+    if job.plan.input.layout != "nchw" or job.plan.input.preparation is not None:
+        raise RelookError(
+            "expected layout nchw and no resize with format torch-export, whose programs take "
+            "the network's own images: leave both out, or export to ONNX"
+        )
+    if not isinstance(job.predictor, TorchPredictor):
+        raise RelookError(
+            f"expected a torch network with format torch-export, got a "
+            f"{type(job.predictor).__name__}: export to ONNX"
+        )
+    program = _program(job)
+    with torch.inference_mode():
+        found = as_probabilities(program.module()(job.images).numpy(), job.plan.output)
+    own = own_predictions(job.plan, job.predictor, job.images)
+    check = compare(found, own, job.generated, job.tolerance)
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files=metadata(job, check))
+    return write_file(job, file.getvalue(), check)
+
+
+def _program(job: Job) -> Any:
+    plan = job.plan
+    module = TTA(
+        job.predictor,
+        plan.views.policy,
+        temperature=plan.views.temperature,
+        output=plan.output,
+        size=(plan.input.network.height, plan.input.network.width),
+    ).eval()
+    free = {0: torch.export.Dim("n", min=1)}
+    example = job.images if len(job.images) > 1 else job.images.repeat(2, 1, 1, 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's hints are for its developers
+            return torch.export.export(module, (example,), dynamic_shapes=(free,))
+    except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
+        raise RelookError(
+            f"torch.export cannot follow the network: {type(error).__name__}: {first_line(error)}"
+        ) from error

@@ -1,0 +1,251 @@
+"""One calibrated model that carries its policy: `TTA(model, policy)(images)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from relook.calibration import LOG_FLOOR, mean_log_probs, temper
+from relook.deploy.inputs import Images, as_levels, check_fit
+from relook.deploy.network import is_traced, network_of
+from relook.deploy.operator import fixed_view, subpolicy_text
+from relook.deploy.plan import TemperatureChoice, plan_views
+from relook.deploy.traced import run_steps, traced_steps
+from relook.deploy.uncertainty import Uncertainty, uncertainty
+from relook.errors import RelookError, unknown_name
+from relook.policy import DrawKind, Policy
+
+Output = Literal["probabilities", "log_probs", "logits"]
+
+_BATCH = 256
+_LEAST_BATCH = 8
+# Of a batch on the CPU, a thread: 32 images of 32×32, whose activations stay in the cache.
+_THREAD_PIXELS = 1 << 15
+
+
+class TTA(nn.Module):
+    """Averages a model's predictions over the views of a policy, and calibrates them.
+
+    Takes uint8 images `[n, c, h, w]`, or float ones in [0, 1], which are rounded to grey
+    levels; returns `output` `[n, class]`, float32 on the model's device. Each distinct view
+    runs once and counts as often as the policy repeats it. `model` is a torch module
+    (`mean`, `std`, `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
+
+    `views` is a budget of model passes an image. `temperature` is the policy's for that budget,
+    a number, or None for none. A policy of fresh draws is frozen by `seed`, unless
+    `draws="fresh"`: then views are drawn by counter, one index an image. `max_batch` views go
+    through the model at once (default: by the images' size). `size` (height, width) is what
+    images must have; `classes` are names for `predict`.
+
+    The model runs in eval mode and without gradients. Compiled and exported, all views go
+    through the model at once and values are not checked; an exported graph makes its views of
+    torch's own operations.
+    """
+
+    def __init__(
+        self,
+        model: object,
+        policy: Policy | str | Path,
+        *,
+        views: int | None = None,
+        temperature: TemperatureChoice = "policy",
+        output: Output = "probabilities",
+        draws: DrawKind = "fixed",
+        seed: int | None = None,
+        size: int | tuple[int, int] | None = None,
+        classes: Sequence[str] | None = None,
+        max_batch: int | None = None,
+        **model_options: Any,
+    ) -> None:
+        super().__init__()
+        if output not in get_args(Output):
+            raise unknown_name("output", output, get_args(Output))
+        if max_batch is not None and max_batch < 1:
+            raise RelookError(f"expected max_batch of at least 1, got {max_batch}")
+        self.plan = plan_views(policy, views, temperature, draws, seed)
+        self.model, self.network = network_of(model, model_options)
+        self.output = output
+        self.classes = None if classes is None else tuple(classes)
+        self.max_batch = max_batch
+        known = None if self.network.input is None else self.network.input.size
+        self.size = (size, size) if isinstance(size, int) else size or known
+        self.next_index = 0
+        fixed = [view.subpolicy for view in self.plan.views] if self.plan.is_fixed else []
+        self._traced = [traced_steps(subpolicy) for subpolicy in fixed]
+        self._texts = [subpolicy_text(subpolicy) for subpolicy in fixed]
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that runs: frozen, and cut to the budget."""
+        return self.plan.policy
+
+    @property
+    def views(self) -> int:
+        """How many model passes an image costs."""
+        return len(self.plan.views)
+
+    @property
+    def temperature(self) -> float:
+        """What the averaged log-probabilities are divided by; 1 without calibration."""
+        return self.plan.temperature
+
+    def forward(self, images: Tensor, first_index: int | None = None) -> Tensor:
+        """Return `output` `[n, class]`; `first_index` is the first image's, for fresh draws.
+
+        Without it, the images count on from those of the last call.
+        """
+        with torch.no_grad():
+            log_probs = self.view_log_probs(images, first_index)
+            scaled = self._average(log_probs).clamp(min=LOG_FLOOR) / self.temperature
+            if self.output == "logits":
+                return scaled
+            return scaled.softmax(-1) if self.output == "probabilities" else scaled.log_softmax(-1)
+
+    def view_log_probs(self, images: Images, first_index: int | None = None) -> Tensor:
+        """Return each distinct view's log-probabilities `[view, n, class]`, float32."""
+        levels = as_levels(images)
+        check_fit(levels, self.network.channels, self.size, self.policy)
+        if is_traced():
+            return self._traced_log_probs(levels)
+        first = self.next_index if first_index is None else first_index
+        if first_index is None and not self.plan.is_fixed:
+            self.next_index += len(levels)
+        limit = self._limit(levels)
+        parts = []
+        with torch.no_grad(), _evaluating(self.model):
+            for start in range(0, len(levels), limit):
+                part = levels[start : start + limit]
+                indices = np.arange(first + start, first + start + len(part))
+                parts.append(self._part_log_probs(part, indices, limit))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def predict_proba(self, images: Images, *, first_index: int = 0) -> NDArray[np.float32]:
+        """Return probabilities float32 `[n, class]` of an array of any length, in batches."""
+        parts = self._batches(images, first_index)
+        return np.concatenate([self.probabilities(part.cpu().numpy()) for part in parts])
+
+    def probabilities(self, log_probs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Return calibrated probabilities `[n, class]` of views' `[view, n, class]`."""
+        average = mean_log_probs(log_probs, counts=np.array(self.plan.counts))
+        return np.exp(temper(average, self.temperature)).astype(np.float32)
+
+    def predict(self, images: Images, *, first_index: int = 0) -> NDArray[Any]:
+        """Return the most probable class of each image: its name where `classes` are known."""
+        best = self.predict_proba(images, first_index=first_index).argmax(axis=1)
+        return best if self.classes is None else np.asarray(np.array(self.classes)[best])
+
+    def uncertainty(self, images: Images, *, first_index: int = 0) -> Uncertainty:
+        """Return how unsure the predictions are, and how far the views disagree, `[n]` each."""
+        found = [
+            uncertainty(log_probs.cpu().numpy(), np.array(self.plan.counts), self.temperature)
+            for log_probs in self._batches(images, first_index)
+        ]
+        return Uncertainty(
+            *(
+                np.concatenate([getattr(part, name) for part in found])
+                for name in ("entropy", "predictive_entropy", "expected_entropy")
+            )
+        )
+
+    def get_extra_state(self) -> Tensor:
+        """Return the policy, temperature and normalisation as bytes, for the state dict."""
+        return torch.frombuffer(bytearray(self._record()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: object) -> None:
+        """Raise where a state dict belongs to other views: weights alone would fit silently."""
+        given = bytes(state.cpu().tolist()) if isinstance(state, Tensor) else b""
+        if given != self._record():
+            raise RelookError(
+                "the state dict belongs to a TTA with another policy, temperature or "
+                "normalisation: make the TTA with the same ones, or load the network's weights "
+                "alone into tta.model"
+            )
+
+    def extra_repr(self) -> str:
+        """Say what runs, beside the model, when the module is printed."""
+        return (
+            f"views={self.views}, temperature={self.temperature:.4g}, output={self.output!r}, "
+            f"draws={'fixed' if self.plan.is_fixed else 'fresh'!r}"
+        )
+
+    def _record(self) -> bytes:
+        network = (self.network.mean, self.network.std, self.network.outputs)
+        return f"{self.plan.record()}{network}".encode()
+
+    def _limit(self, images: Tensor) -> int:
+        if self.max_batch is not None:
+            return self.max_batch
+        first = next(self.model.parameters(), images)
+        if first.device.type not in ("cpu", "meta"):
+            return _BATCH
+        pixels = _THREAD_PIXELS * torch.get_num_threads()
+        return min(_BATCH, max(_LEAST_BATCH, pixels // (images.shape[2] * images.shape[3])))
+
+    def _part_log_probs(self, images: Tensor, indices: NDArray[np.int64], limit: int) -> Tensor:
+        """Run a few images, as many views of them at once as the limit allows."""
+        together = max(1, limit // len(images))
+        results = []
+        for start in range(0, self.views, together):
+            group = range(start, min(start + together, self.views))
+            made = [self.plan.make(view, images, indices) for view in group]
+            rows = self.network(self.model, made[0] if len(made) == 1 else torch.cat(made))
+            self._check_classes(rows.shape[-1])
+            results.append(rows.view(len(group), len(images), -1))
+        return results[0] if len(results) == 1 else torch.cat(results)
+
+    def _traced_log_probs(self, images: Tensor) -> Tensor:
+        if not self.plan.is_fixed:
+            raise RelookError(
+                "expected a fixed policy to compile or export, got fresh draws: leave "
+                "draws='fresh' out, or freeze the policy"
+            )
+        if self.model.training:
+            raise RelookError("expected a model in eval mode to compile or export: call .eval()")
+        if images.device.type == "cpu" and torch.compiler.is_dynamo_compiling():
+            made = [fixed_view(images, text) for text in self._texts]
+        else:
+            made = [run_steps(steps, images) for steps in self._traced]
+        rows = self.network(self.model, torch.cat(made))
+        return rows.view(self.views, -1, rows.shape[-1])
+
+    def _average(self, log_probs: Tensor) -> Tensor:
+        total = sum(self.plan.counts)
+        logs = [math.log(count / total) for count in self.plan.counts]
+        weights = torch.tensor(logs, dtype=log_probs.dtype, device=log_probs.device)
+        return torch.logsumexp(log_probs + weights[:, None, None], dim=0)
+
+    def _batches(self, images: Images, first_index: int) -> Iterator[Tensor]:
+        """Yield the views' log-probabilities of a few images at a time."""
+        if not isinstance(images, Tensor | np.ndarray) or images.ndim != 4 or not len(images):
+            as_levels(images)  # says what is wrong
+            raise RelookError("expected at least 1 image, got none")
+        step = max(1, self._limit(torch.empty((1, *images.shape[1:]), device="meta")))
+        for start in range(0, len(images), step):
+            yield self.view_log_probs(images[start : start + step], first_index + start)
+
+    def _check_classes(self, count: int) -> None:
+        if self.classes is not None and len(self.classes) != count:
+            raise RelookError(
+                f"expected a name for each of the model's {count} classes, got {len(self.classes)}"
+            )
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into eval mode and, afterwards, what was training back into train mode."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.e2e.conftest import Relook
+
+from relook.data import load_data
+from relook.policy import Policy
+from relook.pool import sample_pool
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for i in range(12):
+        digit = load_data("digits").plain[i : i + 1].numpy()
+        Image.fromarray(digit[0, 0]).save(root / f"{i:02d}.png")
+    return root
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.json"
+    Policy(sample_pool("small", 5, 0)[:3], temperatures=(1.0, 1.1, 1.2), recipe="small").save(path)
+    return path
+
+
+def test_a_folder_of_images(
+    relook: Relook, model: str, policy: Path, pictures: Path, tmp_path: Path
+) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(f"digit {i}" for i in range(10)))
+    out = tmp_path / "out.csv"
+    common = ("predict", "--model", model, "--policy", policy, "--data", f"folder:{pictures}")
+    done = relook(*common, "--out", out, "--classes", names, "--views", 2, "--top", 3)
+    assert done.code == 0, done.err
+    assert "12 images of 1×32×32, 2 views each" in done.err
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert len(rows) == 12
+    assert rows[0]["class_3"].startswith("digit ")
+    again = relook(*common, "--out", out)
+    assert again.code == 2
+    assert "--force" in again.err
+
+
+def test_bad_files_end_in_a_list(
+    relook: Relook, model: str, policy: Path, pictures: Path, tmp_path: Path
+) -> None:
+    (pictures / "note.txt").write_text("no image")
+    out = tmp_path / "out.json"
+    common = ("predict", "-m", model, "-p", policy, "-d", pictures, "-o", out)
+    assert "--skip-bad" in relook(*common).err
+    done = relook(*common, "--skip-bad", "--json")
+    assert json.loads(done.out)["bad"][0]["file"] == "note.txt"
+    assert "skipped: note.txt" in done.err
+    assert len(json.loads(out.read_text())) == 12
+
+
+def test_a_run_brings_its_model_and_names(
+    relook: Relook, model: str, data: str, pictures: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    searched = relook(
+        *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
+        *("--length", 2, "--out", run),
+    )
+    assert searched.code == 0, searched.err
+    out = tmp_path / "out.csv"
+    done = relook("predict", "--policy", run, "--data", pictures, "--out", out)
+    assert done.code == 0, done.err
+    assert len(out.read_text().splitlines()) == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--temperature", "hot"), "--temperature: expected policy, none or a number"),
+        (("--draws", "many"), "'fixed' or 'fresh'"),
+        (("--size", "64x64x3"), "--size"),
+        (("--model", "nothing@x"), "unknown model source"),
+    ],
+)
+def test_wrong_options_are_one_line(
+    relook: Relook,
+    model: str,
+    policy: Path,
+    pictures: Path,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    given = ("--model", model) if "--model" not in options else ()
+    done = relook(
+        *("predict", *given, "-p", policy, "-d", pictures, "-o", tmp_path / "o.csv", *options)
+    )
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) <= 2
+
+
+def test_an_uncalibrated_policy_names_the_way_out(
+    relook: Relook, model: str, pictures: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare.json"
+    Policy(sample_pool("small", 5, 0)[:2], recipe="small").save(bare)
+    common = ("predict", "-m", model, "-p", bare, "-d", pictures, "-o", tmp_path / "out.csv")
+    assert "relook calibrate" in relook(*common).err
+    assert relook(*common, "--temperature", "none").code == 0
+
+
+def test_arrays_can_be_predicted_too(
+    relook: Relook, model: str, policy: Path, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.csv"
+    done = relook("predict", "-m", model, "-p", policy, "-d", data, "-o", out, "--top", 1)
+    assert done.code == 0, done.err
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["file"] for row in rows] == [str(i) for i in np.arange(240)]

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
+
+from relook.data import Preparation
+from relook.deploy import TTA, image_source
+from relook.deploy.batch_prediction import predict_source
+from relook.deploy.image_source import ImageSource, open_source
+from relook.deploy.prediction_files import Prediction, columns, write_predictions
+from relook.errors import FileFormatError, RelookError
+from relook.policy import Policy, Step, SubPolicy
+
+COUNT = 21
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images at two depths, a hidden file, and two files that are no images."""
+    root = tmp_path / "pictures"
+    for i, levels in enumerate(some_images(COUNT).numpy()):
+        path = root / ("flat" if i % 2 else "deep/er") / f"{i:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.moveaxis(levels, 0, 2)).save(path)
+    (root / ".hidden.png").write_bytes(b"")
+    return root
+
+
+def opened(folder: Path, **options: object) -> ImageSource:
+    source = open_source(f"folder:{folder}", Preparation(**options))  # type: ignore[arg-type]
+    return replace(source, block=4)
+
+
+def predict(folder: Path, out: Path, **options: object) -> Path:
+    skip = bool(options.pop("skip_bad", False))
+    tta = TTA(network(), fixed_policy(), classes=tuple("abcdefg"))
+    source = opened(folder, skip_bad=skip)
+    predict_source(tta, source, out, model="m", skip_bad=skip, **options)  # type: ignore[arg-type]
+    return out
+
+
+def test_the_rows_are_the_module_s_predictions(folder: Path, tmp_path: Path) -> None:
+    out = predict(folder, tmp_path / "out.csv", top=2)
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(rows[0]) == columns(2)
+    assert [row["file"] for row in rows] == sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("[0-9]*.png")
+    )
+    tta = TTA(network(), fixed_policy(), classes=tuple("abcdefg"))
+    places = [int(Path(row["file"]).stem) for row in rows]
+    images = some_images(COUNT)[places]
+    probabilities, unsure = tta.predict_proba(images), tta.uncertainty(images)
+    for i, row in enumerate(rows):
+        best, second = np.sort(probabilities[i])[::-1][:2]
+        assert row["class_1"] == tta.predict(images[i : i + 1])[0]
+        assert float(row["probability_1"]) == pytest.approx(best, abs=1e-5)
+        assert float(row["probability_2"]) == pytest.approx(second, abs=1e-5)
+        assert float(row["entropy"]) == pytest.approx(unsure.entropy[i], abs=1e-5)
+        information = float(row["mutual_information"])
+        assert information == pytest.approx(unsure.mutual_information[i], abs=1e-5)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_an_interrupted_run_ends_in_the_same_file(folder: Path, tmp_path: Path, after: int) -> None:
+    whole = predict(folder, tmp_path / "whole.csv")
+    seen: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        if len(seen) == after:
+            raise KeyboardInterrupt
+        seen.append(done)
+
+    out = tmp_path / "out.csv"
+    with pytest.raises(KeyboardInterrupt):
+        predict(folder, out, progress=stop)
+    assert not out.exists()
+    calls: list[int] = []
+    predict(folder, out, progress=lambda done, total: calls.append(done))
+    assert calls[0] == 4 * max(0, after - 1) + 4 * (after > 0)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / "out.csv.unfinished").exists()
+
+
+def test_killed_at_any_moment_it_ends_in_the_same_file(folder: Path, tmp_path: Path) -> None:
+    whole, out = predict(folder, tmp_path / "whole.csv"), tmp_path / "out.csv"
+    for parts in (1, 3, 5):
+        child = os.fork()
+        if not child:
+            predict(folder, out, progress=lambda done, total: time.sleep(0.05))
+            os._exit(0)
+        while len(list(tmp_path.glob("out.csv.unfinished/part-*"))) < parts:
+            time.sleep(0.005)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert not out.exists()
+    predict(folder, out)
+    assert out.read_bytes() == whole.read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"pictures", "whole.csv", "out.csv"}
+
+
+def test_another_question_does_not_go_on_from_here(folder: Path, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(folder, tmp_path / "out.csv", progress=stop)
+    with pytest.raises(RelookError, match="top: 5 there, 3 here"):
+        predict(folder, tmp_path / "out.csv", top=3)
+    next(folder.rglob("[0-9]*.png")).touch()
+    with pytest.raises(RelookError, match="images"):
+        predict(folder, tmp_path / "out.csv")
+
+
+def test_bad_files_are_listed(folder: Path, tmp_path: Path) -> None:
+    (folder / "=cmd.png").write_bytes(b"no image")
+    cut = (folder / "flat" / "01.png").read_bytes()
+    (folder / "flat" / "cut.png").write_bytes(cut[: len(cut) // 2])  # its head is sound
+    with pytest.raises(FileFormatError, match=r"1 of 23 files .*--skip-bad"):
+        predict(folder, tmp_path / "out.csv")
+    out = predict(folder, tmp_path / "out.csv", skip_bad=True)
+    bad = list(csv.reader((tmp_path / "out.csv.bad.csv").read_text().splitlines()))
+    assert [row[0] for row in bad] == ["file", "'=cmd.png", "flat/cut.png"]
+    assert len(out.read_text().splitlines()) == COUNT + 1
+
+
+def test_a_file_that_turns_out_bad_stops_a_run_that_can_go_on(folder: Path, tmp_path: Path) -> None:
+    cut = (folder / "flat" / "01.png").read_bytes()
+    (folder / "flat" / "cut.png").write_bytes(cut[: len(cut) // 2])
+    with pytest.raises(FileFormatError, match=r"flat/cut.png cannot be read .*--skip-bad"):
+        predict(folder, tmp_path / "out.csv")
+    calls: list[int] = []
+    predict(folder, tmp_path / "out.csv", skip_bad=True, progress=lambda d, t: calls.append(d))
+    assert calls[0] > 0
+
+
+def test_an_existing_file_stays(folder: Path, tmp_path: Path) -> None:
+    out = predict(folder, tmp_path / "out.csv")
+    with pytest.raises(RelookError, match="--force"):
+        predict(folder, out)
+    predict(folder, out, force=True)
+
+
+def test_fresh_draws_belong_to_an_image_s_place(folder: Path, tmp_path: Path) -> None:
+    fresh = Policy((SubPolicy((), Step("crop_flip", 4)),), temperatures=(1.0,), recipe="cifar")
+    tta = TTA(network(), fresh, draws="fresh")
+    source = opened(folder)
+    predict_source(tta, source, tmp_path / "out.json", model="m", top=1)
+    rows = json.loads((tmp_path / "out.json").read_text())
+    places = [int(Path(name).stem) for name in source.names]
+    expected = tta.predict_proba(some_images(COUNT)[places]).max(axis=1)
+    found = [row["classes"][0]["probability"] for row in rows]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_files_are_decoded_only_a_little_ahead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_files: list[Path] = []
+    decode = image_source._decode
+
+    def counted(plan: object, path: Path) -> object:
+        opened_files.append(path)
+        return decode(plan, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(image_source, "_decode", counted)
+    monkeypatch.setattr("relook.data.decode._IN_FLIGHT", 1)
+    monkeypatch.setattr("relook.data.decode._MOST_THREADS", 2)
+    source = opened(folder)
+    next(source.read(source.ranges()))
+    assert len(opened_files) <= 4 + 2 + 2
+
+
+def test_a_list_of_files_and_a_single_file(folder: Path, tmp_path: Path) -> None:
+    names = [str(path) for path in sorted(folder.rglob("[0-9]*.png"))[:3]]
+    listing = tmp_path / "list.txt"
+    listing.write_text("\n".join(names) + "\n\n")
+    assert list(open_source(f"files:{listing}", Preparation()).names) == names
+    assert list(open_source(names[0], Preparation()).names) == names[:1]
+    assert len(open_source(str(folder), Preparation()).names) == COUNT
+
+
+@pytest.mark.parametrize("spec", ["folder:{}/nothing", "files:{}/nothing", "nonsense:{}"])
+def test_what_is_not_there_is_told(spec: str, tmp_path: Path) -> None:
+    with pytest.raises(RelookError, match=r"expected|unknown"):
+        open_source(spec.format(tmp_path), Preparation())
+
+
+def test_an_empty_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RelookError, match="expected image files, got none"):
+        open_source(f"folder:{tmp_path}", Preparation())
+
+
+ROWS = [
+    Prediction("=1+1.png", ("+cat", "dog"), (0.75, 0.25), 0.5, 0.125),
+    Prediction("b, c.png", ("dog", "+cat"), (0.625, 0.375), 0.25, 0.0625),
+]
+
+
+def test_csv_holds_no_formulas(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "out.csv", ROWS, 2)
+    rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
+    assert rows[1] == ["'=1+1.png", "'+cat", "0.75", "dog", "0.25", "0.5", "0.125"]
+    assert rows[2][0] == "b, c.png"
+
+
+def test_parquet_holds_the_rows(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    write_predictions(tmp_path / "out.parquet", ROWS, 2)
+    table = parquet.read_table(tmp_path / "out.parquet").to_pylist()
+    assert list(table[0]) == columns(2)
+    assert table[0]["file"] == "=1+1.png"
+    assert [row["class_1"] for row in table] == ["+cat", "dog"]
+    assert [row["probability_2"] for row in table] == [0.25, 0.375]
+
+
+def test_parquet_without_pyarrow_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(RelookError, match=r"relook\[parquet\]"):
+        write_predictions(tmp_path / "out.parquet", ROWS, 2)
+
+
+def test_other_endings_are_unknown(tmp_path: Path) -> None:
+    with pytest.raises(RelookError, match=r"'.xlsx'"):
+        write_predictions(tmp_path / "out.xlsx", ROWS, 2)
+
+
+def test_nothing_half_written_has_the_final_name(tmp_path: Path) -> None:
+    def rows() -> object:
+        yield ROWS[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(tmp_path / "out.csv", rows(), 2)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,257 @@
+"""One file with views, network, average and temperature: against TTA, in ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
+from torch import Tensor, nn
+
+import relook
+from relook.deploy import onnx_check, onnx_writer
+from relook.deploy.export import export
+from relook.models import EnsemblePredictor, TorchPredictor, load_model
+from relook.models.base import InputSpec
+from relook.models.onnx_runtime import is_installed, open_session
+from relook.policy import Policy, Step, SubPolicy
+from relook.policy_file import policy_from_json
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
+
+
+def run(path: Path, images: Tensor | NDArray[np.uint8]) -> NDArray[np.float32]:
+    session = open_session(path.read_bytes())
+    (results,) = session.run(None, {"images": np.asarray(images)})
+    return np.asarray(results)
+
+
+def properties(path: Path) -> dict[str, str]:
+    found: dict[str, str] = open_session(path.read_bytes()).get_modelmeta().custom_metadata_map
+    return found
+
+
+@pytest.mark.parametrize("output", ["probabilities", "log_probs", "logits"])
+def test_the_file_gives_what_tta_gives(output: Any, tmp_path: Path) -> None:
+    policy, model, images = fixed_policy(), network(), some_images(20)
+    done = export(
+        model, policy, tmp_path / "m.onnx", output=output, images=images, mean=MEAN, std=STD
+    )
+    tta = relook.TTA(model, policy, output=output, mean=MEAN, std=STD)
+    assert np.abs(run(tmp_path / "m.onnx", images) - tta(images).numpy()).max() < 1e-5
+    assert done.views == 5
+    assert done.temperature == policy.temperatures[-1]  # type: ignore[index]
+    assert done.check.byte_equal_views
+    assert done.check.max_difference < 1e-5
+    assert not done.check.generated
+
+
+@pytest.mark.parametrize("whole_batch", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 33])
+def test_any_number_of_images_goes_in(count: int, whole_batch: bool, tmp_path: Path) -> None:
+    policy, model, path = fixed_policy(), network(), tmp_path / "m.onnx"
+    export(model, policy, path, size=32, channels=3, whole_batch=whole_batch)
+    images = some_images(33)
+    if count == 0 and whole_batch:
+        return  # a network need not take an empty batch; the loop leaves it out
+    found = run(path, images[:count])
+    wanted = relook.TTA(model, policy)(images).numpy()[:count]
+    assert found.shape == wanted.shape
+    assert np.allclose(found, wanted, atol=1e-5)
+
+
+def test_a_budget_has_its_own_temperature(tmp_path: Path) -> None:
+    policy, model, images = fixed_policy(), network(), some_images()
+    done = export(model, policy, tmp_path / "m.onnx", views=2, images=images)
+    assert done.views == 2
+    assert done.temperature == policy.for_budget(2).temperatures[-1]  # type: ignore[index]
+    wanted = relook.TTA(model, policy, views=2)(images)
+    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
+
+
+def test_images_may_have_their_channels_last(tmp_path: Path) -> None:
+    policy, model, images = fixed_policy(), network(), some_images()
+    export(model, policy, tmp_path / "m.onnx", layout="nhwc", images=images)
+    found = run(tmp_path / "m.onnx", images.permute(0, 2, 3, 1).contiguous())
+    assert np.allclose(found, relook.TTA(model, policy)(images), atol=1e-5)
+
+
+def sized(model: nn.Module, **spec: Any) -> TorchPredictor:
+    predictor = TorchPredictor(model)
+    predictor.input = InputSpec((32, 32), channels=3, **spec)  # type: ignore[attr-defined]
+    return predictor
+
+
+@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
+def test_images_of_another_size_are_brought_to_the_networks_inside(
+    how: str, tmp_path: Path
+) -> None:
+    predictor, policy = sized(network(), crop=0.8, interpolation=how), fixed_policy()
+    done = export(predictor, policy, tmp_path / "m.onnx", resize_from=(60, 48))
+    assert done.check.generated
+    assert "brought to 3×32×32 (resized" in done.input
+    images = torch.randint(0, 256, (3, 3, 60, 48), dtype=torch.uint8)
+    filters: Any = Image.Resampling
+    small = [
+        Image.fromarray(image.permute(1, 2, 0).numpy()).resize((40, 50), filters[how.upper()])
+        for image in images
+    ]
+    cut = np.stack([np.asarray(one.crop((4, 9, 36, 41))) for one in small])
+    wanted = relook.TTA(predictor, policy)(torch.from_numpy(cut).permute(0, 3, 1, 2))
+    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
+
+
+def test_an_ensemble_is_averaged_inside(tmp_path: Path) -> None:
+    members = [TorchPredictor(network(seed)) for seed in (1, 2)]
+    predictor, policy, images = EnsemblePredictor(members), fixed_policy(), some_images()
+    export(predictor, policy, tmp_path / "m.onnx", images=images)
+    wanted = relook.TTA(predictor, policy)(images)
+    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
+
+
+def test_the_weights_are_in_the_file_once(tmp_path: Path) -> None:
+    policy, model = fixed_policy(), network()
+    one = export(model, policy, tmp_path / "1.onnx", views=1, images=some_images())
+    all_views = export(model, policy, tmp_path / "5.onnx", images=some_images())
+    weights = sum(p.numel() * 4 for p in model.parameters())
+    assert weights < one.nbytes < all_views.nbytes
+    import onnx
+
+    model_file = onnx.load(tmp_path / "5.onnx")
+    onnx.checker.check_model(model_file, full_check=True)
+    (loop,) = [node for node in model_file.graph.node if node.op_type == "Loop"]
+    convolutions = [node for node in loop.attribute[0].g.node if node.op_type == "Conv"]
+    assert len(convolutions) == sum(isinstance(part, nn.Conv2d) for part in model.modules())
+
+
+def test_the_file_says_what_it_is(tmp_path: Path) -> None:
+    policy = fixed_policy()
+    names = [f"klasse {i} ✓" for i in range(7)]
+    done = export(
+        network(), policy, tmp_path / "m.onnx", views=3, classes=names, images=some_images(3)
+    )
+    found = properties(tmp_path / "m.onnx")
+    assert found["relook_version"] == relook.__version__
+    assert policy_from_json(json.loads(found["policy"])) == policy.for_budget(3)
+    assert json.loads(found["temperature"]) == done.temperature
+    assert json.loads(found["classes"]) == names
+    assert found["input"] == "uint8 images n × 3 × 32 × 32"
+    check = json.loads(found["check"])
+    assert check["max_difference"] == done.check.max_difference
+    assert check["images"] == 3
+    assert check["byte_equal_views"]
+
+
+def test_the_same_export_is_the_same_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        export(network(), fixed_policy(), tmp_path / name, images=some_images())
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_fresh_policy_is_frozen_and_needs_a_temperature(tmp_path: Path) -> None:
+    fresh = Policy((SubPolicy((Step("rotate", 8),)), SubPolicy()), temperatures=(1.1, 1.2))
+    with pytest.raises(relook.RelookError, match=r"relook calibrate.*temperature=None"):
+        export(network(), fresh, tmp_path / "m.onnx", images=some_images())
+    done = export(
+        network(), fresh, tmp_path / "m.onnx", images=some_images(), seed=5, temperature=None
+    )
+    assert done.temperature == 1.0
+    wanted = relook.TTA(network(), fresh.freeze(5), temperature=None)(some_images())
+    assert np.allclose(run(tmp_path / "m.onnx", some_images()), wanted, atol=1e-5)
+
+
+def test_a_model_that_comes_out_different_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Restless(TorchPredictor):
+        def __call__(self, images: Tensor) -> Tensor:
+            return super().__call__(images).flip(1)
+
+    path = tmp_path / "m.onnx"
+    with pytest.raises(relook.RelookError, match=r"differs from relook's own.*nothing was written"):
+        export(Restless(network()), fixed_policy(), path, images=some_images())
+    assert list(tmp_path.iterdir()) == []
+
+    def darker(*_: Any) -> list[Tensor]:
+        return [torch.zeros((10, 3, 32, 32), dtype=torch.uint8)] * 5
+
+    monkeypatch.setattr(onnx_check, "_own_views", darker)
+    with pytest.raises(relook.RelookError, match=r"exported view .* differs .* levels"):
+        export(network(), fixed_policy(), path, images=some_images())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_beyond_two_gigabytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_writer, "LARGEST_FILE", 1000)
+    with pytest.raises(relook.RelookError, match="at most 2 GB"):
+        export(network(), fixed_policy(), tmp_path / "m.onnx", images=some_images())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 32}, "does not tell its images' channels"),
+        ({"channels": 3}, "does not tell the size"),
+        ({"size": 32, "channels": 3, "output": "logit"}, "did you mean 'logits'"),
+        ({"size": 32, "channels": 3, "layout": "hwc"}, "layout"),
+        ({"size": 32, "channels": 3, "format": "onxx"}, "did you mean 'onnx'"),
+        ({"size": 32, "channels": 3, "classes": ["a"]}, "a name for each of 7 classes, got 1"),
+        ({"size": 40, "channels": 3, "images": some_images()}, "images of 3×40×40 to check on"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(relook.RelookError, match=message):
+        export(network(), fixed_policy(), tmp_path / "m.onnx", **options)
+
+
+def test_a_function_cannot_be_exported(tmp_path: Path) -> None:
+    def flat(images: Tensor) -> Tensor:
+        return torch.zeros((len(images), 4))
+
+    with pytest.raises(relook.RelookError, match="expected a network to export"):
+        export(flat, fixed_policy(), tmp_path / "m.onnx", outputs="logits", images=some_images())
+
+
+def test_half_precision_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(relook.RelookError, match=r"float32 weights .* network.float\(\)"):
+        export(network().half(), fixed_policy(), tmp_path / "m.onnx", images=some_images())
+
+
+def test_an_exported_program_of_torch_gives_the_same(tmp_path: Path) -> None:
+    pool = (SubPolicy((Step("flip", 0),)), SubPolicy((Step("invert", 0),)), SubPolicy())
+    policy, images = Policy(pool, temperatures=(1.0, 1.1, 1.3)), some_images(5)
+    path = tmp_path / "m.pt2"
+    done = export(network(), policy, path, images=images, format="torch-export", classes="abcdefg")
+    extra = {"classes": "", "policy": ""}
+    program = torch.export.load(path, extra_files=extra).module()
+    wanted = relook.TTA(network(), policy)(images)
+    assert torch.allclose(program(images[:3]), wanted[:3], atol=1e-6)
+    assert json.loads(extra["classes"]) == list("abcdefg")
+    assert policy_from_json(json.loads(extra["policy"])) == policy
+    assert not done.check.byte_equal_views
+    for options in ({"layout": "nhwc"}, {"resize_from": (40, 40), "size": 32, "images": None}):
+        given: dict[str, Any] = {"images": images, "channels": 3, **options}
+        with pytest.raises(relook.RelookError, match="layout nchw and no resize"):
+            export(network(), policy, path, format="torch-export", **given)
+
+
+def test_an_exported_file_is_itself_a_model(tmp_path: Path) -> None:
+    policy, images = fixed_policy(), some_images()
+    export(network(), policy, tmp_path / "m.onnx", images=images)
+    predictor = load_model(f"onnx:{tmp_path / 'm.onnx'}", outputs="probabilities")
+    wanted = relook.TTA(network(), policy, output="log_probs")(images)
+    assert torch.allclose(predictor(images), wanted, atol=1e-4)
+    plain = replace(policy, subpolicies=(SubPolicy(),), temperatures=(1.0,))
+    again = export(predictor, plain, tmp_path / "again.onnx", images=images)
+    assert again.check.max_difference < 1e-5

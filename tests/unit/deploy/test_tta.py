@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import copy
+import io
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.deploy.tta_cases import (
+    DARK,
+    FLIP,
+    MEAN,
+    PLAIN,
+    STD,
+    fixed_policy,
+    network,
+    some_images,
+)
+from torch import Tensor, nn
+
+import relook
+from relook.calibration import mean_log_probs, temper
+from relook.deploy import TTA
+from relook.errors import RelookError
+from relook.models import EnsemblePredictor, TorchPredictor, as_predictor
+from relook.models.base import InputSpec
+from relook.policy import Policy, Step, SubPolicy
+from relook.predict import View, predict_views
+
+
+def evaluated(policy: Policy, images: Tensor, length: int, first_index: int = 0) -> np.ndarray:
+    """The path of search and compare: predictions of each entry, their mean, the temperature."""
+    predictor = as_predictor(network(), mean=MEAN, std=STD)
+    log_probs = predict_views(
+        predictor,
+        images,
+        [View(sub, index) for index, sub in enumerate(policy[:length])],
+        seed=policy.seed,
+        indices=np.arange(first_index, first_index + len(images)),
+    )
+    assert policy.temperatures is not None
+    return np.exp(temper(mean_log_probs(log_probs), policy.temperatures[length - 1]))
+
+
+@pytest.mark.parametrize("max_batch", [None, 1, 7, 64])
+def test_it_equals_the_evaluation(max_batch: int | None) -> None:
+    policy, images = fixed_policy(), some_images()
+    tta = TTA(network(), policy, mean=MEAN, std=STD, max_batch=max_batch)
+    assert tta.views == 5  # one of the six is a repeat
+    expected = evaluated(policy, images, 6)
+    np.testing.assert_allclose(tta(images).numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(tta.predict_proba(images.numpy()), expected, atol=1e-6)
+
+
+def test_a_budget_takes_its_prefix_and_its_temperature() -> None:
+    policy, images = fixed_policy(), some_images()
+    tta = TTA(network(), policy, views=2, mean=MEAN, std=STD)
+    assert len(tta.policy) == 3  # the repeat is free
+    assert tta.temperature == policy.temperatures[2]  # type: ignore[index]
+    np.testing.assert_allclose(tta(images).numpy(), evaluated(policy, images, 3), atol=1e-6)
+
+
+def test_a_repeat_weighs_twice() -> None:
+    images = some_images(4)
+    net = network()
+    plain, dark = (TTA(net, Policy((sub,)), temperature=None)(images) for sub in (PLAIN, DARK))
+    both = TTA(net, Policy((PLAIN, DARK, PLAIN)), temperature=None)
+    torch.testing.assert_close(both(images), (2 * plain + dark) / 3)
+
+
+def test_outputs_are_what_they_are_called() -> None:
+    images = some_images(4)
+    made = {
+        output: TTA(network(), fixed_policy(), output=output)(images)
+        for output in ("probabilities", "log_probs", "logits")
+    }
+    torch.testing.assert_close(made["log_probs"].exp(), made["probabilities"])
+    torch.testing.assert_close(made["logits"].softmax(-1), made["probabilities"])
+
+
+def test_float_images_are_grey_levels() -> None:
+    images = some_images()
+    tta = TTA(network(), fixed_policy())
+    assert torch.equal(tta(images), tta(images.float() / 255))
+    assert torch.equal(tta(images), tta(images.double() / 255))
+
+
+def test_predictions_are_names_where_classes_are_known() -> None:
+    images = some_images()
+    names = tuple("abcdefg")
+    plain = TTA(network(), fixed_policy())
+    named = TTA(network(), fixed_policy(), classes=names)
+    assert plain.predict(images).dtype == np.int64
+    assert named.predict(images).tolist() == [names[i] for i in plain.predict(images)]
+    with pytest.raises(RelookError, match="a name for each of the model's 7 classes, got 2"):
+        TTA(network(), fixed_policy(), classes=("a", "b")).predict(images)
+
+
+def test_a_predictor_brings_its_normalisation() -> None:
+    images = some_images()
+    predictor = TorchPredictor(network(), mean=MEAN, std=STD)
+    tta = TTA(predictor, fixed_policy())
+    assert tta.model is predictor.module
+    torch.testing.assert_close(
+        tta(images), TTA(network(), fixed_policy(), mean=MEAN, std=STD)(images)
+    )
+
+
+def test_a_predictor_that_is_no_module_works_too() -> None:
+    images = some_images()
+    members = [as_predictor(network(seed)) for seed in (1, 2)]
+    tta = TTA(EnsemblePredictor(members), Policy((PLAIN,)), temperature=None)
+    expected = torch.stack([member(images).exp() for member in members]).mean(0)
+    torch.testing.assert_close(tta(images), expected)
+
+
+@pytest.mark.parametrize("outputs", ["probabilities", "log_probs"])
+def test_models_that_end_in_a_softmax(outputs: str) -> None:
+    last = nn.Softmax(-1) if outputs == "probabilities" else nn.LogSoftmax(-1)
+    tta = TTA(nn.Sequential(network(), last), fixed_policy(), outputs=outputs)
+    torch.testing.assert_close(tta(some_images()), TTA(network(), fixed_policy())(some_images()))
+
+
+class TestFreshDraws:
+    policy = Policy(
+        (SubPolicy((Step("rotate", 10),), Step("crop_flip", 4)), PLAIN),
+        temperatures=(1.2, 1.3),
+        recipe="cifar",
+        seed=5,
+    )
+
+    def test_a_fresh_policy_is_frozen_by_seed(self) -> None:
+        images = some_images(6)
+        tta = TTA(network(), self.policy, temperature=None, seed=9)
+        assert tta.policy == self.policy.freeze(9)
+        assert torch.equal(tta(images), tta(images))
+        assert not torch.equal(tta(images), TTA(network(), self.policy, temperature=None)(images))
+
+    def test_frozen_here_it_has_no_temperature(self) -> None:
+        with pytest.raises(RelookError, match="relook calibrate"):
+            TTA(network(), self.policy)
+
+    def test_draws_go_by_the_image_s_index(self) -> None:
+        images = some_images(6)
+        tta = TTA(network(), self.policy, draws="fresh", mean=MEAN, std=STD, max_batch=4)
+        expected = evaluated(self.policy, images, 2, first_index=3)
+        np.testing.assert_allclose(tta(images, first_index=3).numpy(), expected, atol=1e-6)
+
+    def test_calls_count_on(self) -> None:
+        images = some_images(6)
+        tta = TTA(network(), self.policy, draws="fresh")
+        halves = torch.cat([tta(images[:4]), tta(images[4:])])
+        torch.testing.assert_close(halves, tta(images, first_index=0))
+        assert not torch.equal(tta(images), tta(images))
+
+
+def test_a_policy_without_temperature_says_how_to_get_one() -> None:
+    bare = replace(fixed_policy(), temperatures=None)
+    with pytest.raises(RelookError, match=r"relook calibrate .*or say temperature=None"):
+        TTA(network(), bare)
+    assert TTA(network(), bare, temperature=None).temperature == 1.0
+    assert TTA(network(), bare, temperature=2).temperature == 2.0
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), "hot", True])
+def test_strange_temperatures_are_refused(temperature: object) -> None:
+    with pytest.raises(RelookError, match="temperature"):
+        TTA(network(), fixed_policy(), temperature=temperature)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (some_images().float(), "looks? like grey levels"),
+        (some_images().float() / 128 - 1, "undo the normalisation"),
+        (torch.full((2, 3, 32, 32), torch.nan), "NaN"),
+        (some_images()[0], "shape"),
+        (some_images()[:, :1], "expected images with 3 channels"),
+        (some_images(side=16)[:, :, :12, :12], "about 32 pixels"),
+        (some_images(side=96), "about 32 pixels"),
+        (some_images()[:0], "at least 1 image"),
+        (some_images().int(), "expected uint8"),
+        ("cat.png", "got str"),
+    ],
+)
+def test_wrong_images_are_refused(images: Tensor, message: str) -> None:
+    tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
+    with pytest.raises(RelookError, match=message):
+        tta(images)
+    with pytest.raises(RelookError):
+        tta.predict(images)
+
+
+def test_the_network_s_own_channels_are_named() -> None:
+    with pytest.raises(RelookError, match="3 channels, as the network takes; got 1"):
+        TTA(network(), fixed_policy())(some_images()[:, :1])
+
+
+def test_a_stated_size_goes_before_the_recipe_s() -> None:
+    images = some_images(side=96)
+    assert TTA(network(), fixed_policy(), size=96)(images).shape == (10, 7)
+    with pytest.raises(RelookError, match="expected images of 96×96"):
+        TTA(network(), fixed_policy(), size=(96, 96))(some_images())
+
+
+def test_a_network_that_knows_its_size_says_so() -> None:
+    predictor = TorchPredictor(network())
+    predictor.input = InputSpec((48, 48))  # type: ignore[attr-defined]
+    with pytest.raises(RelookError, match="expected images of 48×48"):
+        TTA(predictor, fixed_policy())(some_images())
+
+
+def test_nan_from_the_network_is_refused() -> None:
+    net = network()
+    nn.init.constant_(net.head.bias, torch.nan)  # type: ignore[arg-type, union-attr]
+    with pytest.raises(RelookError, match="NaN"):
+        TTA(net, fixed_policy())(some_images())
+
+
+def test_uncertainty_by_hand() -> None:
+    images = some_images(5)
+    tta = TTA(network(), Policy((PLAIN, FLIP, PLAIN), (1.0, 1.0, 1.7)))
+    views = [
+        TTA(network(), Policy((sub,)), temperature=None)(images).double() for sub in (PLAIN, FLIP)
+    ]
+    found = tta.uncertainty(images)
+    for i in range(5):
+        p, q = (view[i].tolist() for view in views)
+        mean = [(2 * a + b) / 3 for a, b in zip(p, q, strict=True)]
+        tempered = [m ** (1 / 1.7) for m in mean]
+        calibrated = [t / sum(tempered) for t in tempered]
+
+        def entropy(probabilities: list[float]) -> float:
+            return -sum(v * math.log(v) for v in probabilities)
+
+        expected = (2 * entropy(p) + entropy(q)) / 3
+        assert found.entropy[i] == pytest.approx(entropy(calibrated), abs=1e-6)
+        assert found.predictive_entropy[i] == pytest.approx(entropy(mean), abs=1e-6)
+        assert found.expected_entropy[i] == pytest.approx(expected, abs=1e-6)
+        assert found.mutual_information[i] == pytest.approx(entropy(mean) - expected, abs=1e-6)
+    assert (found.mutual_information > 1e-6).any()
+
+
+def test_the_model_stays_in_its_mode() -> None:
+    net = network()
+    tta = TTA(net, fixed_policy())
+    expected = tta(some_images())
+    before = copy.deepcopy(net.state_dict())
+    tta.train()
+    assert torch.equal(tta(some_images()), expected)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_calling_it_within_autograd() -> None:
+    scale = torch.ones((), requires_grad=True)
+    (TTA(network(), fixed_policy())(some_images()) * scale).sum().backward()
+    assert scale.grad is not None
+
+
+class TestStateDict:
+    def test_round_trip_through_a_file(self) -> None:
+        tta, other = (TTA(network(seed), fixed_policy(), mean=MEAN) for seed in (1, 2))
+        file = io.BytesIO()
+        torch.save(tta.state_dict(), file)
+        file.seek(0)
+        other.load_state_dict(torch.load(file, weights_only=True))
+        assert torch.equal(tta(some_images()), other(some_images()))
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            TTA(network(), fixed_policy(seed=4), mean=MEAN),
+            TTA(network(), fixed_policy(), mean=MEAN, views=2),
+            TTA(network(), fixed_policy(), mean=MEAN, temperature=1.0),
+            TTA(network(), fixed_policy()),
+        ],
+        ids=["policy", "budget", "temperature", "normalisation"],
+    )
+    def test_another_policy_is_an_error(self, other: TTA) -> None:
+        with pytest.raises(RelookError, match="another policy, temperature or normalisation"):
+            other.load_state_dict(TTA(network(), fixed_policy(), mean=MEAN).state_dict())
+
+    def test_a_bare_network_s_weights_go_into_the_model(self) -> None:
+        tta = TTA(network(), fixed_policy())
+        tta.model.load_state_dict(network(2).state_dict())
+        assert torch.equal(tta(some_images()), TTA(network(2), fixed_policy())(some_images()))
+
+
+def test_a_copy_is_a_model_of_its_own() -> None:
+    tta = TTA(network(), fixed_policy())
+    twin = copy.deepcopy(tta)
+    expected = tta(some_images())
+    with torch.no_grad():
+        next(tta.model.parameters()).zero_()
+    assert torch.equal(twin(some_images()), expected)
+    assert not torch.equal(tta(some_images()), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
+    expected = tta(some_images())
+    changed = tta.to(dtype)(some_images())
+    assert changed.dtype == torch.float32
+    torch.testing.assert_close(changed, expected, atol=0.03, rtol=0)
+
+
+def test_a_policy_file_will_do(tmp_path: Path) -> None:
+    fixed_policy().save(tmp_path / "policy.json")
+    tta = relook.TTA(network(), tmp_path / "policy.json")
+    assert torch.equal(tta(some_images()), TTA(network(), fixed_policy())(some_images()))
+
+
+def test_it_says_what_it_is() -> None:
+    assert "views=5, temperature=1.6, output='probabilities'" in repr(
+        TTA(network(), fixed_policy())
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output": "odds"}, "unknown output 'odds'"),
+        ({"views": 0}, "at least 1 view"),
+        ({"views": 2.0}, "whole number"),
+        ({"max_batch": 0}, "max_batch"),
+        ({"draws": "none"}, "'fixed' or 'fresh'"),
+        ({"colour": 1}, "unknown model option"),
+    ],
+)
+def test_strange_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(RelookError, match=message):
+        TTA(network(), fixed_policy(), **options)  # type: ignore[arg-type]
+
+
+def test_an_empty_policy_is_refused() -> None:
+    with pytest.raises(RelookError, match="at least one sub-policy"):
+        TTA(network(), Policy(()), temperature=None)
