@@ -1,0 +1,92 @@
+"""`relook corrupt`: the fifteen common corruptions of a data set, in the published layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relook.cli import options
+from relook.cli.console import print_json, progress_bar, resumable, say
+from relook.corruptions import CORRUPTIONS, check_corruptions, check_severities
+from relook.corruptions.write import write_arrays, write_folders, write_npz
+from relook.errors import RelookError
+
+CorruptionsOption = Annotated[
+    str | None,
+    typer.Option(help=f"Which corruptions, all by default: {','.join(CORRUPTIONS)}."),
+]
+SeveritiesOption = Annotated[
+    str | None, typer.Option(help="Which severities: 1,3,5.", show_default="1,2,3,4,5")
+]
+
+
+def corrupt_command(
+    data: options.DataOption,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="A directory for CIFAR-10-C's layout (a .npy file a corruption), or for "
+            "ImageNet-C's with folder: data; or FILE.npz for one corruption at one severity.",
+            show_default=False,
+        ),
+    ],
+    corruptions: CorruptionsOption = None,
+    severities: SeveritiesOption = None,
+    jpeg: Annotated[
+        bool,
+        typer.Option(
+            "--jpeg", help="Write folders as JPEG of quality 85, as ImageNet-C is, not as PNG."
+        ),
+    ] = False,
+    seed: options.SeedOption = 0,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Write corrupted versions of labelled images, to measure robustness on."""
+    names = None if corruptions is None else options.names(corruptions)
+    chosen, levels = check_corruptions(names), check_severities(read_severities(severities))
+    single = out.suffix.lower() == ".npz"
+    folders = data.startswith("folder:") and not single
+    if single and (len(chosen), len(levels)) != (1, 1):
+        raise RelookError(
+            f"{out}: expected one corruption at one severity for a file (--corruptions fog "
+            f"--severities 3), got {len(chosen)} at {len(levels)}: give a directory"
+        )
+    if jpeg and not folders:
+        raise RelookError(f"--jpeg: expected data from folder:DIR, got {data}")
+    dataset = options.read_data(data, size=size, crop=crop, channels=channels, skip_bad=skip_bad)
+    how: dict[str, Any] = {"corruptions": chosen, "severities": levels, "seed": seed}
+    with (
+        resumable("Run the same command again to go on."),
+        progress_bar("corrupting", "images") as bar,
+    ):
+        if single:
+            write_npz(dataset, out, chosen[0], levels[0], seed=seed, progress=bar)
+            written = [out]
+        elif folders:
+            written = write_folders(dataset, out, jpeg=jpeg, progress=bar, **how)
+        else:
+            written = write_arrays(dataset, out, progress=bar, **how)
+    if as_json:
+        files = [str(path) for path in written]
+        print_json({"out": str(out), "corruptions": list(chosen), "files": files})
+        return
+    count = len(dataset) * len(chosen) * len(levels)
+    say(f"written to {out}: {count:,} images, {len(chosen)} corruptions × {len(levels)} severities")
+
+
+def read_severities(text: str | None) -> tuple[int, ...] | None:
+    """Read `1,3,5`."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise RelookError(
+            f"--severities: expected whole numbers from 1 to 5 like 1,3,5; got {text!r}"
+        ) from None

@@ -1,0 +1,262 @@
+"""Corrupted data sets in their published layouts: CIFAR-10-C's arrays, ImageNet-C's folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.arrays import map_npy, read_npy
+from relook.corruptions import CORRUPTIONS, SEVERITIES, check_corruptions, check_severities
+from relook.data.base import Dataset
+from relook.data.folder import load_folder
+from relook.data.full_views import plain_views
+from relook.data.prepare import Preparation
+from relook.data.read import read_images
+from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line, read_json
+
+LABELS = "labels.npy"
+RECORD = "corruptions.json"
+RECORD_FORMAT = "relook-corruptions"
+
+Source = Callable[[str, int], Tensor]
+"""Returns the images under a corruption at a severity, uint8 `[n, c, h, w]`."""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A folder with an `.npy` file a corruption: all images at one severity after another.
+
+    The published sets hold the severities 1 to 5; one that relook wrote says which it holds.
+    `labels` is int64 `[n]`, of one severity.
+    """
+
+    root: Path
+    severities: tuple[int, ...]
+    labels: NDArray[np.int64]
+
+    def images(self, corruption: str, severity: int) -> NDArray[np.uint8]:
+        """Return the images under a corruption at a severity, uint8 `[n, h, w, c]`."""
+        path = self.root / f"{corruption}.npy"
+        count, blocks = len(self.labels), len(self.severities)
+        _check_held(severity, self.severities, self.root)
+        if not path.is_file():
+            raise RelookError(
+                f"{one_line(str(self.root))}: expected the file {path.name} with {blocks} × "
+                f"{count:,} images, got none"
+            )
+        stacked = map_npy(path)
+        if stacked.dtype != np.uint8 or stacked.ndim not in (3, 4):
+            raise FileFormatError(
+                f"{path}: expected images uint8 [n, h, w, c], got {stacked.dtype} "
+                f"{list(stacked.shape)}"
+            )
+        if len(stacked) != blocks * count:
+            raise FileFormatError(
+                f"{path}: expected {blocks * count:,} images ({blocks} severities of {count:,}), "
+                f"got {len(stacked):,}"
+            )
+        begin = self.severities.index(severity) * count
+        images = stacked[begin : begin + count]
+        return images[..., None] if images.ndim == 3 else images
+
+
+def open_arrays(folder: str | Path) -> Arrays:
+    """Return what a folder of `.npy` files holds, by its labels and its record."""
+    root = Path(folder).expanduser()
+    path = root / LABELS
+    if not path.is_file():
+        raise RelookError(
+            f"{one_line(str(root))}: expected a corrupted set with {LABELS} and an .npy file for "
+            "each corruption, got no such file"
+        )
+    severities = _recorded_severities(root)
+    labels = read_npy(path)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
+        raise FileFormatError(
+            f"{path}: expected labels as whole numbers [n], got {labels.dtype} {list(labels.shape)}"
+        )
+    blocks = labels.astype(np.int64)
+    if len(blocks) % len(severities):
+        raise FileFormatError(
+            f"{path}: expected the labels of {len(severities)} severities one after another, got "
+            f"{len(labels):,}, which {len(severities)} does not divide"
+        )
+    table = blocks.reshape(len(severities), -1)
+    if (table != table[0]).any():
+        raise FileFormatError(f"{path}: expected the same labels for every severity")
+    return Arrays(root, severities, table[0])
+
+
+def corrupted_source(folder: str | Path, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
+    """Return how to read the corrupted versions of a data set's images from a folder.
+
+    `indices` are the images' places in the whole set that the corrupted one was made of; in
+    folders an image is found by its class and the name of its file.
+    """
+    root = Path(folder).expanduser()
+    if (root / LABELS).is_file():
+        return _from_arrays(open_arrays(root), dataset, indices)
+    if not root.is_dir() or not any(_family_folder(root, name).is_dir() for name in CORRUPTIONS):
+        raise RelookError(
+            f"{one_line(str(root))}: expected a corrupted set: {LABELS} with an .npy file for each "
+            "corruption, or folders CORRUPTION/SEVERITY/CLASS"
+        )
+    return _from_folders(root, dataset)
+
+
+def load_cifar10c(rest: str) -> Dataset:
+    """Return a part of CIFAR-10-C: `DIR?corruption=NAME&severity=1…5`."""
+    return _load_arrays(rest, "cifar10c", 10)
+
+
+def load_cifar100c(rest: str) -> Dataset:
+    """Return a part of CIFAR-100-C: `DIR?corruption=NAME&severity=1…5`."""
+    return _load_arrays(rest, "cifar100c", 100)
+
+
+def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
+    """Return a part of ImageNet-C, or of folders like it: `DIR?corruption=NAME&severity=1…5`."""
+    folder, corruption, severity = _parsed(rest, "imagenetc")
+    root = Path(folder).expanduser()
+    loaded = load_folder(str(_severity_folder(root, corruption, severity)), wanted)
+    return replace(loaded, name=f"imagenetc:{one_line(rest)}")
+
+
+def _load_arrays(rest: str, source: str, classes: int) -> Dataset:
+    folder, corruption, severity = _parsed(rest, source)
+    arrays = open_arrays(folder)
+    images = _to_tensor(arrays.images(corruption, severity))
+    names = tuple(map(str, range(classes)))
+    return Dataset(images, arrays.labels, names, f"{source}:{one_line(rest)}")
+
+
+def _parsed(rest: str, source: str) -> tuple[str, str, int]:
+    """Read `DIR?corruption=NAME&severity=1…5`."""
+    folder, _, text = rest.partition("?")
+    options = dict(part.partition("=")[::2] for part in text.split("&") if part)
+    for key in options:
+        if key not in ("corruption", "severity"):
+            raise unknown_name(f"{source} option", key, ["corruption", "severity"])
+    if len(options) < 2 or options["severity"] not in map(str, SEVERITIES):
+        raise RelookError(
+            f"expected {source}:DIR?corruption=NAME&severity=1…5, got {source}:{one_line(rest)}"
+        )
+    (corruption,) = check_corruptions([options["corruption"]])
+    return folder, corruption, int(options["severity"])
+
+
+def _recorded_severities(root: Path) -> tuple[int, ...]:
+    if not (root / RECORD).is_file():
+        return SEVERITIES
+    path = root / RECORD
+    content: Any = read_json(path, what="the record of a corrupted set")
+    if not isinstance(content, Mapping) or content.get("format") != RECORD_FORMAT:
+        raise FileFormatError(f"{path}: expected a record written by  relook corrupt")
+    try:
+        return check_severities(content["severities"])
+    except (KeyError, TypeError, RelookError):
+        raise FileFormatError(f"{path}: expected its severities, from 1 to 5") from None
+
+
+def _from_arrays(arrays: Arrays, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
+    count = len(arrays.labels)
+    where = one_line(str(arrays.root))
+    if len(indices) and int(indices.max()) >= count:
+        raise RelookError(
+            f"{where}: expected the corrupted versions of all images, at least "
+            f"{int(indices.max()) + 1:,}, got {count:,}: was it made of the same data set?"
+        )
+    different = np.flatnonzero(arrays.labels[indices] != dataset.labels)
+    if len(different):
+        first = int(indices[different[0]])
+        raise RelookError(
+            f"{where}: expected the labels of {dataset.name}, but {len(different):,} of "
+            f"{len(dataset):,} differ (image {first} first): it was made of other images"
+        )
+
+    def read(corruption: str, severity: int) -> Tensor:
+        found = _to_tensor(arrays.images(corruption, severity)[indices])
+        wanted = tuple(dataset.images.shape[1:])
+        if tuple(found.shape[1:]) != wanted:
+            raise RelookError(
+                f"{where}/{corruption}.npy: expected images of shape {list(wanted)} "
+                f"(channels, height, width), as in {dataset.name}, got {list(found.shape[1:])}"
+            )
+        return found
+
+    return read
+
+
+def _from_folders(root: Path, dataset: Dataset) -> Source:
+    if "path" not in dataset.columns:
+        raise RelookError(
+            f"{one_line(str(root))}: expected clean images from folder:DIR, to find their "
+            f"corrupted versions by class and name, got {dataset.name}"
+        )
+    names = [Path(str(name)) for name in dataset.columns["path"]]
+    channels, height, width = dataset.images.shape[1:]
+    # Published images are cropped already; another size is resized whole.
+    wanted = Preparation((int(height), int(width)), 1.0, channels=int(channels))
+
+    def read(corruption: str, severity: int) -> Tensor:
+        folder = _severity_folder(root, corruption, severity)
+        images, _ = read_images(_matched(folder, names), wanted, one_line(str(folder)))
+        return plain_views(images)
+
+    return read
+
+
+def _matched(folder: Path, names: list[Path]) -> list[Path]:
+    """Return the file for each image: the same class and name, whatever its ending."""
+    listed: dict[Path, dict[str, Path]] = {}
+    found = []
+    for name in names:
+        if name.parent not in listed:
+            here = folder / name.parent
+            files = sorted(here.iterdir()) if here.is_dir() else []
+            listed[name.parent] = {file.stem: file for file in files}
+        file = listed[name.parent].get(name.stem)
+        if file is None:
+            missing = one_line(str(folder / name.with_suffix("")))
+            raise RelookError(
+                f"expected a corrupted version of every image, but there is no {missing}.*"
+            )
+        found.append(file)
+    return found
+
+
+def _severity_folder(root: Path, corruption: str, severity: int) -> Path:
+    folder = _family_folder(root, corruption) / str(severity)
+    if not folder.is_dir():
+        raise RelookError(
+            f"{one_line(str(root))}: expected the folder {corruption}/{severity} (or "
+            f"{CORRUPTIONS[corruption].family}/{corruption}/{severity}) with a folder a class, "
+            "got none"
+        )
+    return folder
+
+
+def _family_folder(root: Path, corruption: str) -> Path:
+    """Return a corruption's folder, which may lie in one of its family, as in the archives."""
+    grouped = root / CORRUPTIONS[corruption].family / corruption
+    return grouped if grouped.is_dir() else root / corruption
+
+
+def _check_held(severity: int, held: tuple[int, ...], root: Path) -> None:
+    if severity not in held:
+        listed = ", ".join(map(str, held))
+        raise RelookError(
+            f"{one_line(str(root))}: expected severity {severity}, but it holds {listed} alone"
+        )
+
+
+def _to_tensor(images: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(np.asarray(images).transpose(0, 3, 1, 2)))

@@ -1,0 +1,129 @@
+"""`relook corrupt` and `relook robustness`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.e2e.conftest import Relook
+from tests.unit.data.image_files import write_classes
+from tests.unit.searched_run import SearchedRun, searched_run
+
+from relook.corruptions import corrupt_images
+from relook.data import load_data
+
+QUICK = ("--corruptions", "fog,impulse_noise", "--severities", "1,4", "--budgets", "1,2")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SearchedRun:
+    return searched_run(tmp_path)
+
+
+def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun) -> None:
+    done = relook("robustness", "--run", run.path, "--methods", "plain,cf", *QUICK)
+    assert done.code == 0, done.err
+    assert f"only its {len(run.held_out)} held-out" in done.err
+    assert "muCE" in done.out
+    assert "impulse noise" in done.out
+    content = json.loads((run.path / "robustness.json").read_text())
+    assert content["images"] == len(run.held_out)
+    assert content["made"] is True
+    assert {row["method"] for row in content["rows"]} == {"plain", "cf", "gps"}
+    drawn = sorted(path.name for path in (run.path / "figures").iterdir())
+    assert drawn == [
+        f"robustness_{name}.{kind}" for name in ("corruptions", "views") for kind in ("png", "svg")
+    ]
+
+
+def test_written_corruptions_give_the_same_errors_as_made_ones(
+    relook: Relook, run: SearchedRun, tmp_path: Path
+) -> None:
+    common = ("robustness", "--run", run.path, "--methods", "plain", "--no-figures", *QUICK)
+    made = json.loads(relook(*common, "--json", "--out", tmp_path / "a").out)
+    written = relook("corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
+    assert written.code == 0, written.err
+    done = relook(*common, "--json", "--out", tmp_path / "b", "--corrupted", tmp_path / "c")
+    assert done.code == 0, done.err
+    read = json.loads(done.out)
+    assert read["rows"] == made["rows"]
+    assert read["made"] is False
+    missing = relook(*common, "--corrupted", tmp_path / "c", "--corruptions", "snow")
+    assert missing.code == 2
+    assert "expected the file snow.npy" in missing.err
+
+
+def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
+    files = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "markdown", "latex")}
+    done = relook(
+        "robustness",
+        "--run",
+        run.path,
+        "--methods",
+        "plain",
+        "--images",
+        12,
+        "--no-figures",
+        *QUICK,
+        *(part for kind, path in files.items() for part in (f"--{kind}", path)),
+    )
+    assert done.code == 0, done.err
+    assert files["csv"].read_text().startswith("method,label,budget")
+    assert "| fog |" in files["markdown"].read_text()
+    assert r"\begin{tabular}" in files["latex"].read_text()
+
+
+def test_searched_images_are_refused(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
+    done = relook("robustness", "--model", run.model, "--data", run.data)
+    assert done.code == 2
+    assert "--policy" in done.err
+
+
+def test_corrupt_writes_an_archive_or_folders(relook: Relook, tmp_path: Path, data: str) -> None:
+    one = ("--corruptions", "fog", "--severities", "2", "--seed", "4")
+    assert relook("corrupt", "--data", data, "--out", tmp_path / "fog.npz", *one).code == 0
+    clean = load_data(data).plain
+    found = load_data(f"npz:{tmp_path / 'fog.npz'}").plain
+    assert torch.equal(found, corrupt_images(clean, "fog", 2, seed=4))
+    write_classes(tmp_path / "pets", "cat", "dog", kind="jpg")
+    spec = f"folder:{tmp_path / 'pets'}"
+    done = relook("corrupt", "--data", spec, "--out", tmp_path / "out", *one, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["files"] == [str(tmp_path / "out" / "fog")]
+    assert len(list((tmp_path / "out" / "fog" / "2").glob("*/*.png"))) == len(load_data(spec))
+
+
+def test_corrupt_resumes_and_refuses_other_settings(
+    relook: Relook, tmp_path: Path, data: str
+) -> None:
+    common = ("corrupt", "--data", data, "--out", tmp_path / "c", "--severities", "1")
+    assert relook(*common, "--corruptions", "contrast").code == 0
+    before = (tmp_path / "c" / "contrast.npy").stat().st_mtime_ns
+    assert relook(*common, "--corruptions", "contrast,brightness").code == 0
+    assert (tmp_path / "c" / "contrast.npy").stat().st_mtime_ns == before
+    assert np.load(tmp_path / "c" / "brightness.npy").shape == (240, 32, 32, 1)
+    other = relook(*common, "--corruptions", "fog", "--seed", "1")
+    assert other.code == 2
+    assert "other settings" in other.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--corruptions", "sand"), "unknown corruption 'sand'"),
+        (("--severities", "1,x"), "expected whole numbers from 1 to 5"),
+        (("--severities", "7"), "expected severities from 1 to 5"),
+        (("--out", "all.npz"), "expected one corruption at one severity"),
+        (("--jpeg",), "expected data from folder:DIR"),
+    ],
+)
+def test_mistakes_are_one_line(
+    relook: Relook, data: str, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    where = () if "--out" in options else ("--out", tmp_path / "c")
+    done = relook("corrupt", "--data", data, *where, *options)
+    assert done.code == 2
+    assert message in done.err

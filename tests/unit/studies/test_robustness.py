@@ -1,0 +1,303 @@
+"""The study on a network whose errors can be counted by hand."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from relook.baselines import Options
+from relook.corruptions import corrupt_images
+from relook.data import Dataset
+from relook.errors import FileFormatError, RelookError
+from relook.evaluate import cross_validated
+from relook.policy import Policy, Step, SubPolicy
+from relook.report.robustness_figures import save_robustness_figures
+from relook.studies import Robustness, load_robustness, robustness
+from relook.studies.robustness_result import MEAN
+from relook.studies.robustness_tables import (
+    corruption_table,
+    method_table,
+    robustness_csv,
+    robustness_latex,
+    robustness_markdown,
+)
+
+IMAGES = 20
+MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
+NEGATIVE = Policy((SubPolicy((Step("invert", 0),)),), recipe="cifar")
+
+
+@dataclass
+class ByBrightness:
+    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
+
+    classes: int = 2
+    calls: int = 0
+    fingerprint: str = "by brightness"
+
+    def __call__(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        bright = images.double().mean((1, 2, 3)) > 127.5
+        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
+        chances[torch.arange(len(images)), bright.long()] = 0.8
+        return chances.log()
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    labels = np.arange(IMAGES) % 2
+    images = torch.from_numpy(np.where(labels, 200, 50).astype(np.uint8))
+    images = images[:, None, None, None].expand(-1, 3, 32, 32).contiguous()
+    return Dataset(images, labels, ("dark", "bright"), "halves")
+
+
+def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> object:
+    """Return a source that shows the negative of so many images."""
+
+    def source(name: str, severity: int) -> Tensor:
+        images = dataset.plain.clone()
+        images[: counts[name, severity]] = 255 - images[: counts[name, severity]]
+        return images
+
+    return source
+
+
+COUNTS = {("snow", 1): 2, ("snow", 5): 6, ("fog", 1): 0, ("fog", 5): 20}
+
+
+def study(dataset: Dataset, policy: Policy = MIRROR, **options: object) -> Robustness:
+    arguments: dict[str, object] = {
+        "recipe": "cifar",
+        "corrupted": wrong(dataset, COUNTS),
+        "corruptions": ["fog", "snow"],
+        "severities": [1, 5],
+        "budgets": (1, 2),
+        "methods": ["plain", "cf"],
+        "resamples": 200,
+        **options,
+    }
+    return robustness(ByBrightness(), dataset, policy, **arguments)  # type: ignore[arg-type]
+
+
+def test_errors_are_counted_as_by_hand(dataset: Dataset) -> None:
+    found = study(dataset)
+    plain = found.row("plain", 1)
+    assert plain is not None
+    assert plain.clean_error == 0
+    # In the table's order, snow before fog.
+    assert found.corruptions == ("snow", "fog")
+    assert plain.errors == {"snow": (0.1, 0.3), "fog": (0.0, 1.0)}
+    assert plain.uce == pytest.approx({"snow": 0.2, "fog": 0.5})
+    assert plain.muce.mean == pytest.approx(0.35)
+    assert plain.over_plain is None
+    assert not found.normalised
+    assert not found.made
+
+
+def test_cll_is_that_of_the_best_temperature(dataset: Dataset) -> None:
+    plain = study(dataset).row("plain", 1)
+    assert plain is not None
+    # All right: the temperature falls to its bound and the likelihood to certainty.
+    assert plain.clls["fog"][0] == pytest.approx(0, abs=1e-3)
+    chances = np.full((IMAGES, 2), 0.2)
+    chances[np.arange(IMAGES), dataset.labels] = 0.8
+    chances[:2] = chances[:2, ::-1]
+    expected = cross_validated(np.log(chances), dataset.labels, seed=0).metrics["cll"]
+    assert plain.clls["snow"][0] == pytest.approx(expected, abs=1e-6)
+    assert plain.cll == pytest.approx(np.mean([*plain.clls["snow"], *plain.clls["fog"]]))
+
+
+def test_differences_are_policy_minus_baseline_an_image_at_a_time(dataset: Dataset) -> None:
+    same = study(dataset).row("gps", 1)
+    assert same is not None
+    assert same.over_plain is not None
+    assert set(same.over_plain) == {"snow", "fog", MEAN}
+    assert (same.over_plain[MEAN].low, same.over_plain[MEAN].high) == (0, 0)
+    negative = study(dataset, NEGATIVE).row("gps", 1)
+    assert negative is not None
+    assert negative.over_plain is not None
+    # What was right is wrong: 0.8 − 0.2 and 0.5 − 0.5, mean 0.3.
+    assert negative.over_plain["snow"].estimate == pytest.approx(0.6)
+    assert negative.over_plain["fog"].estimate == pytest.approx(0)
+    assert negative.over_plain[MEAN].estimate == pytest.approx(0.3)
+    assert negative.over_plain[MEAN].low > 0
+    assert negative.clean_error == 1
+
+
+def test_the_sentence_says_which_way(dataset: Dataset) -> None:
+    assert "is less robust than" in study(dataset, NEGATIVE).sentence
+    assert "shows no difference from" in study(dataset).sentence
+
+
+def test_an_ensemble_of_views_is_averaged_over_the_budget(dataset: Dataset) -> None:
+    two = Policy((*MIRROR, *NEGATIVE), recipe="cifar")
+    rows = [study(dataset, two).row("gps", budget) for budget in (1, 2)]
+    assert [row.views for row in rows if row] == [1, 2]
+    assert rows[0] is not None
+    assert rows[0].muce.mean == pytest.approx(0.35)
+
+
+def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
+    seen = []
+
+    class Watching(ByBrightness):
+        def __call__(self, images: Tensor) -> Tensor:
+            seen.append(images.clone())
+            return super().__call__(images)
+
+    places = np.arange(100, 100 + IMAGES)
+    robustness(
+        Watching(),
+        dataset,
+        MIRROR,
+        recipe="cifar",
+        corruptions=["impulse_noise"],
+        severities=[2],
+        budgets=[1],
+        methods=["plain"],
+        indices=places,
+        seed=7,
+        resamples=10,
+        batch=64,
+    )
+    expected = corrupt_images(dataset.plain, "impulse_noise", 2, seed=7, indices=places)
+    passed = torch.cat(seen)
+    assert any(torch.equal(passed[i : i + IMAGES], expected) for i in range(len(passed)))
+
+
+def test_a_part_of_the_images_is_stratified(dataset: Dataset) -> None:
+    found = study(dataset, images=8)
+    assert found.images == 8
+    again = study(dataset, images=8)
+    assert again == found
+    with pytest.raises(RelookError, match="at least 4 images"):
+        study(dataset, images=3)
+
+
+def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
+    without = study(dataset, methods=["mgrid"])
+    assert "mgrid" in without.settings["left_out"]
+    few = Options(grid_views=1)
+    with_them = study(dataset, methods=["mgrid"], validation=dataset, options=few)
+    assert with_them.row("mgrid", 2) is not None
+    assert with_them.settings["grid_search"]
+
+
+def test_ce_is_there_for_a_thousand_classes(dataset: Dataset) -> None:
+    counts = {("fog", severity): severity for severity in range(1, 6)}
+    found = robustness(
+        ByBrightness(1000),
+        dataset,
+        MIRROR,
+        recipe="cifar",
+        corrupted=wrong(dataset, counts),  # type: ignore[arg-type]
+        corruptions=["fog"],
+        budgets=[1],
+        methods=["plain"],
+        resamples=10,
+    )
+    assert found.normalised
+    # (1 + 2 + 3 + 4 + 5) / 20 = 0.75 over 5 · 0.819324
+    assert found.rows[0].mce == pytest.approx(0.75 / (5 * 0.819324))
+    assert "mCE" in robustness_latex(found)
+    assert found.to_json()["rows"][0]["mce"] == found.rows[0].mce
+
+
+def test_an_interrupted_study_goes_on(dataset: Dataset, tmp_path: Path) -> None:
+    class Interrupted(ByBrightness):
+        def __call__(self, images: Tensor) -> Tensor:
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return super().__call__(images)
+
+    arguments = {
+        "recipe": "cifar",
+        "corruptions": ["fog"],
+        "budgets": [2],
+        "methods": ["cf"],
+        "store_path": tmp_path / "stores",
+        "resamples": 50,
+    }
+    with pytest.raises(KeyboardInterrupt):
+        robustness(Interrupted(), dataset, MIRROR, **arguments)  # type: ignore[arg-type]
+    rest, whole = ByBrightness(), ByBrightness()
+    found = robustness(rest, dataset, MIRROR, **arguments)  # type: ignore[arg-type]
+    arguments["store_path"] = None
+    assert robustness(whole, dataset, MIRROR, **arguments) == found  # type: ignore[arg-type]
+    assert rest.calls < whole.calls
+    names = {path.name for path in (tmp_path / "stores").iterdir()}
+    assert {"clean.zarr", "fog-1.zarr", "fog-5.zarr"} <= names
+
+
+def test_progress_counts_every_pass_once(dataset: Dataset) -> None:
+    seen: list[tuple[int, int]] = []
+    study(dataset, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] == max(total for _, total in seen)
+    assert seen == sorted(seen)
+
+
+def test_runs_give_a_deviation(dataset: Dataset) -> None:
+    noisy = replace(dataset, images=corrupt_images(dataset.plain, "gaussian_noise", 5))
+    row = study(noisy, runs=2, corrupted=None).row("cf", 2)
+    assert row is not None
+    assert row.muce.deviation >= 0
+
+
+def test_a_saved_study_is_read_back(dataset: Dataset, tmp_path: Path) -> None:
+    found = study(dataset)
+    found.save(tmp_path / "robustness.json")
+    assert load_robustness(tmp_path / "robustness.json") == found
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(FileFormatError, match="run  relook robustness  again"):
+        load_robustness(tmp_path / "other.json")
+
+
+def test_tables_hold_the_figures(dataset: Dataset) -> None:
+    found = study(dataset)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(method_table(found))
+    console.print(corruption_table(found))
+    text = console.export_text()
+    assert "35.00" in text
+    assert "snow" in text
+    lines = robustness_csv(found).splitlines()
+    # A heading; then for each of 5 rows the clean images and 2 × 2 conditions.
+    assert len(lines) == 1 + len(found.rows) * 5
+    assert "plain,plain image (CC),1,1,fog,5,1," in "\n".join(lines)
+    markdown = robustness_markdown(found)
+    assert "| snow | " in markdown
+    assert markdown.rstrip().endswith(found.sentence)
+    latex = robustness_latex(found, "CIFAR_10", "a & b")
+    assert r"CIFAR\_10 & a \& b & \textbf{35.000}" in latex
+
+
+def test_figures_are_files_of_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
+    found = study(dataset)
+    first = save_robustness_figures(found, tmp_path / "a")
+    again = save_robustness_figures(found, tmp_path / "b")
+    assert [path.name for path in first] == [
+        "robustness_views.svg",
+        "robustness_views.png",
+        "robustness_corruptions.svg",
+        "robustness_corruptions.png",
+    ]
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_wrong_requests_are_one_line(dataset: Dataset) -> None:
+    with pytest.raises(RelookError, match="unknown corruption"):
+        study(dataset, corruptions=["sand"])
+    with pytest.raises(RelookError, match="severities from 1 to 5"):
+        study(dataset, severities=[0])
+    with pytest.raises(RelookError, match="at least 1 view"):
+        study(dataset, budgets=[0])
+    with pytest.raises(RelookError, match="expected corrupted images of shape"):
+        study(dataset, corrupted=lambda name, severity: dataset.plain[:, :, :16])
