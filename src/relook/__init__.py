@@ -4,6 +4,8 @@ from relook.calibration import calibrated_log_likelihood
 from relook.compare import compare
 from relook.comparison import Comparison
 from relook.data import Dataset
+from relook.deploy import TTA
+from relook.deploy.export import export
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.policy import Policy, Step, SubPolicy
@@ -19,6 +21,7 @@ from relook.views import make_views
 __all__ = [
     "RECIPES",
     "TRANSFORMS",
+    "TTA",
     "Comparison",
     "Dataset",
     "Policy",
@@ -33,6 +36,7 @@ __all__ = [
     "calibrate_policy",
     "calibrated_log_likelihood",
     "compare",
+    "export",
     "greedy_search",
     "make_views",
     "sample_pool",

@@ -49,6 +49,14 @@ def read_npy(path: Path) -> NDArray[Any]:
         return _read_array(file)
 
 
+def map_npy(path: Path) -> NDArray[Any]:
+    """Return the array in an `.npy` file as a read-only memory map, with the same checks."""
+    with _readable(path, "an npy file"):
+        with path.open("rb") as file:
+            _check_size(_read_header(file), path.stat().st_size, str(path))
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+
+
 def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
     """Return arrays of an `.npz` archive by name: all, or those that `choose` names."""
     with _readable(path, "an npz archive"), zipfile.ZipFile(path) as archive:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from relook.data.full_images import FullImages
 from relook.errors import RelookError, unknown_name
 from relook.policy import DrawKind, Policy, Step, SubPolicy
 from relook.pool import sample_pool
@@ -38,6 +39,7 @@ _SHUFFLE, _SCALES = 2, 3
 class Options:
     """What the RandAugment baselines are made with: N steps, magnitudes uniform on [0, M].
 
+    `crop_zoom` is how far the five and ten crops enlarge: by default they are 7/8 of the side.
     `grid_magnitude` is the M that the grid search found; `grid_views` is how many views it
     averages to judge one magnitude (the paper: 100).
     """
@@ -46,6 +48,14 @@ class Options:
     magnitude: float = 45.0
     grid_magnitude: float | None = None
     grid_views: int = 20
+    crop_zoom: float = _CROP_OF_7_8
+
+    def for_images(self, images: object) -> Options:
+        """Return the options for these images: full-size ones are cropped as in the paper.
+
+        The five crops then have the input's size and come from the resized image.
+        """
+        return replace(self, crop_zoom=0.0) if isinstance(images, FullImages) else self
 
 
 Maker = Callable[[Recipe, int, int, DrawKind, Options], Sequence[SubPolicy]]
@@ -105,17 +115,19 @@ def _flip(*_: object) -> Sequence[SubPolicy]:
     return (SubPolicy(), SubPolicy((Step("flip", 0),)))
 
 
-def _crop(x: float, y: float) -> Step:
-    return Step("zoom", _CROP_OF_7_8, draws={"x": x, "y": y})
+def _five_crops(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    return tuple(
+        SubPolicy((Step("zoom", options.crop_zoom, draws={"x": x, "y": y}),)) for x, y in _CORNERS
+    )
 
 
-def _five_crops(*_: object) -> Sequence[SubPolicy]:
-    return tuple(SubPolicy((_crop(x, y),)) for x, y in _CORNERS)
-
-
-def _ten_crops(*_: object) -> Sequence[SubPolicy]:
-    mirrored = (SubPolicy((*sub.steps, Step("flip", 0))) for sub in _five_crops())
-    return (*_five_crops(), *mirrored)
+def _ten_crops(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    upright = _five_crops(recipe, views, seed, draws, options)
+    return (*upright, *(SubPolicy((*sub.steps, Step("flip", 0))) for sub in upright))
 
 
 def _dihedral(*_: object) -> Sequence[SubPolicy]:

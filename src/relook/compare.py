@@ -73,14 +73,14 @@ def compare(
     kept, and an interrupted call goes on. All but the slowdown follows from the seeds.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    _check_policies(policies, runs)
+    check_policies(policies, runs)
     setup = Setup(
         predictor=predictor,
         dataset=dataset,
         places=np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64),
         recipe=get_recipe(recipe),
-        budgets=_checked_budgets(budgets),
-        options=options or Options(),
+        budgets=checked_budgets(budgets),
+        options=(options or Options()).for_images(dataset.images),
         seed=check_seed(seed),
         runs=max(runs, len(policies)),
         draws=draws or ("fixed" if policies[0].is_fixed else "fresh"),
@@ -90,8 +90,8 @@ def compare(
         batch=batch,
         progress=progress,
     )
-    chosen, left_out = _available(setup, methods, validation)
-    setup, grid = _with_magnitude(setup, validation if "mgrid" in chosen else None)
+    chosen, left_out = available_methods(setup, methods, validation)
+    setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     scores = score_lines(setup, lines)
     rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if measure_cost else None)
@@ -125,21 +125,23 @@ def compare(
     )
 
 
-def _check_policies(policies: Sequence[Policy], runs: int) -> None:
+def check_policies(policies: Sequence[Policy], runs: int) -> None:
+    """Raise unless there is something to compare."""
     if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
         raise RelookError("expected a policy with at least one sub-policy to compare, got none")
     if runs < 1:
         raise RelookError(f"expected at least 1 run, got {runs}")
 
 
-def _checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+    """Return the budgets rising and each once, or raise."""
     whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
     if not budgets or not all(whole) or min(budgets) < 1:
         raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
     return tuple(sorted({int(budget) for budget in budgets}))
 
 
-def _available(
+def available_methods(
     setup: Setup, methods: Sequence[str] | None, validation: Dataset | None
 ) -> tuple[list[str], dict[str, str]]:
     """Return the methods that can be scored, and why others cannot."""
@@ -161,7 +163,7 @@ def _available(
     return chosen, left_out
 
 
-def _with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
+def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
     """Search MGrid's magnitude, if there are images for it."""
     if validation is None:
         return setup, None

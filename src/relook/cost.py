@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
+from relook.data.full_images import FullImages
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
@@ -39,7 +40,7 @@ class Slowdown:
 
 def measure_slowdown(
     predictor: Predictor,
-    images: Tensor,
+    images: Tensor | FullImages,
     policies: Mapping[str, Policy],
     seed: int = 0,
     *,
@@ -85,7 +86,7 @@ class _Runner:
     """Makes views of one batch, passes them through the model and takes the time."""
 
     predictor: Predictor
-    images: Tensor
+    images: Tensor | FullImages
     seed: int
     clock: Callable[[], float]
 

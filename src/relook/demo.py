@@ -93,6 +93,6 @@ def run_demo(out: Path, model: Path, *, seed: int = 0, progress: Progress | None
             progress=None if progress is None else lambda d, t: progress("compare", d, t),
         )
         save_comparison(directory.path, comparison, digits)
-        shown = policy_picture(found.policy, digits.images[list(comparison.gallery)])
+        shown = policy_picture(found.policy, digits.plain[list(comparison.gallery)])
         write_bytes_atomic(directory.path / "views.png", png_bytes(shown))
     return Demo(found, comparison, run)

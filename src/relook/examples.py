@@ -87,7 +87,7 @@ def save_comparison(
     chosen = dataset.subset(rows)
     _check_labels(comparison, dict(zip(wanted.tolist(), chosen.labels.tolist(), strict=True)))
     file = io.BytesIO()
-    np.savez(file, indices=wanted, images=chosen.images.cpu().numpy(), labels=chosen.labels)
+    np.savez(file, indices=wanted, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
     write_bytes_atomic(directory / "examples.npz", file.getvalue())
     comparison.save(directory / "comparison.json")
 

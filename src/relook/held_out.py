@@ -17,7 +17,7 @@ from relook.policy import Step
 from relook.preflight import check_apart
 from relook.recipes import Group, Recipe
 from relook.run_record import RunRecord, load_run, searched_images
-from relook.splits import stratified_split
+from relook.splits import search_split
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,12 @@ def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
 
 def _split(record: RunRecord, dataset: Dataset) -> Split:
     share, seed = record.settings.get("holdout"), record.settings.get("seed")
+    left_out = record.settings.get("left_out", 0.0)
     if not isinstance(share, int | float) or not isinstance(seed, int):
         raise _damaged(record, "expected the held-out share and the seed of the search")
-    search, held_out = stratified_split(dataset.labels, share, seed, dataset.groups)
+    if not isinstance(left_out, int | float):
+        raise _damaged(record, "expected the share of images that were left out")
+    search, held_out = search_split(dataset.labels, share, left_out, seed, dataset.groups)
     if fingerprint(held_out) != record.split.get("held_out_fingerprint"):
         raise _damaged(record, "the held-out images cannot be told from its settings")
     return Split(dataset, search, held_out)

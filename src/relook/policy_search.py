@@ -9,43 +9,58 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from relook.compare import compare
 from relook.comparison import Comparison
 from relook.data.base import Dataset
 from relook.data.class_map import chance_note
 from relook.errors import RelookError
+from relook.memory import size_text
 from relook.models import Predictor, as_predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.objectives import UserObjective
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.pool import sample_pool
-from relook.predict import View, predict_views
-from relook.preflight import check_search
-from relook.racing import race as run_race
+from relook.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
+from relook.predict import Images
+from relook.preflight import check_search, search_notes
 from relook.recipes import Recipe, get_recipe
 from relook.run_directory import RunDirectory
 from relook.run_record import record_search, settings_record
-from relook.selection import SearchResult, greedy_search
-from relook.splits import stratified_split
+from relook.selection import SearchResult
+from relook.selection_plan import SelectionPlan
+from relook.selection_record import TRACE
+from relook.splits import Shares, parse_split, search_split
 
-Progress = Callable[[str, int, int], None]
-"""Called with the stage ("predict", "select", "evaluate"), the units done and their total."""
+if TYPE_CHECKING:
+    from relook.deploy import TTA
 
-FEW_IMAGES = 200
+
+class Progress(Protocol):
+    """Called with a stage, the units done and their total; in "select" with the score so far.
+
+    The stages are "predict", "map" (where predictions do not fit into memory), "select" and
+    "evaluate".
+    """
+
+    def __call__(self, stage: str, done: int, total: int, score: float | None = None) -> None:
+        """Tell how far it is."""
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What decides a search's result, beside model and data."""
+    """What decides a search's result, beside model and data.
+
+    `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
+    limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
+    """
 
     recipe: Recipe
     length: int = 20
@@ -61,6 +76,9 @@ class SearchSettings:
     precision: str = "auto"
     compiled: bool = False
     race: bool = False
+    store_precision: str = "auto"
+    memory: int | None = None
+    left_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,8 @@ class PolicySearch:
 
     `pool[trace.picks[t]]` is the sub-policy that step t + 1 added. `search_indices` and
     `held_out_indices` say which images were used for what; `notes` holds what a reader of
-    the figures should know; `race` the rounds and the passes of a race, if there was one.
+    the figures should know; `race` the rounds and the passes of a race, if there was one;
+    `selection` what the selection took; `deployment` what `model()` needs beside the policy.
     """
 
     policy: Policy
@@ -81,6 +100,16 @@ class PolicySearch:
     timings: Mapping[str, float]
     notes: tuple[str, ...] = ()
     race: Mapping[str, Any] | None = None
+    selection: SelectionPlan | None = None
+    deployment: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def model(self, **options: Any) -> TTA:
+        """Return the searched model with its policy as one module; `options` are TTA's."""
+        from relook.deploy import TTA
+
+        if self.deployment is None:
+            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
+        return TTA(policy=self.policy, **{**self.deployment, **options})
 
     def _repr_html_(self) -> str:
         from relook.notebook import search_html
@@ -93,7 +122,7 @@ class PolicySearch:
 
 def search(
     model: object,
-    images: Tensor | NDArray[np.uint8],
+    images: Images,
     labels: ArrayLike,
     *,
     recipe: Recipe | str = "cifar",
@@ -105,7 +134,8 @@ def search(
     objective: str | UserObjective = "cll",
     balanced: bool = False,
     holdout: float = 1 / 3,
-    test: tuple[Tensor | NDArray[np.uint8], ArrayLike] | None = None,
+    split: str | None = None,
+    test: tuple[Images, ArrayLike] | None = None,
     groups: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     batch: int | None = None,
@@ -114,6 +144,8 @@ def search(
     precision: str = "auto",
     compiled: bool = False,
     race: bool = False,
+    store_precision: str = "auto",
+    memory: int | None = None,
     run: str | Path | None = None,
     progress: Progress | None = None,
     **model_options: Any,
@@ -123,14 +155,20 @@ def search(
     `images` are uint8 `[n, c, h, w]`. `model` is a torch module, a function or a Predictor;
     `model_options` are its `mean`, `std`, `device`, `outputs`. A stratified share `holdout`
     of the images is kept for the proof, unless separate `test` images and labels are given;
-    images of one group stay together. `plain=False` leaves the plain image out of the
+    `split` says both parts instead: "0.5:0.5", "5000:5000", "2500:rest". Images of one group
+    stay together. `plain=False` leaves the plain image out of the
     candidates, as the paper's ImageNet pool does. `batch` (default: by the images' size),
     `accelerate` ("auto", "torch", "channels-last" or "onnx"), `precision` and `compiled` are
     for speed; `race` predicts candidates of no promise on a part of the images only. With
     `run`, everything is kept in that directory, and the same call goes on where an
-    interrupted one stopped.
+    interrupted one stopped. `memory` is how many bytes the selection may take (default: 70 %
+    of what is free): with a `run`, predictions beyond it are read from disk, where they are
+    kept in `store_precision` ("auto": float16 above 200 classes, else float32).
     """
     dataset = _dataset("images", images, labels, classes, groups)
+    if split is not None and test is not None:
+        raise RelookError("expected a split of the images or separate test images, got both")
+    shares = Shares(holdout) if split is None else parse_split(split, len(dataset))
     settings = SearchSettings(
         recipe=get_recipe(recipe).without(exclude),
         length=length,
@@ -139,20 +177,25 @@ def search(
         draws=draws,
         objective=objective,
         balanced=balanced,
-        holdout=holdout,
+        holdout=shares.holdout,
+        left_out=shares.left_out,
         batch=batch,
         plain=plain,
         accelerate=accelerate,
         precision=precision,
         compiled=compiled,
         race=race,
+        store_precision=store_precision,
+        memory=memory,
     )
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
     found = search_dataset(predictor, dataset, settings, test=test_set, run=run, progress=progress)
     for note in found.notes:
         warnings.warn(note, stacklevel=2)
-    return found
+    names = None if classes is None else dataset.classes
+    size = tuple(dataset.images.shape[2:])
+    return replace(found, deployment={"model": predictor, "size": size, "classes": names})
 
 
 def search_dataset(
@@ -164,19 +207,29 @@ def search_dataset(
     run: str | Path | None = None,
     progress: Progress | None = None,
     origin: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> PolicySearch:
-    """Run a search as `search` does; `origin` (command, specs) is kept in the run's record."""
+    """Run a search as `search` does; `origin` (command, specs) is kept in the run's record.
+
+    `tell` is given lines for people, such as what the selection needs.
+    """
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
     _, held_out = split_images(dataset, settings, test)
     check_search(predictor, dataset, test, held_out, settings.objective)
+    if run is None or not (Path(run) / TRACE).exists():
+        plan = expected_plan(predictor, dataset, settings, test, on_disk=run is not None)
+        if plan.mapped and tell is not None:
+            tell(
+                f"predictions: {size_text(plan.predictions)} of disk, and as much again to map them"
+            )
     if run is None:
         fast = accelerated(predictor, dataset, settings)
-        return _search(fast, dataset, settings, test, None, progress)
+        return _search(fast, dataset, settings, test, None, progress, tell)
     with RunDirectory(run) as directory:
         directory.check_settings(settings_record(predictor, dataset, settings, test))
         fast = accelerated(predictor, dataset, settings, directory)
-        found = _search(fast, dataset, settings, test, directory, progress)
+        found = _search(fast, dataset, settings, test, directory, progress, tell)
         record_search(directory, found, predictor, dataset, settings, test, origin or {})
         return found
 
@@ -204,7 +257,9 @@ def split_images(
     """Return which images the search sees and which are held out (all of `test` if given)."""
     if test is not None:
         return np.arange(len(dataset.labels)), np.arange(len(test.labels))
-    return stratified_split(dataset.labels, settings.holdout, settings.seed, dataset.groups)
+    return search_split(
+        dataset.labels, settings.holdout, settings.left_out, settings.seed, dataset.groups
+    )
 
 
 def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
@@ -218,6 +273,20 @@ def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
     )
 
 
+def expected_plan(
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: SearchSettings,
+    test: Dataset | None = None,
+    *,
+    on_disk: bool = True,
+) -> SelectionPlan:
+    """Return what the selection will take; raise now what hours of predicting later would."""
+    images, candidates = len(split_images(dataset, settings, test)[0]), len(pool_of(settings))
+    classes = predictor.classes or len(dataset.classes)
+    return plan_pool(settings, (candidates, images, classes), on_disk=on_disk)
+
+
 def _search(
     model: Accelerated,
     dataset: Dataset,
@@ -225,24 +294,18 @@ def _search(
     test: Dataset | None,
     directory: RunDirectory | None,
     progress: Progress | None,
+    tell: Callable[[str], None] | None,
 ) -> PolicySearch:
     predictor = model.predictor
     chosen, held_out = split_images(dataset, settings, test)
     pool = pool_of(settings)
     started = time.perf_counter()
-    candidates, log_probs, raced = _predicted(
-        predictor, dataset, chosen, pool, settings, directory, _stage(progress, "predict")
-    )
-    predicted = time.perf_counter()
-    on_select = _stage(progress, "select")
-    trace = greedy_search(
-        log_probs,
-        dataset.labels[chosen],
-        settings.length,
-        settings.objective,
-        balanced=settings.balanced,
-        progress=None if on_select is None else lambda done, total, _: on_select(done, total),
-    )
+    where = None if directory is None else directory.path
+    job = PoolJob(predictor, dataset, chosen, pool, settings, where)
+    predicted = predict_pool(job, _stage(progress, "predict"), _stage(progress, "map"))
+    predicting = time.perf_counter()
+    selected = select_from_pool(job, predicted, progress, tell)
+    trace, candidates = selected.result, predicted.candidates
     first = trace.picks[0]
     trace = replace(trace, picks=tuple(int(candidates[pick]) for pick in trace.picks))
     policy = Policy(
@@ -251,7 +314,7 @@ def _search(
         recipe=settings.recipe.name,
         seed=settings.seed,
     )
-    selected = time.perf_counter()
+    selecting = time.perf_counter()
     proof = test if test is not None else dataset
     comparison = compare(
         predictor,
@@ -267,67 +330,32 @@ def _search(
         progress=_stage(progress, "evaluate"),
     )
     timings = {
-        "predict": predicted - started,
-        "select": selected - predicted,
-        "evaluate": time.perf_counter() - selected,
+        "predict": predicting - started,
+        "select": selecting - predicting,
+        "evaluate": time.perf_counter() - selecting,
     }
-    notes = _notes(len(chosen), len(held_out), len(dataset.classes), settings, dataset)
+    notes = search_notes(len(chosen), len(held_out), dataset, settings.recipe)
     notes += () if model.note is None else (model.note,)
     plain = next((row for row, c in enumerate(candidates) if pool[c].is_plain), first)
-    chance = chance_note(log_probs[plain], dataset.labels[chosen])
+    chance = chance_note(selected.log_probs[plain], dataset.labels[chosen])
     notes += () if chance is None else (chance,)
-    return PolicySearch(policy, pool, trace, comparison, chosen, held_out, timings, notes, raced)
-
-
-def _predicted(
-    predictor: Predictor,
-    dataset: Dataset,
-    chosen: NDArray[np.int64],
-    pool: Sequence[SubPolicy],
-    settings: SearchSettings,
-    directory: RunDirectory | None,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], Mapping[str, Any] | None]:
-    """Return which candidates to select from, their predictions, and a race's record."""
-
-    def predict(
-        which: NDArray[np.int64],
-        places: NDArray[np.int64],
-        store: str,
-        report: Callable[[int, int], None] | None,
-    ) -> NDArray[np.float32]:
-        return predict_views(
-            predictor,
-            dataset.images[places],
-            [View(pool[index], int(index)) for index in which],
-            seed=settings.seed,
-            indices=places,
-            batch=settings.batch,
-            store_path=None if directory is None else directory.path / store,
-            progress=report,
-        )
-
-    everyone = np.arange(len(pool))
-    if not settings.race:
-        return everyone, predict(everyone, chosen, "predictions.zarr", progress), None
-    result = run_race(
-        lambda name, which, images, report: predict(
-            which, chosen[images], f"race-{name}.zarr", report
-        ),
-        dataset.labels[chosen],
-        len(pool),
-        settings.length,
-        objective=settings.objective,
-        balanced=settings.balanced,
-        seed=settings.seed,
-        progress=progress,
+    return PolicySearch(
+        policy,
+        pool,
+        trace,
+        comparison,
+        chosen,
+        held_out,
+        timings,
+        notes,
+        predicted.race,
+        selected.plan,
     )
-    return result.survivors, result.log_probs, result.to_json()
 
 
 def _dataset(
     name: str,
-    images: Tensor | NDArray[np.uint8],
+    images: Images,
     labels: ArrayLike,
     classes: Sequence[str] | None,
     groups: ArrayLike | None,
@@ -350,27 +378,3 @@ def _stage(progress: Progress | None, stage: str) -> Callable[[int, int], None] 
     if progress is None:
         return None
     return lambda done, total: progress(stage, done, total)
-
-
-def _notes(
-    searched: int, held_out: int, classes: int, settings: SearchSettings, dataset: Dataset
-) -> tuple[str, ...]:
-    notes = []
-    for count, what, means in (
-        (
-            searched,
-            "to search with",
-            "the search can fit their noise, so believe only the "
-            "held-out figures, and prefer a short policy",
-        ),
-        (held_out, "held out", "the intervals will be wide and a small gain cannot be shown"),
-    ):
-        if count < max(FEW_IMAGES, classes):
-            notes.append(f"only {count} images {what} ({classes} classes): {means}")
-    size, meant = min(dataset.images.shape[2:]), settings.recipe.image_size
-    if meant is not None and not meant / 2 <= size <= meant * 2:
-        notes.append(
-            f"the recipe {settings.recipe.name!r} is meant for images of about {meant} pixels, "
-            f"these have {size}: see  relook search --help  for the recipes"
-        )
-    return tuple(notes)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.calibration import LOG_FLOOR
+from relook.data.full_images import FullImages, content_of
 from relook.errors import RelookError
 from relook.fingerprint import JSON, fingerprint
 from relook.pipeline import Call, Segment, calls_of, made_ahead
@@ -29,7 +30,7 @@ from relook.views import apply_subpolicy
 if TYPE_CHECKING:
     from relook.models.base import Predictor
 
-Images = Tensor | NDArray[np.uint8]
+Images = Tensor | NDArray[np.uint8] | FullImages
 Progress = Callable[[int, int], None]
 
 _BATCH = 256
@@ -125,14 +126,14 @@ class _Passes:
             "version": __version__,
             "pool": fingerprint(pool),
             "model": self.predictor.fingerprint,
-            "data": fingerprint(self.images, self.indices),
+            "data": fingerprint(content_of(self.images), self.indices),
             "seed": self.seed,
             "calls": _PACKING,
         }
 
     def _view(self, segment: Segment) -> Tensor:
         view, part = self.views[segment.view], segment.images
-        images = _tensor(self.images[part])
+        images = _ready(self.images[part])
         return apply_subpolicy(view.subpolicy, images, self.indices[part], self.seed, view.index)
 
     def _checked(self, outputs: object, call: Call, classes: int | None) -> NDArray[np.float32]:
@@ -207,10 +208,10 @@ def predict_views(
 ) -> NDArray[np.float32]:
     """Return log-probabilities float32 `[view, image, class]` of uint8 images `[n, c, h, w]`.
 
-    `indices` are the images' places in their data set (default 0 … n − 1); `batch` is how
-    many views go through the model at once (default: by the images' size). Equal views run
-    once. With a `store_path` what is done stays on disk and an interrupted call goes on there;
-    `manifest_extra` is compared with it.
+    Full-size images do as well: each view is cut from them. `indices` are the images' places
+    in their data set (default 0 … n − 1); `batch` is how many views go through the model at
+    once (default: by the images' size). Equal views run once. With a `store_path` what is done
+    stays on disk and an interrupted call goes on there; `manifest_extra` is compared with it.
     `progress` is called with the passes done and all passes, one an image and distinct view.
     """
     distinct, order = distinct_views(views)
@@ -249,14 +250,16 @@ def fill_store(
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     progress: Progress | None = None,
     manifest_extra: Mapping[str, JSON] | None = None,
+    precision: str = "float32",
 ) -> PredictionStore:
     """Return the store at `path` with every block done, for pools too large for the memory.
 
-    As `predict_views`, but the views are stored as they are given (see `distinct_views`).
+    As `predict_views`, but the views are stored as they are given (see `distinct_views`), in
+    float32 or float16 (`store.stored_type`).
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
-    store = PredictionStore.open(path, passes.manifest(manifest_extra or {}), plan)
+    store = PredictionStore.open(path, passes.manifest(manifest_extra or {}), plan, precision)
     missing = [block for block in plan.blocks() if not store.is_done(block)]
     counter = _Counter(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
@@ -311,10 +314,13 @@ def _passes(
 ) -> _Passes:
     if len(views) == 0:
         raise RelookError("expected at least 1 view to predict, got none")
-    if not isinstance(images, Tensor | np.ndarray) or len(images) == 0:
-        got = "none" if isinstance(images, Tensor | np.ndarray) else f"a {type(images).__name__}"
+    if not isinstance(images, Tensor | np.ndarray | FullImages) or len(images) == 0:
+        known = isinstance(images, Tensor | np.ndarray | FullImages)
+        got = "none" if known else f"a {type(images).__name__}"
         raise RelookError(f"expected uint8 images [n, c, h, w], at least 1, got {got}")
-    check_images(_tensor(images[:1]))
+    first = _ready(images[:1])
+    if isinstance(first, Tensor):
+        check_images(first)
     places = np.arange(len(images)) if indices is None else np.asarray(indices)
     if places.shape != (len(images),) or places.dtype.kind not in "iu" or places.min() < 0:
         raise RelookError(
@@ -324,9 +330,9 @@ def _passes(
     return _Passes(predictor, images, places.astype(np.int64), tuple(views), check_seed(seed))
 
 
-def _tensor(images: Images) -> Tensor:
+def _ready(images: Images) -> Tensor | FullImages:
     # The copy is for arrays that must not be written to, such as memory-mapped files.
-    return images if isinstance(images, Tensor) else torch.from_numpy(np.array(images))
+    return torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images
 
 
 def _draw_index(view: View) -> int | None:

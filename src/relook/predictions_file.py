@@ -9,40 +9,74 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from relook.arrays import read_npy, read_npz
-from relook.calibration import floor_log_probs
+from relook.arrays import map_npy, read_npy, read_npz
+from relook.calibration import LOG_FLOOR
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.selection_plan import Predictions
 
 Kind = Literal["log_probs", "probabilities"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
-def load_predictions(path: Path, kind: Kind) -> NDArray[np.floating[Any]]:
-    """Return log-probabilities `[candidate, image, class]` from a file that holds `kind`."""
+def open_predictions(path: Path, kind: Kind) -> Predictions:
+    """Return log-probabilities `[candidate, image, class]` from a file that holds `kind`.
+
+    An `.npy` file of log-probabilities need not fit into memory; the others must.
+    """
     if kind not in KINDS:
         raise unknown_name("kind of predictions", kind, KINDS)
-    array = _read(path, ("predictions", kind))
-    if array.ndim != 3 or array.dtype.kind != "f":
+    array = map_npy(path) if path.suffix == ".npy" else _opened(path, ("predictions", kind))
+    shape = tuple(array.shape)
+    if len(shape) != 3 or np.dtype(array.dtype).kind != "f":
         raise FileFormatError(
-            f"{path}: expected floats [candidate, image, class], "
-            f"got {array.dtype} {list(array.shape)}"
+            f"{path}: expected floats [candidate, image, class], got {array.dtype} {list(shape)}"
         )
-    if kind == "log_probs":
-        return array
-    if not (array >= 0).all():
-        raise FileFormatError(
-            f"{path}: expected probabilities ≥ 0, got a negative number or NaN; "
-            "say --kind log_probs if these are log-probabilities"
-        )
-    with np.errstate(divide="ignore"):
-        return floor_log_probs(np.log(array))
+    dtype = np.dtype(array.dtype)
+    if kind == "probabilities":
+        dtype = np.dtype(np.float64 if dtype.itemsize > 4 else np.float32)
+        return Predictions(shape, dtype, lambda: _logarithms(array, dtype, path))
+    mapped = (lambda: array) if path.suffix == ".npy" else None
+    return Predictions(shape, dtype, lambda: _whole(array), mapped)
+
+
+def file_identity(path: Path) -> list[int]:
+    """Return what tells whether a file or a directory has changed: counts, bytes, times."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    stats = [file.stat() for file in files]
+    return [
+        len(stats),
+        sum(stat.st_size for stat in stats),
+        max((stat.st_mtime_ns for stat in stats), default=0),
+    ]
+
+
+def _whole(array: Any) -> NDArray[Any]:
+    """Return an array in memory from one on disk."""
+    return array if type(array) is np.ndarray else np.array(array[:])
+
+
+def _logarithms(array: Any, dtype: np.dtype[Any], path: Path) -> NDArray[Any]:
+    """Return the floored logarithms of probabilities, candidate after candidate."""
+    source = array if isinstance(array, np.memmap) else _whole(array)
+    in_place = source.dtype == dtype and source.flags.writeable
+    result = source if in_place else np.empty(source.shape, dtype)
+    for candidate, values in enumerate(source):
+        if not (values >= 0).all():
+            raise FileFormatError(
+                f"{path}: expected probabilities ≥ 0, got a negative number or NaN at candidate "
+                f"{candidate}; say --kind log_probs if these are log-probabilities"
+            )
+        with np.errstate(divide="ignore"):
+            np.log(values, out=result[candidate], dtype=dtype)
+        np.maximum(result[candidate], LOG_FLOOR, out=result[candidate])
+    return result
 
 
 def load_labels(path: Path) -> NDArray[np.int64]:
     """Return labels `[image]` from an npy, npz or Zarr file, or from text with one a line."""
     if path.suffix in (".txt", ".csv"):
         return _labels_from_text(path)
-    labels = _read(path, ("labels",))
+    labels = _whole(_opened(path, ("labels",)))
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise FileFormatError(
             f"{path}: expected whole numbers [image], got {labels.dtype} {list(labels.shape)}"
@@ -50,11 +84,12 @@ def load_labels(path: Path) -> NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
-def _read(path: Path, names: tuple[str, ...]) -> NDArray[Any]:
+def _opened(path: Path, names: tuple[str, ...]) -> Any:
+    """Return an array in memory, or a Zarr array that is read when it is asked for."""
     if not path.exists():
         raise RelookError(f"no such file: {path}")
     if path.is_dir():
-        return _read_zarr(path)
+        return _open_zarr(path)
     if path.suffix == ".npy":
         return read_npy(path)
     if path.suffix != ".npz":
@@ -71,10 +106,9 @@ def _read(path: Path, names: tuple[str, ...]) -> NDArray[Any]:
     )
 
 
-def _read_zarr(path: Path) -> NDArray[Any]:
+def _open_zarr(path: Path) -> zarr.Array[Any]:
     try:
-        array = zarr.open_array(path, mode="r")
-        return np.asarray(array[:])
+        return zarr.open_array(path, mode="r")
     except Exception as error:
         why = next(iter(str(error).splitlines()), "")
         raise FileFormatError(

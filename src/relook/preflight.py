@@ -14,8 +14,10 @@ from relook.models import Predictor
 from relook.objectives import UserObjective, resolve_objective
 from relook.policy import SubPolicy
 from relook.predict import View, predict_views
+from relook.recipes import Recipe
 
 FEWEST_HELD_OUT = 4
+FEW_IMAGES = 200
 _SHARED_SHARE = 0.01
 _PLAIN = (View(SubPolicy(), 0),)
 
@@ -32,7 +34,7 @@ def check_search(
     if len(held_out) < FEWEST_HELD_OUT:
         raise RelookError(
             f"expected at least {FEWEST_HELD_OUT} images for the proof, got {len(held_out)}: "
-            "hold out a larger share (--holdout), or give more images"
+            "hold out a larger share (--split, --holdout), or give more images"
         )
     if test is not None:
         check_apart(set(dataset.image_fingerprints()), test)
@@ -50,6 +52,30 @@ def check_apart(searched: Set[str], test: Dataset) -> None:
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
             "among those searched on: a gain on them proves nothing; leave them out"
         )
+
+
+def search_notes(searched: int, held_out: int, dataset: Dataset, recipe: Recipe) -> tuple[str, ...]:
+    """Return what a reader of the figures should know: few images, a recipe for others."""
+    classes = len(dataset.classes)
+    notes = []
+    for count, what, means in (
+        (
+            searched,
+            "to search with",
+            "the search can fit their noise, so believe only the "
+            "held-out figures, and prefer a short policy",
+        ),
+        (held_out, "held out", "the intervals will be wide and a small gain cannot be shown"),
+    ):
+        if count < max(FEW_IMAGES, classes):
+            notes.append(f"only {count} images {what} ({classes} classes): {means}")
+    size, meant = min(dataset.images.shape[2:]), recipe.image_size
+    if meant is not None and not meant / 2 <= size <= meant * 2:
+        notes.append(
+            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
+            f"these have {size}: see  relook search --help  for the recipes"
+        )
+    return tuple(notes)
 
 
 def _check_outputs(predictor: Predictor, datasets: Iterable[Dataset]) -> None:

@@ -27,6 +27,7 @@ class Stream(IntEnum):
     POOL = 1
     FREEZE = 2
     TRAIN = 3
+    CORRUPT = 4
 
 
 def philox(counter: NDArray[np.uint64], key: tuple[int, int]) -> NDArray[np.uint64]:

@@ -17,7 +17,9 @@ from relook.registry import by_name
 from relook.transforms import TRANSFORMS
 
 _CROPS = ("crop", "crop_flip")
-_STARTS = ("scale_crop", "scale_crop_flip")
+STARTS = ("scale_crop", "scale_crop_flip")
+"""The crops that a sub-policy may begin with; of full-size images they see the original."""
+
 _WITHOUT_FLIP = {"crop_flip": "crop", "scale_crop_flip": "scale_crop"}
 _MOST_CANDIDATES = 1_000_000
 _LONGEST = 16
@@ -71,7 +73,7 @@ def _check_transforms(recipe: Recipe) -> None:
     for name in recipe.transforms:
         if name not in TRANSFORMS:
             raise _nonsense(recipe, str(unknown_name("transform", name, TRANSFORMS)))
-        if name in _STARTS + _CROPS:
+        if name in STARTS + _CROPS:
             raise _nonsense(recipe, f"{name} can only be the start or the finish")
     if len(set(recipe.transforms)) != len(recipe.transforms):
         raise _nonsense(recipe, "a transform is listed twice")
@@ -101,7 +103,7 @@ def _whole(number: object) -> bool:
 
 def _check_ends(recipe: Recipe) -> None:
     for end, step, known in (
-        ("start", recipe.start, _STARTS),
+        ("start", recipe.start, STARTS),
         ("finish", recipe.finish, _CROPS),
     ):
         if step is not None and step.transform not in known:

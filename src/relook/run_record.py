@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import zarr
 
 from relook.compare import save_comparison
 from relook.data.base import Dataset
+from relook.data.full_images import FullImages
 from relook.errors import RunError
 from relook.files import read_json, write_json_atomic
 from relook.fingerprint import JSON, fingerprint
@@ -57,6 +58,8 @@ def settings_record(
         "compiled": settings.compiled,
         "race": settings.race,
         "plain": settings.plain,
+        "store_precision": settings.store_precision,
+        "left_out": settings.left_out,
     }
 
 
@@ -93,6 +96,7 @@ def record_search(
             },
             "notes": list(found.notes),
             "race": None if found.race is None else dict(found.race),
+            "selection": None if found.selection is None else asdict(found.selection),
             "seconds": dict(found.timings),
             "versions": versions(),
         },
@@ -172,7 +176,9 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
 
 
 def _data_record(dataset: Dataset) -> dict[str, Any]:
+    full_size = {"full_size": True} if isinstance(dataset.images, FullImages) else {}
     return {
+        **full_size,
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
         "images": len(dataset),

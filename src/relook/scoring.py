@@ -100,7 +100,7 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Line
 
 def score_lines(setup: Setup, lines: Sequence[Line]) -> Scores:
     """Predict all views of all lines, each distinct one once, and score the prefixes."""
-    read = _predicted(setup, [view for line in lines for view in line.views])
+    read = predicted(setup, [view for line in lines for view in line.views])
     labels = setup.dataset.labels
     scores = Scores()
     for line in lines:
@@ -122,7 +122,7 @@ def score_lines(setup: Setup, lines: Sequence[Line]) -> Scores:
     return scores
 
 
-def _predicted(
+def predicted(
     setup: Setup, views: Sequence[View]
 ) -> Callable[[Sequence[View]], NDArray[np.float32]]:
     """Predict each distinct view once; return how to get at the predictions of some."""

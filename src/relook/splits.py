@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,60 @@ def stratified_split(
     and the shares are as near as a greedy assignment brings them.
     """
     return _split(np.asarray(labels), share, np.random.default_rng(seed), groups)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How images are split: `left_out` of all, then `holdout` of what remains."""
+
+    holdout: float
+    left_out: float = 0.0
+
+
+def parse_split(text: str, images: int) -> Shares:
+    """Read `SEARCH:TEST`, each a share ("0.5"), a number of images ("5000") or "rest".
+
+    Images beyond both parts are left out.
+    """
+    parts = [part.strip().lower() for part in text.split(":")]
+    if len(parts) != 2 or parts.count("rest") == 2:
+        raise _bad_split(text)
+    counts = [None if part == "rest" else _count(part, images, text) for part in parts]
+    search, test = (images - sum(c or 0 for c in counts) if c is None else c for c in counts)
+    if search < 1 or test < 1 or search + test > images:
+        raise RelookError(
+            f"--split {text}: expected at least 1 image in each part and at most {images:,} in "
+            f"both, got {search:,} to search with and {test:,} to prove it on"
+        )
+    used = search + test
+    return Shares(test / used, (images - used) / images)
+
+
+def search_split(
+    labels: ArrayLike, holdout: float, left_out: float, seed: int, groups: ArrayLike | None = None
+) -> tuple[Indices, Indices]:
+    """Return the images to search with and those held out, stratified; see `Shares`."""
+    if left_out == 0:
+        return stratified_split(labels, holdout, seed, groups)
+    used, _ = stratified_split(labels, left_out, seed, groups)
+    own = None if groups is None else np.asarray(groups)[used]
+    search, held_out = stratified_split(np.asarray(labels)[used], holdout, seed, own)
+    return used[search], used[held_out]
+
+
+def _count(part: str, images: int, text: str) -> int:
+    if re.fullmatch("[0-9]{1,12}", part):
+        return int(part)
+    if not re.fullmatch(r"0?\.[0-9]+|[01]\.[0-9]*", part) or not 0 < float(part) < 1:
+        raise _bad_split(text)
+    return int(float(part) * images + 0.5)
+
+
+def _bad_split(text: str) -> RelookError:
+    return RelookError(
+        "--split: expected SEARCH:TEST as shares (0.5:0.5), numbers of images (5000:5000) or "
+        f"with the rest (2500:rest), got {text!r}"
+    )
 
 
 def halvings(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import zarr
@@ -17,13 +17,30 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.storage import LocalStore
 
-from relook.errors import RelookError, RunError
+from relook.errors import RelookError, RunError, unknown_name
 from relook.files import read_json, write_json_atomic
 from relook.fingerprint import JSON, differences
 
 _FORMAT: Mapping[str, JSON] = {"format": "relook predictions", "format_version": 1}
 _MANIFEST = "manifest.json"
 _ABANDONED_AFTER = 3600.0  # seconds; no write of one chunk takes that long
+
+Precision = Literal["auto", "float16", "float32"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+HALF_FROM = 201
+"""From how many classes on "auto" stores float16."""
+
+
+def stored_type(precision: str, classes: int) -> str:
+    """Return the type that predictions are stored in: float32, or float16 for many classes.
+
+    float16 keeps 11 bits of a log-probability: 0.0005 at −1, 0.03 at −80, the lowest there is.
+    """
+    if precision not in PRECISIONS:
+        raise unknown_name("precision of stored predictions", precision, PRECISIONS)
+    if precision != "auto":
+        return precision
+    return "float16" if classes >= HALF_FROM else "float32"
 
 
 @dataclass(frozen=True)
@@ -78,7 +95,9 @@ class Plan:
 
 
 class PredictionStore:
-    """Log-probabilities `[view, image, class]`, float32: one checksummed chunk for each block.
+    """Log-probabilities `[view, image, class]`: one checksummed chunk for each block.
+
+    They are float32 or float16, as the manifest says.
 
     After a crash, a kill or a power cut: a block is either done, with the bytes that were
     written, or not done. Half-written and damaged chunks fail their checksum and count as
@@ -98,18 +117,26 @@ class PredictionStore:
         self._done: set[tuple[int, int]] = set()
 
     @classmethod
-    def open(cls, path: str | Path, manifest: Mapping[str, JSON], plan: Plan) -> PredictionStore:
+    def open(
+        cls,
+        path: str | Path,
+        manifest: Mapping[str, JSON],
+        plan: Plan,
+        precision: str = "float32",
+    ) -> PredictionStore:
         """Create the store, or open the one on disk if it belongs to this manifest and plan.
 
         The manifest says what the predictions are of (pool, model, data, seed, version …).
         """
         path = Path(path)
-        record = json.loads(json.dumps({**_FORMAT, **manifest, "plan": asdict(plan)}))
+        dtype = stored_type(precision, plan.classes)
+        record = {**_FORMAT, **manifest, "precision": dtype, "plan": asdict(plan)}
+        record = json.loads(json.dumps(record))
         try:
             path.mkdir(parents=True, exist_ok=True)
             with _exclusive(path / ".lock"):
                 _claim(path, record)
-                array = _open_array(path, plan)
+                array = _open_array(path, plan, dtype)
             _remove_abandoned(path)
         except OSError as error:
             raise RunError(f"cannot keep predictions in {path}: {_reason(error)}") from error
@@ -121,6 +148,11 @@ class PredictionStore:
         if key not in self._done and self._load(block) is not None:
             self._done.add(key)
         return key in self._done
+
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """What the predictions are stored as."""
+        return np.dtype(str(self._array.dtype))
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -137,7 +169,7 @@ class PredictionStore:
         if log_probs.shape != expected:
             raise RelookError(f"expected a block of shape {expected}, got {log_probs.shape}")
         try:
-            self._array[block.views, block.images] = log_probs
+            self._array[block.views, block.images] = log_probs.astype(self.dtype)
         except OSError as error:
             raise RunError(f"cannot write to {self.path}: {_reason(error)}") from error
         self._done.add((block.views.start, block.images.start))
@@ -150,25 +182,36 @@ class PredictionStore:
         result = np.empty((len(wanted), *self.plan.shape[1:]), dtype=np.float32)
         for block in self.plan.blocks():
             rows = np.flatnonzero((wanted >= block.views.start) & (wanted < block.views.stop))
-            if rows.size == 0:
-                continue
-            log_probs = self._load(block)
-            if log_probs is None:
-                raise RunError(
-                    f"{self.path}: the predictions for {_named(block)} are missing or damaged: "
-                    "run the same command again to compute them"
-                )
-            result[rows, block.images] = log_probs[wanted[rows] - block.views.start]
+            if rows.size:
+                log_probs = self.read_block(block)
+                result[rows, block.images] = log_probs[wanted[rows] - block.views.start]
         return result
 
-    def _load(self, block: Block) -> NDArray[np.float32] | None:
+    def read_all(self) -> NDArray[np.floating[Any]]:
+        """Return all predictions, as they are stored."""
+        result = np.empty(self.plan.shape, dtype=self.dtype)
+        for block in self.plan.blocks():
+            result[block.views, block.images] = self.read_block(block)
+        return result
+
+    def read_block(self, block: Block) -> NDArray[np.floating[Any]]:
+        """Return one block's predictions, as they are stored."""
+        log_probs = self._load(block)
+        if log_probs is None:
+            raise RunError(
+                f"{self.path}: the predictions for {_named(block)} are missing or damaged: "
+                "run the same command again to compute them"
+            )
+        return log_probs
+
+    def _load(self, block: Block) -> NDArray[np.floating[Any]] | None:
         """Return the block, or None where it is missing or fails its checksum."""
         views, images, _ = self.plan.chunk
         chunk = (block.views.start // views, block.images.start // images, 0)
         if not (self.path / self._array.metadata.encode_chunk_key(chunk)).is_file():
             return None
         try:
-            log_probs = np.asarray(self._array[block.views, block.images], dtype=np.float32)
+            log_probs = np.asarray(self._array[block.views, block.images], dtype=self.dtype)
         except (ValueError, OSError):  # a wrong checksum or length, an unreadable sector
             return None
         return None if np.isnan(log_probs).any() else log_probs
@@ -198,14 +241,14 @@ def _claim(path: Path, record: dict[str, JSON]) -> None:
         )
 
 
-def _open_array(path: Path, plan: Plan) -> zarr.Array[Any]:
+def _open_array(path: Path, plan: Plan, dtype: str) -> zarr.Array[Any]:
     store = LocalStore(path)
     if not (path / "zarr.json").exists():
         return zarr.create_array(
             store,
             shape=plan.shape,
             chunks=plan.chunk,
-            dtype="float32",
+            dtype=dtype,
             serializer=BytesCodec(endian="little"),
             compressors=[Crc32cCodec()],
             filters=None,
@@ -219,9 +262,9 @@ def _open_array(path: Path, plan: Plan) -> zarr.Array[Any]:
         problem = f"{type(error).__name__}: {_reason(error)}"
     else:
         codecs = (BytesCodec(endian="little"), Crc32cCodec())
-        if found == (plan.shape, plan.chunk, "float32", codecs) and np.isnan(array.fill_value):
+        if found == (plan.shape, plan.chunk, dtype, codecs) and np.isnan(array.fill_value):
             return array
-        problem = f"expected a float32 array {plan.shape} with checksums"
+        problem = f"expected a {dtype} array {plan.shape} with checksums"
     raise RunError(
         f"{path / 'zarr.json'} is damaged ({problem}): use another --out or delete {path}"
     )

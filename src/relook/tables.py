@@ -31,7 +31,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-_SHORT = {
+SHORT_NAMES = {
     "plain": "CC",
     "flip": "Flip",
     "5c": "5C",
@@ -72,7 +72,7 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
     most the same, then to the plain image.
     """
-    table = _table(
+    table = new_table(
         f"{comparison.images:,} held-out images; cLL: calibrated log-likelihood, higher is better"
     )
     table.add_column("method")
@@ -102,7 +102,7 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
 def frontier_table(comparison: Comparison) -> Table:
     """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
     rows = frontier(shown_rows(comparison))
-    table = _table("what more time buys")
+    table = new_table("what more time buys")
     for name in ("time ×", "views"):
         table.add_column(name, justify="right")
     table.add_column("method", no_wrap=True)
@@ -151,14 +151,14 @@ def to_csv(comparison: Comparison) -> str:
         intervals = [(getattr(row, field) or {}).get(metric) for field, metric in differences]
         writer.writerow(
             [
-                _safe(row.method),
-                _safe(row.label),
+                csv_safe(row.method),
+                csv_safe(row.label),
                 row.budget,
                 row.views,
                 f"{row.slowdown:.4g}",
                 *(value for one in measured for value in _pair(one)),
                 *(value for one in intervals for value in _triple(one)),
-                _safe(row.rival or ""),
+                csv_safe(row.rival or ""),
             ]
         )
     return file.getvalue()
@@ -208,7 +208,7 @@ def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
         " ".join(_rules(groups, [first for first, _ in halves])),
         " & ".join(["", "", *2 * [_budget_head(row) for row in rows]]) + r" \\",
         r"\midrule",
-        " & ".join([_tex(dataset), _tex(model), *_figures(rows)]) + r" \\",
+        " & ".join([tex(dataset), tex(model), *_figures(rows)]) + r" \\",
         r"\bottomrule",
         r"\end{tabular}",
         r"}",
@@ -219,7 +219,8 @@ def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(title: str) -> Table:
+def new_table(title: str) -> Table:
+    """Return an empty table in the style of the house."""
     return Table(
         title=title,
         title_justify="left",
@@ -259,7 +260,8 @@ def _difference(intervals: Mapping[str, Interval] | None) -> str:
     return "" if intervals is None else str(intervals["cll"]).replace("-", "−")
 
 
-def _safe(text: str) -> str:
+def csv_safe(text: str) -> str:
+    """Return text on one line that no spreadsheet takes for a formula."""
     line = " ".join(text.split())
     return f"'{line}" if line.startswith(_FORMULA) else line
 
@@ -282,7 +284,7 @@ def _by_method(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 
 
 def _spanning(method: str, own: Sequence[Row]) -> str:
-    return rf"\multicolumn{{{len(own)}}}{{c}}{{{_tex(_SHORT.get(method, method))}}}"
+    return rf"\multicolumn{{{len(own)}}}{{c}}{{{tex(SHORT_NAMES.get(method, method))}}}"
 
 
 def _rules(groups: Sequence[tuple[str, list[Row]]], starts: Sequence[int]) -> list[str]:
@@ -315,7 +317,7 @@ def _figures(rows: Sequence[Row]) -> list[str]:
 
 
 def _caption(comparison: Comparison, groups: Sequence[tuple[str, list[Row]]]) -> str:
-    named = "; ".join(f"{_tex(_SHORT.get(m, m))}: {_tex(_about(own[0]))}" for m, own in groups)
+    named = "; ".join(f"{tex(SHORT_NAMES.get(m, m))}: {tex(_about(own[0]))}" for m, own in groups)
     return (
         "Calibrated log-likelihood and accuracy of test-time augmentation methods on "
         f"{comparison.images} held-out images. {named}."
@@ -326,5 +328,6 @@ def _about(row: Row) -> str:
     return BASELINES[row.method].about if row.method in BASELINES else row.label
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """Return text with what LaTeX would take for commands made harmless."""
     return "".join(_LATEX.get(character, character) for character in text)

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.data.full_images import FullImages
+from relook.data.full_views import open_images
 from relook.errors import RelookError
 from relook.policy import Step, SubPolicy
 from relook.randomness import Stream, check_seed, uniforms
@@ -27,7 +29,7 @@ _SLOTS_A_STEP = 8
 
 def make_views(
     subpolicy: SubPolicy,
-    images: Tensor,
+    images: Tensor | FullImages,
     *,
     seed: int,
     view: int = 0,
@@ -39,7 +41,8 @@ def make_views(
     A sub-policy that carries no finish gets the recipe's; `recipe=None` applies it as it is.
     The plain image (no steps) stays plain under every recipe.
     """
-    check_images(images)
+    if not isinstance(images, FullImages):
+        check_images(images)
     if recipe is not None and subpolicy.finish is None and subpolicy.steps:
         subpolicy = replace(subpolicy, finish=get_recipe(recipe).finish)
     indices = np.arange(first_index, first_index + len(images))
@@ -47,16 +50,27 @@ def make_views(
 
 
 def apply_subpolicy(
-    subpolicy: SubPolicy, images: Tensor, indices: NDArray[np.int64], seed: int, view: int
+    subpolicy: SubPolicy,
+    images: Tensor | FullImages,
+    indices: NDArray[np.int64],
+    seed: int,
+    view: int,
 ) -> Tensor:
-    """Return one view of each image, whose draws belong to its index in the data set."""
+    """Return one view of each image, whose draws belong to its index in the data set.
+
+    Of full-size images, a first step that crops is cut from the large original.
+    """
     check_seed(seed)
-    check_images(images)
     draws = draws_for_batch(subpolicy.all_steps, indices, seed, view)
-    steps = [
+    steps: Sequence[AppliedStep] = [
         AppliedStep(step.transform, np.full(len(images), step.value), drawn)
         for step, drawn in zip(subpolicy.all_steps, draws, strict=True)
     ]
+    if isinstance(images, FullImages):
+        images, steps = open_images(images, steps)
+        if not steps:
+            return images
+    check_images(images)
     if images.device.type == "cpu":
         from relook.transforms.fast.run import apply_steps  # numba: only where it is used
 
@@ -69,7 +83,7 @@ def apply_subpolicy(
 def _apply_one_by_one(subpolicy: SubPolicy, images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     """Apply the steps with the table's own kernels, on any device."""
     views = images.clone() if not steps else images
-    for place, step in enumerate(steps):
+    for place, step in enumerate(steps, len(subpolicy.all_steps) - len(steps)):
         values = torch.from_numpy(step.values).to(images.device)
         draws = {name: torch.from_numpy(u).to(images.device) for name, u in step.draws.items()}
         try:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.data.cifar_files import write_binary100, write_python10
+from tests.unit.data.hf_files import save_hf_data
 from tests.unit.data.image_files import write_classes
 from tests.unit.data.test_idx import write as write_idx
 
@@ -54,6 +55,25 @@ def idx_example(directory: Path) -> str:
     return f"idx:{directory}?part=train"
 
 
+def hf_example(directory: Path) -> str:
+    save_hf_data(directory / "set")
+    return f"hf:{directory / 'set'}"
+
+
+def arrays_example(directory: Path) -> str:
+    generator = np.random.default_rng(3)
+    images = generator.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
+    (directory / "set").mkdir()
+    np.save(directory / "set" / "snow.npy", images)
+    np.save(directory / "set" / "labels.npy", np.tile(np.arange(4), 5))
+    return f"{directory / 'set'}?corruption=snow&severity=3"
+
+
+def imagenetc_example(directory: Path) -> str:
+    write_classes(directory / "set" / "fog" / "1", "cat", "dog", kind="jpg")
+    return f"imagenetc:{directory / 'set'}?corruption=fog&severity=1"
+
+
 EXAMPLES: dict[str, Callable[[Path], str]] = {
     "digits": digits_example,
     "npz": npz_example,
@@ -62,6 +82,10 @@ EXAMPLES: dict[str, Callable[[Path], str]] = {
     "cifar10": cifar10_example,
     "cifar100": cifar100_example,
     "idx": idx_example,
+    "hf": hf_example,
+    "cifar10c": lambda directory: f"cifar10c:{arrays_example(directory)}",
+    "cifar100c": lambda directory: f"cifar100c:{arrays_example(directory)}",
+    "imagenetc": imagenetc_example,
 }
 
 
@@ -71,23 +95,23 @@ def test_every_data_source_has_an_example() -> None:
 
 @pytest.fixture(params=list(DATA_SOURCES))
 def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return EXAMPLES[request.param](tmp_path)
+    try:
+        return EXAMPLES[request.param](tmp_path)
+    except MissingExtraError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
 def dataset(spec: str) -> Dataset:
-    try:
-        return load_data(spec)
-    except MissingExtraError as error:
-        pytest.skip(str(error))
+    return load_data(spec)
 
 
 def test_it_holds_labelled_images(dataset: Dataset, spec: str) -> None:
     n = len(dataset)
     assert n > 0
-    assert dataset.images.dtype == torch.uint8
-    assert dataset.images.ndim == 4
-    assert dataset.images.is_contiguous()
+    assert dataset.plain.dtype == torch.uint8
+    assert dataset.plain.ndim == 4
+    assert dataset.plain.is_contiguous()
     assert dataset.labels.shape == (n,)
     assert dataset.labels.dtype == np.int64
     assert 0 <= dataset.labels.min() < dataset.labels.max() < len(dataset.classes)
@@ -96,7 +120,7 @@ def test_it_holds_labelled_images(dataset: Dataset, spec: str) -> None:
 
 def test_it_is_the_same_each_time(dataset: Dataset, spec: str) -> None:
     again = load_data(spec)
-    assert torch.equal(again.images, dataset.images)
+    assert torch.equal(again.plain, dataset.plain)
     np.testing.assert_array_equal(again.labels, dataset.labels)
     assert again.classes == dataset.classes
     assert again.fingerprint == dataset.fingerprint
@@ -106,7 +130,7 @@ def test_it_is_the_same_each_time(dataset: Dataset, spec: str) -> None:
 def test_it_comes_in_any_size_and_with_any_channels(spec: str, channels: int) -> None:
     loaded = load_data(spec, Preparation((24, 20), channels=channels))
     assert loaded.images.shape[1:] == (channels, 24, 20)
-    assert loaded.images.is_contiguous()
+    assert loaded.plain.is_contiguous()
 
 
 def test_its_own_size_changes_nothing(dataset: Dataset, spec: str) -> None:

@@ -57,7 +57,7 @@ def data(tmp_path: Path) -> str:
     path = tmp_path / "digits.npz"
     np.savez(
         path,
-        images=digits.images.numpy(),
+        images=digits.plain.numpy(),
         labels=digits.labels,
         classes=np.array(digits.classes),
         patient=np.arange(240) // 4,

@@ -27,7 +27,7 @@ def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (example,) = blocks(ROOT / "README.md", "python")
     quick = example.replace('recipe="cifar"', 'recipe="cifar", pool_size=6, length=2')
     digits = load_data("digits")
-    images = digits.images[:630].expand(-1, 3, -1, -1).contiguous()
+    images = digits.plain[:630].expand(-1, 3, -1, -1).contiguous()
     names = {"model": new_small(3), "images": images, "labels": digits.labels[:630]}
     with pytest.warns(UserWarning, match="which is chance"):  # for the network is not trained
         exec(compile(quick, "README.md", "exec"), names)  # noqa: S102

@@ -111,7 +111,7 @@ def test_a_wrong_order_of_classes_is_said(
 ) -> None:
     sources = ("--model", by_colour, "--data", f"folder:{folder}", "--size", "24", "--skip-bad")
     (tmp_path / "classes.json").write_text(json.dumps({"red": 1, "green": 2, HOSTILE_NAME: 0}))
-    split = ("--search-images", "52")
+    split = ("--split", "52:rest")
     done = search(relook, tmp_path / "run", *sources, "--classes", "classes.json", *split)
     assert done.code == 0, done.err
     assert "the model is right on 0.0 % of the search images, which is chance" in done.err
@@ -177,7 +177,7 @@ def test_published_files_are_searched(relook: Relook, source: str, tmp_path: Pat
     classes, channels = {"cifar10": (10, 3), "cifar100": (100, 3), "idx": (10, 1)}[source]
     if source == "idx":
         digits = load_data("digits").subset(np.arange(90))
-        (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(digits.images[:, 0].numpy()))
+        (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(digits.plain[:, 0].numpy()))
         (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(digits.labels.astype(np.uint8)))
     elif source == "cifar10":
         write_binary10(tmp_path / "cifar-10-batches-bin", count=90)

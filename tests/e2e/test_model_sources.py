@@ -15,6 +15,7 @@ import relook as package
 from relook.errors import MissingExtraError
 from relook.models.cifar_networks import CIFAR_NETWORKS
 
+SEARCHED = sorted(set(EXAMPLES) - {"small"})
 QUICK = ("--pool-size", "3", "--length", "1", "--accelerate", "torch")
 
 
@@ -28,7 +29,7 @@ def colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "npz:colours.npz"
 
 
-@pytest.mark.parametrize("source", sorted(set(EXAMPLES) - {"small"}))
+@pytest.mark.parametrize("source", SEARCHED)
 def test_a_policy_is_found_for_a_model_of(
     source: str, relook: Relook, colours: str, tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def test_python_and_the_command_line_find_the_same_policy(
     with pytest.warns(UserWarning, match="images"):
         found = package.search(
             load_small(model.removeprefix("small@")),
-            digits.images,
+            digits.plain,
             digits.labels,
             classes=digits.classes,
             recipe="small",
@@ -141,7 +141,7 @@ def test_mistakes_are_found_before_anything_is_predicted(
     assert wrong.code == 2
     digits = load_data(data)
     labels = digits.labels + (digits.labels == 9) * 5
-    np.savez(tmp_path / "more.npz", images=digits.images.numpy(), labels=labels)
+    np.savez(tmp_path / "more.npz", images=digits.plain.numpy(), labels=labels)
     more = relook("search", "--model", model, "--data", f"npz:{tmp_path}/more.npz", *QUICK)
     assert more.code == 2
     assert "got 15 in" in more.err
@@ -157,7 +157,7 @@ def test_searched_images_under_another_name_are_noticed(
     assert relook("search", "--model", model, "--data", data, "--out", out, *QUICK).code == 0
     digits = load_data(data)
     some = tmp_path / "some.npz"
-    np.savez(some, images=digits.images[:60].numpy(), labels=digits.labels[:60])
+    np.savez(some, images=digits.plain[:60].numpy(), labels=digits.labels[:60])
     sources = ("--model", model, "--data", f"npz:{some}", "--policy", out / "policy.json")
     done = relook("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
     assert done.code == 2

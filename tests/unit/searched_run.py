@@ -41,7 +41,7 @@ def searched_run(
     digits = load_data("digits:test").subset(np.arange(images))
     data, model = directory / "digits.npz", directory / "model.safetensors"
     patients = np.arange(images) // 3
-    np.savez(data, images=digits.images.numpy(), labels=digits.labels, patients=patients)
+    np.savez(data, images=digits.plain.numpy(), labels=digits.labels, patients=patients)
     save_small(new_small(width=4), model)
     dataset = load_data(f"npz:{data}")
     recipe = RECIPES["small"].without(["cutout"])

@@ -11,6 +11,9 @@ from relook.errors import RelookError
 from relook.models import CallablePredictor, TorchPredictor, accelerate, onnx_runtime
 from relook.models.accelerate import accelerate as make_fast
 from relook.models.accelerate import accelerate_run
+from relook.models.base import InputSpec, input_of
+from relook.models.options import ModelOptions
+from relook.models.sized import SizedTorchPredictor
 
 pytest.importorskip("onnxruntime")
 
@@ -145,3 +148,13 @@ def test_channels_last_is_what_the_layers_see(predictor: TorchPredictor) -> None
     assert seen[-1]
     watched(images(4))
     assert not seen[-1]
+
+
+@pytest.mark.parametrize("mode", ["channels-last", "onnx"])
+def test_what_images_a_model_takes_stays_known(mode: str) -> None:
+    sized = SizedTorchPredictor(network(), ModelOptions(size=(40, 48), crop=0.9))
+    made = make_fast(sized, images(8), mode=mode).predictor
+    assert made is not sized
+    assert input_of(made) == InputSpec((40, 48), crop=0.9)
+    half = make_fast(sized, images(8), mode="torch", precision="bfloat16").predictor
+    assert input_of(half) == input_of(sized)

@@ -46,7 +46,7 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
     assert set(comparison.gallery) <= set(run.held_out.tolist())
     with np.load(run.path / "examples.npz") as examples:
         places = examples["indices"]
-        np.testing.assert_array_equal(examples["images"], run.dataset.images[places].numpy())
+        np.testing.assert_array_equal(examples["images"], run.dataset.plain[places].numpy())
     assert "learned policy (GPS)" in result.stdout
     assert " ".join(result.stdout.split()).endswith(comparison.verdict.sentence)
     assert "only its 30 held-out images are used" in result.stderr

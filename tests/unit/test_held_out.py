@@ -67,6 +67,8 @@ def test_a_search_with_a_test_set_has_seen_all_of_its_own(tmp_path: Path) -> Non
         (("settings", "seed"), 1, "held-out images cannot be told"),
         (("settings", "holdout"), 0.5, "held-out images cannot be told"),
         (("settings", "holdout"), "x", "expected the held-out share and the seed"),
+        (("settings", "left_out"), "x", "expected the share of images that were left out"),
+        (("settings", "left_out"), 0.5, "held-out images cannot be told"),
         (("split", "held_out_fingerprint"), None, "held-out images cannot be told"),
         (("format",), "x", "expected a record written by"),
     ],

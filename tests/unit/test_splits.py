@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relook.errors import RelookError
-from relook.splits import Indices, halvings, stratified_split
+from relook.splits import Indices, Shares, halvings, parse_split, search_split, stratified_split
 
 
 def assert_is_split(n: int, first: Indices, second: Indices) -> None:
@@ -154,3 +154,66 @@ def test_too_little_to_split_is_refused() -> None:
         stratified_split([0, 1], 0.5, 0, groups=["a"])
     with pytest.raises(RelookError, match="at least 1 halving"):
         halvings(10, count=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "images", "search", "test"),
+    [
+        ("0.5:0.5", 10_000, 5000, 5000),
+        ("5000:5000", 10_000, 5000, 5000),
+        ("2500:rest", 10_000, 2500, 7500),
+        ("rest:2500", 10_000, 7500, 2500),
+        ("2000:8000", 50_000, 2000, 8000),
+        (" .25 : Rest ", 101, 25, 76),
+        ("0.1:500", 7001, 700, 500),
+        ("1:1", 3, 1, 1),
+        ("0.333:0.667", 1000, 333, 667),
+    ],
+)
+def test_a_split_is_shares_numbers_or_the_rest(
+    text: str, images: int, search: int, test: int
+) -> None:
+    shares = parse_split(text, images)
+    labels = np.arange(images) % 7
+    first, second = search_split(labels, shares.holdout, shares.left_out, 5)
+    assert (len(first), len(second)) == (search, test)
+    assert not set(first) & set(second)
+    for part in (first, second):
+        if len(part) >= 100:
+            assert np.ptp(np.bincount(labels[part])) <= 3
+
+
+@given(images=st.integers(2, 10**7), data=st.data())
+def test_any_two_numbers_that_fit_are_met_exactly(images: int, data: st.DataObject) -> None:
+    search = data.draw(st.integers(1, images - 1))
+    test = data.draw(st.integers(1, images - search))
+    shares = parse_split(f"{search}:{test}", images)
+    used = images - int(np.floor(shares.left_out * images + 0.5))
+    assert used == search + test
+    assert int(np.floor(shares.holdout * used + 0.5)) == test
+
+
+def test_nothing_left_out_is_the_plain_split_and_groups_stay_together() -> None:
+    labels, groups = np.arange(300) % 3, np.arange(300) // 4
+    assert parse_split("200:100", 300) == Shares(1 / 3)
+    for ours, theirs in zip(
+        search_split(labels, 0.4, 0.0, 2), stratified_split(labels, 0.4, 2), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    first, second = search_split(labels, 0.5, 0.4, 2, groups)
+    assert not set(groups[first]) & set(groups[second])
+    assert len(first) + len(second) == pytest.approx(180, abs=8)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "0.5", "a:b", "rest:rest", "1:2:3", "-5:10", "1.5:0.5", "0.0:1.0", "nan:0.5"]
+)
+def test_other_splits_are_refused(text: str) -> None:
+    with pytest.raises(RelookError, match="--split: expected SEARCH:TEST as shares"):
+        parse_split(text, 100)
+
+
+@pytest.mark.parametrize("text", ["60:60", "100:rest", "0:50", "0.9:0.2", "0.001:50"])
+def test_parts_that_do_not_fit_are_refused(text: str) -> None:
+    with pytest.raises(RelookError, match="at least 1 image in each part and at most 100 in both"):
+        parse_split(text, 100)

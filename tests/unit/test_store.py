@@ -344,3 +344,48 @@ def test_writers_side_by_side_lose_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "classes", "stored"),
+    [
+        ("auto", 10, "float32"),
+        ("auto", 200, "float32"),
+        ("auto", 201, "float16"),
+        ("float16", 10, "float16"),
+        ("float32", 1000, "float32"),
+    ],
+)
+def test_many_classes_are_stored_in_half_precision(
+    tmp_path: Path, precision: str, classes: int, stored: str
+) -> None:
+    plan = Plan(2, 2, classes, 2, 2)
+    store = PredictionStore.open(tmp_path, MANIFEST, plan, precision)
+    fill(store, values(plan))
+    assert store.dtype == np.dtype(stored)
+    assert store.read().dtype == np.float32
+    assert store.read_all().dtype == np.dtype(stored)
+    np.testing.assert_array_equal(store.read_all(), values(plan).astype(stored))
+    assert json.loads((tmp_path / "manifest.json").read_text())["precision"] == stored
+    again = PredictionStore.open(tmp_path, MANIFEST, plan, stored)
+    assert again.progress == (1, 1)
+
+
+def test_half_precision_keeps_log_probabilities_as_well_as_it_says(tmp_path: Path) -> None:
+    plan = Plan(1, 1, 8001, 1, 1)
+    content = np.linspace(-80, 0, 8001, dtype=np.float32)[None, None]
+    store = PredictionStore.open(tmp_path, MANIFEST, plan, "float16")
+    fill(store, content)
+    error = np.abs(store.read() - content)
+    assert np.isfinite(store.read()).all()
+    assert (error <= np.abs(content) * 2.0**-11).all()
+    assert error.max() <= 0.04
+    assert error[content >= -1].max() <= 5e-4
+
+
+def test_another_precision_is_another_store(tmp_path: Path) -> None:
+    PredictionStore.open(tmp_path, MANIFEST, PLAN)
+    with pytest.raises(RunError, match='precision: "float32" there, "float16" here'):
+        PredictionStore.open(tmp_path, MANIFEST, PLAN, "float16")
+    with pytest.raises(RelookError, match="unknown precision of stored predictions 'float8'"):
+        PredictionStore.open(tmp_path / "other", MANIFEST, PLAN, "float8")

@@ -252,7 +252,7 @@ def test_one_step_is_that_of_plain_sgd(digits: Dataset) -> None:
         network, digits, epochs=1, seed=0, recipe="small", augment="none", batch=1000,
         learning_rate=0.2, weight_decay=0.01,
     )  # fmt: skip
-    inputs = digits.images.double().flatten(1).numpy() / 255
+    inputs = digits.plain.double().flatten(1).numpy() / 255
     errors = np.full((len(digits), 10), 0.1)
     errors[np.arange(len(digits)), digits.labels] -= 1
     weight = -0.2 * errors.T @ inputs / len(digits)
@@ -282,7 +282,7 @@ def test_bad_settings_are_refused(
 
 
 def accuracy(network: nn.Module, dataset: Dataset) -> float:
-    picked = TorchPredictor(network)(dataset.images).argmax(dim=1).numpy()
+    picked = TorchPredictor(network)(dataset.plain).argmax(dim=1).numpy()
     return float((picked == dataset.labels).mean())
 
 

@@ -9,21 +9,15 @@ import typer
 from rich.markup import escape
 
 import relook
-from relook.cli import policy
-from relook.cli.calibrate import calibrate_command
-from relook.cli.compare import compare_command
 from relook.cli.console import INTERRUPTED, messages
-from relook.cli.demo import demo_command
-from relook.cli.report import report_command
-from relook.cli.search import search_command
-from relook.cli.select import select_command
-from relook.cli.show import show_command
+from relook.cli.verbs import VERBS, Verb, VerbGroup
 from relook.errors import RelookError
 
 USER_ERROR = 2
 
 app = typer.Typer(
     name="relook",
+    cls=VerbGroup,
     help="Learn which augmented views of an image to average, for a trained classifier.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,14 +44,14 @@ def _options(
     """Learn which augmented views of an image to average, for a trained classifier."""
 
 
-app.command("demo")(demo_command)
-app.command("search")(search_command)
-app.command("compare")(compare_command)
-app.command("report")(report_command)
-app.command("show")(show_command)
-app.command("calibrate")(calibrate_command)
-app.command("select")(select_command)
-app.add_typer(policy.app, name="policy")
+def _register(verb: Verb) -> None:
+    @app.command(verb.name, help=verb.help, rich_help_panel=verb.panel)
+    def listed() -> None:  # what VerbGroup runs is the verb's own command
+        raise NotImplementedError
+
+
+for _verb in VERBS.values():
+    _register(_verb)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.errors import RelookError
@@ -32,6 +33,8 @@ def calibrate_command(
     channels: options.ChannelsOption = None,
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
     outputs: options.OutputsOption = None,
@@ -59,6 +62,10 @@ def calibrate_command(
         channels=channels,
         skip_bad=skip_bad,
         classes=classes,
+        full_size=images_kept.keeps_full_size(
+            full_size, data, images_kept.begins_with_crops([found])
+        ),
+        cache=cache,
     )
     with resumable("Nothing was written."), progress_bar("predicting", "views") as bar:
         calibrated = calibrate_policy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from relook.baselines import BASELINES, Options
+from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.compare import compare, save_comparison
@@ -38,7 +39,9 @@ _OF_DATA = ("data", "test", "group", "skip_bad")
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class Inputs:
+    """What a comparison is made of; `indices` are the images' places in the whole data set."""
+
     predictor: Predictor
     dataset: Dataset
     indices: NDArray[np.int64]
@@ -146,6 +149,8 @@ def compare_command(
     channels: options.ChannelsOption = None,
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
     outputs: Annotated[
@@ -162,7 +167,7 @@ def compare_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
-    asked = _budgets(budgets)
+    asked = read_budgets(budgets)
     given = options.origin(
         model=model or None,
         pretrained=pretrained or None,
@@ -179,8 +184,9 @@ def compare_command(
         channels=channels,
         skip_bad=skip_bad or None,
         classes=classes,
+        cache=cache,
     )
-    inputs = _inputs(run, policy, given, device)
+    inputs = read_inputs(run, policy, given, device, full_size)
     settings = Options(train_length, train_magnitude, grid_views=grid_views)
     target = out or run or Path("runs/compare")
     chosen = None if methods is None else options.names(methods)
@@ -220,9 +226,13 @@ def compare_command(
     _print(comparison, picked, target, as_json)
 
 
-def _inputs(
-    run: Path | None, policy: list[Path] | None, given: Mapping[str, Any], device: str
-) -> _Inputs:
+def read_inputs(
+    run: Path | None,
+    policy: list[Path] | None,
+    given: Mapping[str, Any],
+    device: str,
+    full_size: str,
+) -> Inputs:
     """Bring model, images, policies and recipe together, from a run or from the options."""
     if run is None:
         missing = [f"--{name}" for name in ("model", "data") if name not in given]
@@ -230,7 +240,7 @@ def _inputs(
             missing.append("--policy")
         if missing:
             raise RelookError(f"expected --run, or else {' and '.join(missing)} besides")
-        return _from_options(policy or [], given, device)
+        return _from_options(policy or [], given, device, full_size)
     record = load_run(run)
     recorded = dict(record.origin)
     if "data" in given:  # other images: what was said of the search's does not hold for them
@@ -242,13 +252,18 @@ def _inputs(
     merged = {**recorded, **given}
     if "model" not in merged or "data" not in merged:
         raise RelookError(f"{run} was searched from Python: give --model and --data")
-    return _from_options(policy or [run / "policy.json"], merged, device, record)
+    return _from_options(policy or [run / "policy.json"], merged, device, full_size, record)
 
 
 def _from_options(
-    paths: list[Path], given: Mapping[str, Any], device: str, record: RunRecord | None = None
-) -> _Inputs:
+    paths: list[Path],
+    given: Mapping[str, Any],
+    device: str,
+    full_size: str,
+    record: RunRecord | None = None,
+) -> Inputs:
     policies = tuple(Policy.load(path) for path in paths)
+    given = {**given, "full_size": _full_size(full_size, given["data"], paths[0], policies)}
     predictor = options.read_model(
         given["model"],
         given.get("mean"),
@@ -259,7 +274,7 @@ def _from_options(
         crop=given.get("crop"),
         pretrained=given.get("pretrained", False),
     )
-    dataset, validation = _images(given, predictor)
+    dataset, validation = _images(given, predictor, None if record is None else record.path)
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     indices = np.arange(len(dataset))
     if splits:
@@ -272,12 +287,22 @@ def _from_options(
     if record is None and (paths[0].parent / "run.json").is_file():
         record = load_run(paths[0].parent)
     recipe = _recipe(given, policies[0], record)
-    return _Inputs(predictor, dataset, indices, validation, policies, recipe, kept)
+    return Inputs(predictor, dataset, indices, validation, policies, recipe, kept)
 
 
-def _images(given: Mapping[str, Any], predictor: Predictor) -> tuple[Dataset, Dataset | None]:
+def _full_size(asked: str, spec: str, path: Path, policies: Sequence[Policy]) -> bool:
+    """Return whether files are kept at full size: as in the search, where there is its record."""
+    was = images_kept.was_full_size(path) if asked == "auto" else None
+    crops = images_kept.begins_with_crops(policies) if was is None else was
+    return images_kept.keeps_full_size(asked, spec, crops)
+
+
+def _images(
+    given: Mapping[str, Any], predictor: Predictor, run: Path | None
+) -> tuple[Dataset, Dataset | None]:
     """Return the images to compare on and those for validation, with the same classes."""
-    how = {"model": predictor, **options.images_of(given)}
+    overflow = None if run is None else images_kept.beside(run)
+    how = {"model": predictor, "overflow": overflow, **options.images_of(given)}
     if "validation" not in given:
         return options.read_data(given["data"], given.get("group"), **how), None
     if "test" in given:  # the search read its own images first, and the test set like them
@@ -317,7 +342,8 @@ def _recipe(given: Mapping[str, Any], policy: Policy, record: RunRecord | None) 
     return found.without(options.names(given.get("exclude")))
 
 
-def _budgets(text: str) -> tuple[int, ...]:
+def read_budgets(text: str) -> tuple[int, ...]:
+    """Read `1,5,10,20`."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -326,7 +352,7 @@ def _budgets(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _store_name(inputs: _Inputs, settings: Options, *rest: Any) -> str:
+def _store_name(inputs: Inputs, settings: Options, *rest: Any) -> str:
     """Name the store by what is asked for, so that no other question meets its predictions."""
     mark = fingerprint(
         inputs.predictor.fingerprint,

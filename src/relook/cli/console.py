@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 from rich.console import Console
@@ -24,8 +24,14 @@ from rich.text import Text
 console = Console(highlight=False)
 messages = Console(stderr=True, highlight=False)
 
-ProgressCallback = Callable[[int, int], None]
 INTERRUPTED = 130
+
+
+class ProgressCallback(Protocol):
+    """Called with the units done, their total and, if there is one, a short note."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> None:
+        """Show how far it is."""
 
 
 class _Rate(ProgressColumn):
@@ -41,19 +47,20 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCallback]:
-    """Show a bar with speed and time left on stderr; yields a callable (done, total)."""
+    """Show a bar with speed and time left on stderr; yields a callable (done, total, note)."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(unit),
         TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=messages) as progress:
-        task = progress.add_task(escape(description), total=None)
+        task = progress.add_task(escape(description), total=None, note="")
 
-        def update(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+        def update(done: int, total: int, note: str = "") -> None:
+            progress.update(task, completed=done, total=total, note=escape(note))
 
         yield update
 

@@ -15,10 +15,11 @@ from relook.cli.console import ProgressCallback, progress_bar, say
 from relook.data import Dataset, Preparation, load_data, read_groups
 from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError
+from relook.memory import SHARE, parse_size
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
 
-OF_IMAGES = ("size", "crop", "channels", "skip_bad", "classes")
+OF_IMAGES = ("size", "crop", "channels", "skip_bad", "classes", "full_size", "cache")
 """Options that say how images are read, as they are recorded."""
 
 ModelOption = Annotated[
@@ -38,7 +39,7 @@ DataOption = Annotated[
         "--data",
         "-d",
         help="Labelled images: folder:DIR (a folder a class), csv:FILE (path,label), npz:FILE, "
-        "cifar10:DIR, cifar100:DIR, idx:DIR, or the built-in digits.",
+        "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits.",
         show_default=False,
         rich_help_panel="Model and data",
     ),
@@ -180,6 +181,37 @@ RaceOption = Annotated[
         rich_help_panel="Speed",
     ),
 ]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="SEARCH:TEST",
+        help="How many images to search with and to prove the result on, evenly from the "
+        "classes: shares (0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond "
+        "both are left out.",
+        show_default="two thirds : a third",
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
+        "it are read from disk.",
+        show_default=f"{SHARE:.0%} of what is free".replace("%", " %"),
+        rich_help_panel="Speed",
+    ),
+]
+StorePrecisionOption = Annotated[
+    str,
+    typer.Option(
+        "--store-precision",
+        help="Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
+        "float16 above 200 classes.",
+        rich_help_panel="Speed",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
 ]
@@ -241,18 +273,30 @@ def read_data(
     channels: int | None = None,
     skip_bad: bool = False,
     classes: str | Path | None = None,
+    full_size: bool = False,
+    cache: str | Path | None = None,
+    overflow: Path | None = None,
 ) -> Dataset:
     """Load the images that the options describe, as the model takes them.
 
     `like` is the data set that they are used beside: they get its size and its classes.
     """
-    wanted = Preparation(pixels(size), crop, channels=channels, skip_bad=skip_bad, tell=say)
+    wanted = Preparation(
+        pixels(size),
+        crop,
+        channels=channels,
+        skip_bad=skip_bad,
+        full_size=full_size,
+        cache=None if cache is None else Path(cache).expanduser(),
+        overflow=overflow,
+        tell=say,
+    )
     if model is not None:
         wanted = wanted.for_model(model)
     if like is not None:
         height, width = like.images.shape[2:]
         wanted = replace(wanted, size=(height, width), channels=like.images.shape[1])
-    with _reading_bars() as progress:
+    with reading_bars() as progress:
         dataset = load_data(spec, replace(wanted, progress=progress))
     outputs = None if model is None else model.classes
     if classes is not None:
@@ -273,14 +317,15 @@ def recorded(images: Mapping[str, Any]) -> dict[str, Any]:
     return {name: str(v) if isinstance(v, Path) else v for name, v in images.items()}
 
 
-def held_out_share(searched: int, images: int) -> float:
-    """Return the share to hold out so that `searched` of the images are searched with."""
-    if searched >= images:
-        raise RelookError(
-            f"--search-images: expected fewer than the {images:,} images, got {searched:,}: some "
-            "must be held out"
-        )
-    return (images - searched) / images
+def bytes_of(memory: str | None) -> int | None:
+    """Read `--memory`."""
+    return None if memory is None else parse_size(memory, "--memory")
+
+
+def score_note(objective: str, score: float) -> str:
+    """Return the score so far as a progress bar shows it: `cLL −0.2134`."""
+    name = "cLL" if objective == "cll" else objective
+    return f"{name} {score:.4f}".replace("-", "−")
 
 
 def pixels(text: str | None) -> tuple[int, int] | None:
@@ -296,7 +341,7 @@ def pixels(text: str | None) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _reading_bars() -> Iterator[Callable[[str, int, int], None]]:
+def reading_bars() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each stage of reading files, and none where no files are read."""
     with ExitStack() as stack:
         bars: dict[str, ProgressCallback] = {}

@@ -14,7 +14,7 @@ from relook.files import one_line
 from relook.policy import Policy
 from relook.policy_file import policy_to_json
 
-app = typer.Typer(help="Policy files.", no_args_is_help=True)
+app = typer.Typer(name="policy", help="Policy files.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()

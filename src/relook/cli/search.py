@@ -6,17 +6,20 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import ProgressCallback, print_json, progress_bar, resumable, say
 from relook.cli.show import print_policy
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.memory import size_text
 from relook.models import Predictor
 from relook.models.describe import model_record
 from relook.policy_file import policy_to_json
@@ -25,17 +28,21 @@ from relook.policy_search import (
     Progress,
     SearchSettings,
     accelerated,
+    expected_plan,
     pool_of,
     search_dataset,
     split_images,
 )
+from relook.pool_predictions import precision_of
 from relook.predict import View, estimate
 from relook.racing import most_passes
 from relook.recipes import get_recipe
+from relook.splits import parse_split
 from relook.tables import print_comparison
 
 STAGES = {
     "predict": ("predicting the pool", "views"),
+    "map": ("copying predictions to be mapped", "views"),
     "select": ("selecting", "steps"),
     "evaluate": ("predicting held-out images", "views"),
     "compare": ("predicting for the baselines", "views"),
@@ -74,24 +81,19 @@ def search_command(
     balanced: Annotated[
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
+    split: options.SplitOption = None,
     holdout: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="Share of the images that is kept for the proof.", show_default="a third"
+            help="Share of the images that is kept for the proof; short for a --split of them all.",
+            show_default="a third",
         ),
-    ] = 1 / 3,
+    ] = None,
     test: Annotated[
         str | None,
         typer.Option(
             help="A separate test set instead of a held-out share.",
             rich_help_panel="Model and data",
-        ),
-    ] = None,
-    search_images: Annotated[
-        int | None,
-        typer.Option(
-            help="How many images to search with, the rest being held out; instead of --holdout.",
-            min=1,
         ),
     ] = None,
     group: options.GroupOption = None,
@@ -100,6 +102,8 @@ def search_command(
     channels: options.ChannelsOption = None,
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
     mean: options.MeanOption = None,
     std: options.StdOption = None,
     outputs: options.OutputsOption = None,
@@ -111,6 +115,8 @@ def search_command(
     precision: options.PrecisionOption = "auto",
     compiled: options.CompileOption = False,
     race: options.RaceOption = False,
+    memory: options.MemoryOption = None,
+    store_precision: options.StorePrecisionOption = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what it would cost; write nothing.")
     ] = False,
@@ -119,6 +125,8 @@ def search_command(
     """Learn which views to average, and show on held-out images whether they help."""
     if draws not in ("fixed", "fresh"):
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    if sum(option is not None for option in (split, holdout, test)) > 1:
+        raise RelookError("expected one of --split, --holdout and --test, got more: give one")
     settings = SearchSettings(
         recipe=get_recipe(recipe).without(options.names(exclude)),
         length=length,
@@ -127,26 +135,39 @@ def search_command(
         draws=draws,  # type: ignore[arg-type]  # checked above
         objective=objective,
         balanced=balanced,
-        holdout=holdout,
+        holdout=1 / 3 if holdout is None else holdout,
         batch=batch,
         plain=plain,
         accelerate=accelerate,
         precision=precision,
         compiled=compiled,
         race=race,
+        memory=options.bytes_of(memory),
+        store_precision=store_precision,
     )
     predictor = options.read_model(
         model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
     )
     images = options.origin(
-        size=size, crop=crop, channels=channels, skip_bad=skip_bad or None, classes=classes
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad or None,
+        classes=classes,
+        full_size=images_kept.keeps_full_size(full_size, data, settings.recipe.start is not None)
+        or None,
+        cache=cache,
     )
-    dataset = options.read_data(data, group, model=predictor, **images)
+    overflow = None if dry_run else images_kept.beside(out)
+    dataset = options.read_data(data, group, model=predictor, overflow=overflow, **images)
     test_set = None
     if test is not None:
-        test_set = options.read_data(test, model=predictor, like=dataset, **images)
-    if search_images is not None:
-        settings = replace(settings, holdout=options.held_out_share(search_images, len(dataset)))
+        test_set = options.read_data(
+            test, model=predictor, like=dataset, overflow=overflow, **images
+        )
+    if split is not None:
+        shares = parse_split(split, len(dataset))
+        settings = replace(settings, holdout=shares.holdout, left_out=shares.left_out)
     if dry_run:
         _tell_cost(predictor, dataset, settings, test_set, as_json)
         return
@@ -163,7 +184,7 @@ def search_command(
         outputs=outputs,
         **options.recorded(images),
     )
-    with resumable("Run the same command again to go on."), stage_bars() as progress:
+    with resumable("Run the same command again to go on."), stage_bars(objective) as progress:
         found = search_dataset(
             predictor,
             dataset,
@@ -172,21 +193,22 @@ def search_command(
             run=out,
             progress=progress,
             origin=origin,
+            tell=say,
         )
     _print_result(found, out, as_json)
 
 
 @contextmanager
-def stage_bars() -> Iterator[Progress]:
-    """Show one progress bar a stage; yields a callable (stage, done, total)."""
+def stage_bars(objective: str = "cll") -> Iterator[Progress]:
+    """Show one progress bar a stage; yields a callable (stage, done, total, score)."""
     with ExitStack() as stack:
         bars: dict[str, ProgressCallback] = {}
 
-        def update(stage: str, done: int, total: int) -> None:
+        def update(stage: str, done: int, total: int, score: float | None = None) -> None:
             if stage not in bars:
                 stack.close()
                 bars[stage] = stack.enter_context(progress_bar(*STAGES[stage]))
-            bars[stage](done, total)
+            bars[stage](done, total, "" if score is None else options.score_note(objective, score))
 
         yield update
 
@@ -235,14 +257,19 @@ def _tell_cost(
     if settings.race:
         searched = most_passes(len(chosen), len(pool), settings.length)
     passes = searched + (2 * settings.length + 1) * len(held_out)
-    cost = {
+    plan = expected_plan(predictor, dataset, settings, test)
+    classes = predictor.classes or len(dataset.classes)
+    kept = np.dtype(precision_of(settings, classes)).itemsize
+    disk = classes * (kept * searched + 4 * (passes - searched))
+    cost: dict[str, Any] = {
         "candidates": len(pool),
         "images_to_search": len(chosen),
         "images_held_out": len(held_out),
         "model_passes": passes,
         "seconds_a_pass": seconds,
         "estimated_seconds": passes * seconds,
-        "disk_bytes": 4 * passes * len(dataset.classes),
+        "disk_bytes": disk + (plan.predictions if plan.mapped else 0),
+        "selection": asdict(plan),
     }
     if as_json:
         print_json(cost)
@@ -252,7 +279,8 @@ def _tell_cost(
         f"images: {passes:,} model passes at most"
     )
     typer.echo(f"about {_duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now")
-    typer.echo(f"at most {cost['disk_bytes'] / 1e6:,.1f} MB on disk; nothing was written")
+    typer.echo(f"selection: {plan}")
+    typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")
 
 
 def _duration(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +11,23 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relook.cli import options
-from relook.cli.console import console, print_json, progress_bar, say
+from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.files import write_json_atomic
-from relook.predictions_file import load_labels, load_predictions
-from relook.selection import greedy_search
+from relook.memory import default_limit
+from relook.predictions_file import file_identity, load_labels, open_predictions
+from relook.selection import SearchResult
+from relook.selection_plan import Predictions, plan_selection
+from relook.selection_record import select, selection_identity
+
+GO_ON = "Run the same command again to go on."
 
 
 def select_command(
     predictions: Annotated[
         Path,
         typer.Option(
-            help="Array \\[candidate, image, class]: an npy or npz file, or a Zarr directory.",
+            help="Array \\[candidate, image, class]: an npy or npz file, or a Zarr directory. An "
+            "npy file of log-probabilities may be larger than the memory.",
             show_default=False,
         ),
     ],
@@ -42,34 +49,75 @@ def select_command(
     balanced: Annotated[
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the result to this JSON file.")] = None,
+    memory: options.MemoryOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the result to this JSON file. If interrupted, the same command goes on "
+            "from FILE.partial beside it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what it would need; select nothing.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Pick, one by one, the candidates whose average predicts best: views, models, anything."""
-    log_probs = load_predictions(predictions, kind)  # type: ignore[arg-type]  # checked there
+    limit = options.bytes_of(memory)
+    source = open_predictions(predictions, kind)  # type: ignore[arg-type]  # checked there
     classes = load_labels(labels)
-    with progress_bar("selecting", "steps") as bar:
-        found = greedy_search(
-            log_probs,
+    if dry_run:
+        _tell_needs(source, objective, default_limit() if limit is None else limit, as_json)
+        return
+    partial = None if out is None else out.with_name(f"{out.name}.partial")
+    how = "With --out FILE it can be continued." if out is None else GO_ON
+    with resumable(how), progress_bar("selecting", "steps") as bar:
+        found = select(
+            source,
             classes,
             length,
             objective,
             balanced=balanced,
-            progress=lambda done, total, _: bar(done, total),
-        )
+            memory=limit,
+            identity=selection_identity(
+                [kind, *file_identity(predictions)], classes, objective, balanced
+            ),
+            path=partial,
+            progress=lambda done, total, score: bar(
+                done, total, options.score_note(objective, score)
+            ),
+            tell=say,
+        ).result
     result = {
         "picks": list(found.picks),
         "scores": list(found.scores),
         "temperatures": list(found.temperatures),
         "objective": objective,
-        "candidates": log_probs.shape[0],
-        "images": log_probs.shape[1],
+        "candidates": source.shape[0],
+        "images": source.shape[1],
     }
-    if out is not None:
+    if out is not None and partial is not None:
         write_json_atomic(out, result)
+        partial.unlink(missing_ok=True)
     if as_json:
         print_json(result)
         return
+    _print_steps(found, objective)
+
+
+def _tell_needs(source: Predictions, objective: str, limit: int, as_json: bool) -> None:
+    plan = plan_selection(
+        source.shape, source.dtype, objective, limit, on_disk=source.map is not None
+    )
+    if as_json:
+        print_json(asdict(plan))
+        return
+    candidates, images, classes = source.shape
+    typer.echo(f"{candidates:,} candidates × {images:,} images × {classes:,} classes: {plan}")
+
+
+def _print_steps(found: SearchResult, objective: str) -> None:
     table = Table("step", "candidate", f"{objective} so far", "temperature", box=SIMPLE_HEAD)
     for step, row in enumerate(
         zip(found.picks, found.scores, found.temperatures, strict=True), start=1

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
+from relook.data.full_images import FullImages, content_of
+from relook.data.full_views import plain_views
 from relook.errors import RelookError
 from relook.fingerprint import fingerprint
 from relook.transforms.checks import check_images
@@ -22,12 +24,13 @@ Column = NDArray[Any]
 class Dataset:
     """Labelled images, in memory and in order.
 
-    `images` is uint8 `[n, c, h, w]`, `labels` int64 `[n]`, each an index into `classes`.
+    `images` is uint8 `[n, c, h, w]`, or holds images of many shapes at full size; `labels` is
+    int64 `[n]`, each an index into `classes`.
     `groups` says which images belong together (one patient, one video …), as whole numbers
     or text `[n]`; `columns` holds whatever else the source knows of each image.
     """
 
-    images: Tensor
+    images: Tensor | FullImages
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     name: str
@@ -35,7 +38,8 @@ class Dataset:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_images(self.images, self.name)
+        if not isinstance(self.images, FullImages):
+            check_images(self.images, self.name)
         if len(self.images) == 0:
             raise RelookError(f"{self.name}: expected at least one image, got none")
         object.__setattr__(self, "classes", _checked_classes(self.classes, self.name))
@@ -48,13 +52,20 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def plain(self) -> Tensor:
+        """The plain view of each image, uint8 `[n, c, h, w]`: itself, or a large one's centre."""
+        return plain_views(self.images)
+
     @cached_property
     def fingerprint(self) -> str:
         """What the data set holds, as a short text; its name is no part of that."""
-        return fingerprint(self.images, self.labels, self.classes, self.groups)
+        return fingerprint(content_of(self.images), self.labels, self.classes, self.groups)
 
     def image_fingerprints(self) -> list[str]:
         """Return what each image holds, as a short text: equal pixels, equal text."""
+        if isinstance(self.images, FullImages):
+            return [str(mark) for mark in self.images.marks]
         return [fingerprint(image) for image in self.images]
 
     def subset(self, indices: ArrayLike) -> Dataset:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset
-from relook.data.decode import read_images
 from relook.data.prepare import Preparation
+from relook.data.read import read_images
 from relook.errors import FileFormatError
 from relook.files import one_line, read_bytes
 

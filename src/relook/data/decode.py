@@ -1,7 +1,8 @@
-"""Image files decoded without trust, in a pool of threads, into one array."""
+"""Image files decoded without trust, in a pool of threads: sound images, or reasons why not."""
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 import torch
@@ -19,17 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from relook.data.prepare import (
-    MOST_PIXELS,
-    Levels,
-    Plan,
-    Preparation,
-    Size,
-    check_memory,
-    is_grey,
-    make_plan,
-    to_array,
-)
+from relook.data.plan import MOST_PIXELS, Levels, Plan, Size
+from relook.data.prepare import Preparation, check_memory, is_grey, to_array
 from relook.errors import FileFormatError, RelookError
 from relook.files import one_line
 
@@ -42,100 +34,126 @@ _NAMED = 20
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Faults = dict[int, str]
+"""Why files cannot be read, by their places."""
 
 
 @dataclass(frozen=True)
-class _Bad:
+class EncodedImage:
+    """An image file within another file: a name for people, its bytes, and what tells it apart."""
+
+    name: str
+    read: Callable[[], bytes]
+    mark: str
+
+
+ImageFile = Path | EncodedImage
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Why a file cannot be used."""
+
     reason: str
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """What a file's head says; the size is that of the upright image."""
 
     size: Size
     grey: bool
 
 
-def read_images(
-    paths: Sequence[Path], wanted: Preparation, where: str
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """Return the images `[n, c, h, w]` of files, and which of the files they are.
-
-    Files that cannot be read raise one error that names the first and counts them, or are
-    left out and told of with `skip_bad`.
-    """
+def look_at(files: Sequence[ImageFile], wanted: Preparation) -> tuple[dict[int, Seen], Faults]:
+    """Return what the heads of files say, and which cannot be read, by their places."""
     _formats()  # loads Pillow's decoders, before there are threads
-    with _quiet():
-        seen = dict(enumerate(_mapped(_inspect, paths, wanted, "looking at files")))
-    heads = {i: head for i, head in seen.items() if isinstance(head, _Seen)}
-    faults = {i: head.reason for i, head in seen.items() if isinstance(head, _Bad)}
-    _report(faults, paths, wanted, where)
-    grey = all(head.grey for head in heads.values())
-    plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
+    with quiet():
+        seen = dict(enumerate(mapped(_inspect, files, wanted, "looking at files")))
+    heads = {i: head for i, head in seen.items() if isinstance(head, Seen)}
+    return heads, {i: head.reason for i, head in seen.items() if isinstance(head, Bad)}
+
+
+def decode_all(
+    files: Sequence[ImageFile], heads: dict[int, Seen], plan: Plan, wanted: Preparation, where: str
+) -> tuple[Tensor, NDArray[np.int64]]:
+    """Return the images `[n, c, h, w]` of the files that have a head, and which they are."""
     nbytes = check_memory(len(heads), plan, where)
     if wanted.tell is not None:
         wanted.tell(f"{where}: {len(heads):,} images of {plan}, {nbytes / 1e6:,.1f} MB")
-    with _quiet():
-        images, failed = _decoded([paths[i] for i in heads], plan, wanted)
+    with quiet():
+        images, failed = _decoded([files[i] for i in heads], plan, wanted)
     places = np.array(list(heads), dtype=np.int64)
-    late = {int(places[row]): reason for row, reason in failed.items()}
-    _report(late, paths, wanted, where)
+    report_faults({int(places[i]): why for i, why in failed.items()}, files, wanted, where)
     if not failed:
         return images, places
     kept = np.setdiff1d(np.arange(len(places)), list(failed))
     if not len(kept):
-        raise _nothing_left(where, len(paths))
+        raise nothing_left(where, len(files))
     return images[torch.from_numpy(kept)], places[kept]
 
 
-def _decoded(paths: list[Path], plan: Plan, wanted: Preparation) -> tuple[Tensor, dict[int, str]]:
-    images = torch.empty((len(paths), plan.channels, *plan.size), dtype=torch.uint8)
+def _decoded(files: list[ImageFile], plan: Plan, wanted: Preparation) -> tuple[Tensor, Faults]:
+    images = torch.empty((len(files), plan.channels, *plan.size), dtype=torch.uint8)
     rows, failed = images.numpy(), {}
-    for row, levels in enumerate(_mapped(partial(_decode, plan), paths, wanted, "decoding")):
-        if isinstance(levels, _Bad):
+    for row, levels in enumerate(mapped(partial(_decode, plan), files, wanted, "decoding")):
+        if isinstance(levels, Bad):
             failed[row] = levels.reason
         else:
             rows[row] = levels
     return images, failed
 
 
-def _inspect(path: Path) -> _Seen | _Bad:
-    def head(image: Image.Image) -> _Seen:
+def _inspect(file: ImageFile) -> Seen | Bad:
+    def head(image: Image.Image) -> Seen:
         if image.format == "TIFF":  # Pillow turns these itself, when they are loaded
             image.load()
-        upright = image.size[::-1] if _orientation(image) not in _TURNED else image.size
-        return _Seen(upright, is_grey(image))
+        size = image.size[::-1] if _orientation(image) not in _TURNED else image.size
+        return Seen(size, is_grey(image))
 
-    return _with_image(path, head)
+    return _with_image(file, head)
 
 
-def _decode(plan: Plan, path: Path) -> Levels | _Bad:
-    def content(image: Image.Image) -> Levels:
+def _decode(plan: Plan, file: ImageFile) -> Levels | Bad:
+    return decoded(file, lambda image: to_array(image, plan))
+
+
+def decoded(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:
+    """Decode an image file, turn it upright and use it; whatever that raises is a reason."""
+
+    def content(image: Image.Image) -> Result:
         image.load()
-        return to_array(_upright(image), plan)
+        return use(_upright(image))
 
-    return _with_image(path, content)
+    return _with_image(file, content)
 
 
-def _with_image(path: Path, use: Callable[[Image.Image], Result]) -> Result | _Bad:
+def _with_image(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:
     """Open an image file and use it; whatever that raises becomes a reason."""
     try:
-        if not path.is_file():
-            return _Bad("there is no such file" if not path.exists() else "it is not a file")
-        if path.stat().st_size == 0:
-            return _Bad("it is empty")
-        with Image.open(path, formats=_formats()) as image:
+        source = _opened(file)
+        if isinstance(source, Bad):
+            return source
+        with Image.open(source, formats=_formats()) as image:
             if image.width * image.height > MOST_PIXELS:
                 return _too_large(f"{image.height}×{image.width}, more")
             return use(image)
     except UnidentifiedImageError:
-        return _Bad("it is not an image that Pillow can read")
+        return Bad("it is not an image that Pillow can read")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return _too_large("more")
     except Exception as error:  # damaged files make decoders fail in any way
         why = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return _Bad(one_line(why))
+        return Bad(one_line(why))
+
+
+def _opened(file: ImageFile) -> Path | IO[bytes] | Bad:
+    if isinstance(file, EncodedImage):
+        content = file.read()
+        return io.BytesIO(content) if content else Bad("it is empty")
+    if not file.is_file():
+        return Bad("there is no such file" if not file.exists() else "it is not a file")
+    return file if file.stat().st_size else Bad("it is empty")
 
 
 @cache
@@ -145,8 +163,8 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _too_large(size: str) -> _Bad:
-    return _Bad(f"it declares {size} than the {MOST_PIXELS:,} pixels that one may have")
+def _too_large(size: str) -> Bad:
+    return Bad(f"it declares {size} than the {MOST_PIXELS:,} pixels that one may have")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -163,7 +181,7 @@ def _upright(image: Image.Image) -> Image.Image:
     return ImageOps.exif_transpose(image)
 
 
-def _mapped(
+def mapped(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     wanted: Preparation,
@@ -183,7 +201,7 @@ def _mapped(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep Pillow's warnings about odd files to ourselves; a bomb's becomes an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -191,19 +209,21 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _report(faults: dict[int, str], paths: Sequence[Path], wanted: Preparation, where: str) -> None:
+def report_faults(
+    faults: Faults, files: Sequence[ImageFile], wanted: Preparation, where: str
+) -> None:
     """Raise for files that cannot be read, or tell of them where they may be skipped."""
     if not faults:
         return
-    named = [f"{one_line(str(paths[i]))}: {reason}" for i, reason in faults.items()]
-    count = f"{len(faults):,} of {len(paths):,} files"
+    named = [f"{_name(files[i])}: {reason}" for i, reason in faults.items()]
+    count = f"{len(faults):,} of {len(files):,} files"
     if not wanted.skip_bad:
         raise FileFormatError(
             f"{where}: {count} cannot be read as images; the first is {named[0]}; mend or remove "
             "them, or leave them out with --skip-bad"
         )
-    if len(faults) == len(paths):
-        raise _nothing_left(where, len(paths))
+    if len(faults) == len(files):
+        raise nothing_left(where, len(files))
     more = [f"… and {len(named) - _NAMED:,} more"] if len(named) > _NAMED else []
     heading = f"{where}: {count} skipped, as they cannot be read as images"
     if wanted.tell is None:
@@ -214,7 +234,12 @@ def _report(faults: dict[int, str], paths: Sequence[Path], wanted: Preparation, 
         wanted.tell(f"  {line}")
 
 
-def _nothing_left(where: str, files: int) -> RelookError:
+def nothing_left(where: str, files: int) -> RelookError:
+    """Build the error for a data set of which no file can be read."""
     return FileFormatError(
         f"{where}: expected images, but none of the {files:,} files can be read as one"
     )
+
+
+def _name(file: ImageFile) -> str:
+    return one_line(file.name if isinstance(file, EncodedImage) else str(file))

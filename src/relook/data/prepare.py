@@ -6,33 +6,21 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from relook.data.base import Dataset
+from relook.data.full_images import FullImages
+from relook.data.plan import INTERPOLATIONS, Plan, Size, centre_view
+from relook.data.plan import Levels as Levels
 from relook.errors import RelookError, unknown_name
 from relook.transforms.checks import SMALLEST_SIDE
 
-Levels = NDArray[np.uint8]
-Size = tuple[int, int]
-"""Height and width, in pixels."""
-
 DEFAULT_CROP = 0.875
 GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
-MOST_PIXELS = 80_000_000
-"""The largest image that is decoded: a few bytes of file can declare any size."""
-
 _LARGEST_SIDE = 8_192
 _DEEPEST = 65_535
 
@@ -44,8 +32,11 @@ class Preparation:
     `size` is (height, width) in pixels, `channels` 1 or 3; None leaves the choice to the images.
     `crop` is the share of the resized image that the centre crop keeps; None means
     `usual_crop` where images have to be resized, and no change where all have the size already.
-    `skip_bad` leaves files out that cannot be read, instead of stopping. `tell` gets lines for
-    people, `progress` the stage, the files done and their number.
+    `skip_bad` leaves files out that cannot be read, instead of stopping. `full_size` keeps
+    files larger than the input, so that crops are cut from the originals: in memory, in a
+    directory `cache` where later calls find them, or, where they are too many for the memory,
+    in `overflow` (default: a temporary file). `tell` gets lines for people, `progress` the
+    stage, the files done and their number.
     """
 
     size: Size | None = None
@@ -54,6 +45,9 @@ class Preparation:
     interpolation: str = "bicubic"
     channels: int | None = None
     skip_bad: bool = False
+    full_size: bool = False
+    cache: Path | None = None
+    overflow: Path | None = None
     tell: Callable[[str], None] | None = None
     progress: Callable[[str, int, int], None] | None = None
 
@@ -86,25 +80,6 @@ class Preparation:
         )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is done to every image of a data set.
-
-    `crop` is None where all images have the size already and are taken as they are.
-    """
-
-    size: Size
-    crop: float | None
-    channels: int
-    interpolation: str = "bicubic"
-
-    def __str__(self) -> str:
-        text = f"{self.channels}×{self.size[0]}×{self.size[1]}"
-        if self.crop is None:
-            return text
-        return f"{text} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
-
-
 def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str) -> Plan:
     """Decide what all images become; `grey` says whether every one of them is."""
     found = set(sizes)
@@ -124,7 +99,7 @@ def to_array(image: Image.Image, plan: Plan) -> Levels:
     """Return a loaded image as the plan wants it, uint8 `[c, h, w]`; a ValueError says why not."""
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
     if plan.crop is not None:
-        image = _resized(image, plan, plan.crop)
+        image = centre_view(image, plan)
     if (image.height, image.width) != plan.size:
         raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
     levels = np.asarray(image)
@@ -170,6 +145,8 @@ def half_of_memory() -> int:
 
 def fitted(dataset: Dataset, wanted: Preparation) -> Dataset:
     """Bring images that are in memory to the size and channels that are asked for."""
+    if isinstance(dataset.images, FullImages):
+        raise AssertionError("full-size images come prepared")
     _, channels, height, width = dataset.images.shape
     plan = make_plan([(height, width)], channels == 1, wanted, dataset.name)
     if plan.crop is None and plan.channels == channels:
@@ -194,17 +171,3 @@ def _from_16_bits(image: Image.Image) -> Image.Image:
     if low < 0 or high > _DEEPEST:
         raise ValueError(f"its levels go from {low} to {high}: save it as 8 or 16 bits")
     return Image.fromarray((levels >> 8).astype(np.uint8))
-
-
-def _resized(image: Image.Image, plan: Plan, crop: float) -> Image.Image:
-    """Resize to the plan's size over the crop share, keeping proportions, and cut the centre."""
-    height, width = (math.floor(side / crop) for side in plan.size)
-    if height * image.width >= width * image.height:
-        width = max(width, height * image.width // image.height)
-    else:
-        height = max(height, width * image.height // image.width)
-    if height * width > MOST_PIXELS:
-        raise ValueError(f"it is too long and thin: {image.height}×{image.width}")
-    image = image.resize((width, height), INTERPOLATIONS[plan.interpolation])
-    top, left = round((height - plan.size[0]) / 2), round((width - plan.size[1]) / 2)
-    return image.crop((left, top, left + plan.size[1], top + plan.size[0]))

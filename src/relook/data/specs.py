@@ -12,9 +12,12 @@ import numpy as np
 from relook.arrays import read_npy
 from relook.data.base import Column, Dataset, checked_groups
 from relook.data.cifar import load_cifar10, load_cifar100
+from relook.data.corrupted import load_cifar10c, load_cifar100c, load_imagenetc
 from relook.data.csv_file import load_csv
 from relook.data.digits import load_digits
 from relook.data.folder import load_folder
+from relook.data.hf_data import FORM as HF_FORM
+from relook.data.hf_data import load_hf_data
 from relook.data.idx import load_idx
 from relook.data.npz import load_npz
 from relook.data.prepare import Preparation, fitted
@@ -117,6 +120,7 @@ def _whole(load: Callable[[str], Dataset]) -> Callable[[str, Preparation], Datas
     return lambda rest, _: load(rest)
 
 
+_CORRUPTED = "?corruption=NAME&severity=1…5"
 _ROWS = (
     DataSource("digits", "digits, digits:train or digits:test", _whole(load_digits), bare=True),
     DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _whole(load_npz)),
@@ -125,6 +129,10 @@ _ROWS = (
     DataSource("cifar10", "cifar10:DIR[?part=test|train|all]", _whole(load_cifar10)),
     DataSource("cifar100", "cifar100:DIR[?part=test|train|all]", _whole(load_cifar100)),
     DataSource("idx", "idx:DIR[?part=test|train]", _whole(load_idx)),
+    DataSource("hf", HF_FORM, load_hf_data, prepares=True),
+    DataSource("cifar10c", f"cifar10c:DIR{_CORRUPTED}", _whole(load_cifar10c)),
+    DataSource("cifar100c", f"cifar100c:DIR{_CORRUPTED}", _whole(load_cifar100c)),
+    DataSource("imagenetc", f"imagenetc:DIR{_CORRUPTED}", load_imagenetc, prepares=True),
 )
 
 

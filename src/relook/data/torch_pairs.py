@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
 
 from relook.data.base import Dataset
+from relook.data.plan import Size
 from relook.data.prepare import (
     Preparation,
-    Size,
     check_memory,
     from_levels,
     half_of_memory,

@@ -15,11 +15,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from relook.data.full_images import FullImages
+from relook.data.full_views import plain_views
 from relook.errors import RelookError, unknown_name
 from relook.files import read_json, write_json_atomic
 from relook.fingerprint import fingerprint
 from relook.models import onnx_runtime
-from relook.models.base import Predictor, first_line
+from relook.models.base import Predictor, first_line, input_of
 from relook.models.torch_module import TorchPredictor
 
 Engine = Literal["torch", "channels-last", "onnx"]
@@ -53,7 +55,7 @@ class Accelerated:
 
 def accelerate(
     predictor: Predictor,
-    images: Tensor,
+    images: Tensor | FullImages,
     *,
     mode: str = "auto",
     precision: str = "auto",
@@ -79,7 +81,8 @@ def accelerate(
                 f"{type(predictor).__name__}: leave the options for speed out"
             )
         return Accelerated(predictor, "torch")
-    sample = images[: max(4, min(CHECKED, _CHECKED_PIXELS // images[0, 0].numel()))]
+    pixels = images.shape[2] * images.shape[3]
+    sample = plain_views(images[: max(4, min(CHECKED, _CHECKED_PIXELS // pixels))])
     if altered:
         return _altered(predictor, sample, mode, precision, compiled)
     if mode == "auto":
@@ -89,7 +92,7 @@ def accelerate(
 
 def accelerate_run(
     predictor: Predictor,
-    images: Tensor,
+    images: Tensor | FullImages,
     *,
     mode: str,
     precision: str,
@@ -222,6 +225,7 @@ class FastTorchPredictor(TorchPredictor):
                 "fast torch", predictor.fingerprint, channels_last, precision, compiled
             ),
         )
+        self.input = input_of(predictor)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         half = precision in ("float16", "bfloat16")
         self._half: torch.dtype | None = getattr(torch, precision) if half else None

@@ -1,4 +1,4 @@
-"""`onnx:FILE`: a classifier as an ONNX file, run in ONNX Runtime.
+"""`onnx:FILE`: a classifier as an ONNX file, or a session of it, run in ONNX Runtime.
 
 Layout, size and type of the inputs, and the batch size, are read from the graph. What the
 outputs are is read from the graph's last node, or has to be said: it is never guessed.
@@ -16,11 +16,17 @@ from torch import Tensor, nn
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
 from relook.files import one_line
-from relook.fingerprint import fingerprint
+from relook.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, first_line
-from relook.models.onnx_graph import GraphInput, end_of_graph, graph_input, outside_files
+from relook.models.onnx_graph import (
+    GraphInput,
+    GraphSource,
+    end_of_graph,
+    graph_input,
+    outside_files,
+)
 from relook.models.options import ModelOptions
-from relook.models.torch_module import CallablePredictor, TorchPredictor
+from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor
 from relook.transforms.checks import check_images
 
 FORM = "onnx:FILE[?layout=nchw|nhwc&output=NAME]"
@@ -30,6 +36,7 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 class OnnxFilePredictor:
     """A session of ONNX Runtime as a predictor; `input` is what images its graph takes.
 
+    `file`, `takes` and `output` name the graph's file, its input and the output that is used.
     Inputs of a floating type are (images / 255 − mean) / std, inputs of type uint8 the images.
     """
 
@@ -45,7 +52,7 @@ class OnnxFilePredictor:
         self.input = options.input_spec(known)
         self.classes = session.classes
         self.outputs = outputs
-        self._takes = here
+        self._file, self.takes, self.output = session.file, here, session.output
         self._inner: Predictor
         if here.dtype == torch.uint8:
             options.refuse("an ONNX graph of uint8 inputs", "mean", "std")
@@ -60,12 +67,23 @@ class OnnxFilePredictor:
                 classes=session.classes,
             )
             self.normalisation, self._inner = inner.normalisation, inner
-        self.fingerprint = fingerprint("ONNX file", mark, self.normalisation, outputs, here.layout)
+        self.fingerprint = fingerprint_of(
+            "ONNX file", mark, self.normalisation, outputs, here.layout
+        )
+
+    @property
+    def file(self) -> Path:
+        """The graph's file; a session made from bytes has none, and that raises."""
+        if self._file is None:
+            raise RelookError(
+                "expected a session made from a file, got one of bytes: use onnx:FILE"
+            )
+        return self._file
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
         check_images(images)
-        wanted = (self._takes.channels, self._takes.height, self._takes.width)
+        wanted = (self.takes.channels, self.takes.height, self.takes.width)
         got = tuple(images.shape[1:])
         if any(w not in (None, g) for w, g in zip(wanted, got, strict=True)):
             shown = " × ".join("any" if side is None else str(side) for side in wanted)
@@ -79,9 +97,12 @@ class OnnxFilePredictor:
 class _Session(nn.Module):
     """Inputs `[n, c, h, w]` → a graph's output; batches are padded where their size is fixed."""
 
-    def __init__(self, session: Any, takes: GraphInput, output: str, classes: int | None) -> None:
+    def __init__(
+        self, session: Any, file: Path | None, takes: GraphInput, output: str, classes: int | None
+    ) -> None:
         super().__init__()
-        self.session, self.takes, self.output, self.classes = session, takes, output, classes
+        self.session, self.file, self.takes = session, file, takes
+        self.output, self.classes = output, classes
 
     def forward(self, inputs: Tensor) -> Tensor:
         inputs = inputs.to("cpu", self.takes.dtype)
@@ -117,13 +138,60 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     onnx, onnxruntime = _import_onnx()
     graph = _read(onnx, path)
     session = _open(onnxruntime, path, options.device)
-    takes = graph_input(path, session.get_inputs(), said.get("layout"))
-    output = _output(path, session.get_outputs(), said.get("output"))
+    source = GraphSource(str(path), f"onnx:{path}?")
+    takes = graph_input(source, session.get_inputs(), said.get("layout"))
+    output = _output(source, session.get_outputs(), said.get("output"))
     outputs = _outputs(path, end_of_graph(graph, output.name), options.outputs)
-    module = _Session(session, takes, output.name, _classes(output))
+    module = _Session(session, path, takes, output.name, _classes(output))
+    return OnnxFilePredictor(module, options, outputs, _file_mark(graph, path, output.name))
+
+
+def _file_mark(graph: Any, path: Path, output: str) -> str:
     files = (path, *outside_files(graph, path.parent))
-    contents = [np.memmap(file, np.uint8, "r") for file in files]
-    return OnnxFilePredictor(module, options, outputs, fingerprint(output.name, *contents))
+    return fingerprint_of(output, *(np.memmap(file, np.uint8, "r") for file in files))
+
+
+def from_session(
+    session: Any,
+    *,
+    outputs: Outputs,
+    mean: Channels | None = None,
+    std: Channels | None = None,
+    layout: str | None = None,
+    output: str | None = None,
+    fingerprint: str | None = None,
+) -> Predictor:
+    """Return an `onnxruntime.InferenceSession` as a predictor, with the session's own providers.
+
+    `outputs` says what it returns, `layout` and `output` what the graph leaves open. A
+    `fingerprint` is needed where the session no longer knows the file that it was made from.
+    """
+    check_outputs(outputs)
+    source = GraphSource("the ONNX session")
+    takes = graph_input(source, session.get_inputs(), layout)
+    found = _output(source, session.get_outputs(), output)
+    module = _Session(session, _file_of(session), takes, found.name, _classes(found))
+    mark = fingerprint or _session_mark(session, found.name)
+    return OnnxFilePredictor(module, ModelOptions(mean=mean, std=std), outputs, mark)
+
+
+def _file_of(session: Any) -> Path | None:
+    path = getattr(session, "_model_path", None)
+    return Path(path) if isinstance(path, str) and Path(path).is_file() else None
+
+
+def _session_mark(session: Any, output: str) -> str:
+    # onnxruntime keeps what a session was made from, but has no public name for it.
+    content, path = getattr(session, "_model_bytes", None), _file_of(session)
+    if isinstance(content, bytes):
+        return fingerprint_of(output, content)
+    if path is not None:
+        onnx, _ = _import_onnx()
+        return _file_mark(_read(onnx, path), path, output)
+    raise RelookError(
+        "expected a session made from a file or bytes, got one that does not tell: give "
+        "fingerprint=, a text that stands for its weights"
+    )
 
 
 def _query(text: str) -> Mapping[str, str]:
@@ -167,14 +235,14 @@ def _open(onnxruntime: Any, path: Path, device: str) -> Any:
         ) from None
 
 
-def _output(path: Path, found: Sequence[Any], said: str | None) -> Any:
+def _output(path: GraphSource, found: Sequence[Any], said: str | None) -> Any:
     names = [one.name for one in found]
     if said is not None and said not in names:
         raise unknown_name(f"output of {path}", said, names)
     if said is None and len(found) != 1:
         raise FileFormatError(
             f"{path}: expected a graph with one output, got {', '.join(map(one_line, names))}: "
-            f"say onnx:{path}?output=NAME"
+            f"say {path.option}output=NAME"
         )
     return found[0 if said is None else names.index(said)]
 

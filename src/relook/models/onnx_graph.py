@@ -36,7 +36,18 @@ class GraphInput:
     width: int | None
 
 
-def graph_input(path: Path, inputs: Sequence[Any], layout: str | None) -> GraphInput:
+@dataclass(frozen=True)
+class GraphSource:
+    """Where a graph comes from: its name for people, and how its options are written."""
+
+    name: str
+    option: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def graph_input(path: GraphSource, inputs: Sequence[Any], layout: str | None) -> GraphInput:
     """Return what the graph takes, from a session's inputs; `layout` where it cannot be seen."""
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         shown = ", ".join(f"{one.name} {list(one.shape)}" for one in inputs)
@@ -55,7 +66,7 @@ def graph_input(path: Path, inputs: Sequence[Any], layout: str | None) -> GraphI
     return GraphInput(one.name, _TYPES[one.type], found, batch, channels, height, width)
 
 
-def _layout(path: Path, sizes: Sequence[int | None], said: str | None) -> str:
+def _layout(path: GraphSource, sizes: Sequence[int | None], said: str | None) -> str:
     if said is not None:
         if said not in LAYOUTS:
             raise unknown_name("layout", said, LAYOUTS)
@@ -65,7 +76,7 @@ def _layout(path: Path, sizes: Sequence[int | None], said: str | None) -> str:
         shown = ", ".join("free" if side is None else str(side) for side in sizes)
         raise FileFormatError(
             f"{path}: expected an input whose second or last size is 1 or 3 channels, got "
-            f"[{shown}]: say onnx:{path}?layout=nchw or ?layout=nhwc"
+            f"[{shown}]: say {path.option}layout=nchw or {path.option}layout=nhwc"
         )
     return "nchw" if first else "nhwc"
 

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from relook.errors import RelookError
 from relook.fingerprint import fingerprint
-from relook.models.base import Outputs, first_line, to_log_probs
+from relook.models.base import InputSpec, Outputs, first_line, input_of, to_log_probs
 from relook.models.torch_module import TorchPredictor
 from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"
 _OPSET = 17
-_INPUT, _OUTPUT = "images", "outputs"
+INPUT, OUTPUT = "images", "outputs"
+"""What the input and the output of an exported network are called."""
 
 
 def is_installed() -> bool:
@@ -36,18 +37,25 @@ class OnnxPredictor:
     """
 
     def __init__(
-        self, graph: bytes, *, outputs: Outputs, fingerprint: str, classes: int | None = None
+        self,
+        graph: bytes,
+        *,
+        outputs: Outputs,
+        fingerprint: str,
+        classes: int | None = None,
+        input: InputSpec | None = None,
     ) -> None:
         self.fingerprint = fingerprint
+        self.input = input
         self.classes = classes
         self._outputs = outputs
-        self._session = _session(graph)
+        self._session = open_session(graph)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
         check_images(images)
         try:
-            (results,) = self._session.run([_OUTPUT], {_INPUT: images.numpy(force=True)})
+            (results,) = self._session.run([OUTPUT], {INPUT: images.numpy(force=True)})
         except Exception as error:  # onnxruntime's own classes share no base
             raise RelookError(
                 f"ONNX Runtime failed on images {list(images.shape)}: {first_line(error)}"
@@ -61,21 +69,30 @@ def to_onnx(predictor: TorchPredictor, images: Tensor) -> OnnxPredictor:
     `images` (uint8, at least one) are an example of what it will see; the number of images
     is free. The fingerprint follows from the predictor's and differs from it.
     """
+    return OnnxPredictor(
+        export_network(predictor, images),
+        outputs=predictor.outputs,
+        fingerprint=fingerprint("ONNX Runtime", predictor.fingerprint),
+        classes=predictor.classes,
+        input=input_of(predictor),
+    )
+
+
+def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
+    """Return a torch predictor's module, with its normalisation, as an ONNX model.
+
+    Its input `images` is uint8 `[n, c, h, w]` like the example `images`, n free; its output
+    `outputs` is the module's.
+    """
     if not is_installed():
         raise RelookError(f"ONNX Runtime is not installed: {INSTALL}")
     module = _WithNormalisation(predictor, images.shape[1]).eval()
     try:
-        graph = _export(module, images[:2].cpu())
+        return _export(module, images[:2].cpu())
     except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
         raise RelookError(
             f"the network cannot be exported to ONNX: {type(error).__name__}: {first_line(error)}"
         ) from error
-    return OnnxPredictor(
-        graph,
-        outputs=predictor.outputs,
-        fingerprint=fingerprint("ONNX Runtime", predictor.fingerprint),
-        classes=predictor.classes,
-    )
 
 
 class _WithNormalisation(nn.Module):
@@ -112,16 +129,17 @@ def _export(module: nn.Module, example: Tensor) -> bytes:
             module,
             (example,),
             file,
-            input_names=[_INPUT],
-            output_names=[_OUTPUT],
-            dynamic_axes={_INPUT: free, _OUTPUT: free},
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_axes={INPUT: free, OUTPUT: free},
             opset_version=_OPSET,
             dynamo=False,  # the newer exporter needs a further package
         )
         return file.read_bytes()
 
 
-def _session(graph: bytes) -> Any:
+def open_session(graph: bytes) -> Any:
+    """Return a session of ONNX Runtime on the CPU, with as many threads as torch may use."""
     with _import_onnxruntime() as onnxruntime:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()

@@ -96,7 +96,7 @@ class TorchPredictor:
         except RelookError:
             raise
         except Exception as error:
-            raise _failed(error, images) from error
+            raise network_failed(error, images) from error
         return to_log_probs(results, self._outputs, len(images), self.classes)
 
     def _normalise(self, images: Tensor) -> Tensor:
@@ -144,13 +144,16 @@ class CallablePredictor:
 
 
 def as_predictor(model: object, **options: object) -> Predictor:
-    """Return a module, a function or a predictor as a predictor.
+    """Return a module, a function, an ONNX Runtime session or a predictor as a predictor.
 
-    `options` are those of TorchPredictor for a module and of CallablePredictor for a
-    function, which must say its `outputs`; a predictor takes none.
+    `options` are those of TorchPredictor for a module, of `onnx_file.from_session` for a
+    session and of CallablePredictor for a function; the last two must say their `outputs`. A
+    predictor takes none.
     """
     if isinstance(model, nn.Module):
         return _build(TorchPredictor, model, options, _TORCH_OPTIONS)
+    if type(model).__module__.startswith("onnxruntime."):
+        return _from_session(model, options)
     if isinstance(model, Predictor):
         return _build(lambda predictor: predictor, model, options, ())
     if not callable(model):
@@ -158,16 +161,28 @@ def as_predictor(model: object, **options: object) -> Predictor:
             f"expected a model as a torch module, a function or a predictor, "
             f"got {type(model).__name__}"
         )
+    _ask_for_outputs("a function", options)
+    return _build(CallablePredictor, model, options, _CALLABLE_OPTIONS)
+
+
+def _from_session(session: object, options: dict[str, object]) -> Predictor:
+    from relook.models.onnx_file import from_session  # it builds on this file
+
+    _ask_for_outputs("a session", options)
+    return _build(from_session, session, options, _SESSION_OPTIONS)
+
+
+def _ask_for_outputs(model: str, options: dict[str, object]) -> None:
     if "outputs" not in options:
         raise RelookError(
-            "expected outputs='logits', 'probabilities' or 'log_probs' with a function, got "
+            f"expected outputs='logits', 'probabilities' or 'log_probs' with {model}, got "
             "nothing: say which it returns"
         )
-    return _build(CallablePredictor, model, options, _CALLABLE_OPTIONS)
 
 
 _CALLABLE_OPTIONS = ("outputs", "fingerprint", "classes")
 _TORCH_OPTIONS = ("mean", "std", "device", *_CALLABLE_OPTIONS)
+_SESSION_OPTIONS = ("mean", "std", "outputs", "layout", "output", "fingerprint")
 
 
 def _build(
@@ -219,7 +234,8 @@ def _qualified_name(thing: object) -> str:
     return f"{named.__module__}.{getattr(named, '__qualname__', '')}"
 
 
-def _failed(error: Exception, images: Tensor) -> RelookError:
+def network_failed(error: Exception, images: Tensor) -> RelookError:
+    """Build the error for a module that raised; a wrong number of channels is named."""
     channels = images.shape[1]
     wrong = _CHANNEL_MESSAGE.search(str(error))
     if wrong and int(wrong[2]) == channels:

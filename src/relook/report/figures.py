@@ -45,7 +45,7 @@ try:
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
 
-_WIDTH, _HEIGHT = 5.3, 3.7  # inches of 72 units: 382 × 266 on the page
+WIDTH, HEIGHT = 5.3, 3.7  # inches of 72 units: 382 × 266 on the page
 _RC: dict[str, Any] = {
     "svg.hashsalt": "relook",
     "font.family": "DejaVu Sans",
@@ -113,7 +113,7 @@ def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing
 def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
     """Draw how often each transform is used and its mean magnitude."""
     with house_style():
-        figure = Figure((_WIDTH, 0.75 + 0.27 * len(uses)), layout="constrained")
+        figure = Figure((WIDTH, 0.75 + 0.27 * len(uses)), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         names = [use.transform for use in uses]
         counts = [use.count for use in uses]
@@ -128,7 +128,7 @@ def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
 def trace_drawing(steps: Sequence[SearchStep]) -> Drawing:
     """Draw the score that each step of the search reached."""
     with house_style():
-        figure, axes = _panel()
+        figure, axes = panel()
         numbers = range(1, len(steps) + 1)
         scores = [step.score for step in steps]
         axes.plot(numbers, scores, color=POLICY_COLOR, lw=2, marker="o", ms=3.5)
@@ -181,8 +181,9 @@ def save_drawing(drawing: Drawing, directory: Path) -> list[Path]:
     return paths
 
 
-def _panel(height: float = _HEIGHT) -> tuple[Figure, Axes]:
-    figure = Figure((_WIDTH, height), layout="constrained")
+def panel(height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """Return an empty figure of phone width."""
+    figure = Figure((WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
     axes.grid(axis="y")
     axes.tick_params(length=0)
@@ -196,14 +197,14 @@ def _metric_drawing(
     drawn = curves(comparison, metric)
     if not drawn:
         return None
-    figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(drawn) * legend)
+    figure, axes = panel(HEIGHT + 0.24 * legend_rows(drawn) * legend)
     for curve in reversed(drawn):  # the policy last, on top
         _draw_curve(axes, curve, scale)
     shown = shown_range(drawn, everything=metric == "temperature")
     axes.set_ylim(shown.low * scale, shown.high * scale)
     _views_axis(axes, comparison)
     axes.set_ylabel(label)
-    _finish(figure, axes, [curve.style for curve in drawn], legend)
+    finish(figure, axes, [curve.style for curve in drawn], legend)
     return Drawing(metric, f"{label} against views", _curve_words(drawn, label, scale), figure)
 
 
@@ -222,10 +223,11 @@ def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
         axes.fill_between(views, low, high, color=style.color, alpha=strength, lw=0, zorder=1)
     elif high[0] > low[0]:
         axes.vlines(views, low, high, color=style.color, alpha=0.45, lw=1.2, zorder=order)
-    axes.plot(views, values, zorder=order, **_line(style))
+    axes.plot(views, values, zorder=order, **line_look(style))
 
 
-def _line(style: MethodStyle) -> dict[str, Any]:
+def line_look(style: MethodStyle) -> dict[str, Any]:
+    """Return how a method's line is drawn."""
     return {
         "color": style.color,
         "lw": 2.6 if style.is_policy else 1.3,
@@ -250,7 +252,7 @@ def _views_axis(axes: Axes, comparison: Comparison) -> None:
 
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     styles = method_styles(comparison.rows)
-    figure, axes = _panel(_HEIGHT + 0.24 * _legend_rows(list(styles)) * legend)
+    figure, axes = panel(HEIGHT + 0.24 * legend_rows(list(styles)) * legend)
     best = frontier(shown_rows(comparison))
     shown = shown_range(curves(comparison, "cll"))
     costs = [row.slowdown for row in best]
@@ -263,7 +265,7 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     axes.set_ylim(shown.low, shown.high)
     axes.set_ylabel("Calibrated log-likelihood")
     _mark_recommended(axes, comparison)
-    _finish(figure, axes, list(styles.values()), legend)
+    finish(figure, axes, list(styles.values()), legend)
     words = "; ".join(
         f"{styles[row.method].label} with {row.views} views costs {row.slowdown:.1f} times one "
         f"pass and reaches {row.metrics['cll'].mean:.4f}"
@@ -273,7 +275,7 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
 
 
 def _dot(axes: Axes, row: Row, style: MethodStyle, faint: bool) -> None:
-    options = {**_line(style), "lw": 0, "alpha": 0.45 if faint else 1.0}
+    options = {**line_look(style), "lw": 0, "alpha": 0.45 if faint else 1.0}
     options.pop("dashes", None)
     axes.plot([row.slowdown], [row.metrics["cll"].mean], zorder=3 + style.is_policy, **options)
 
@@ -308,7 +310,7 @@ def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool)
     }
     if not any(bins.values()):
         return None
-    figure, axes = _panel(4.6 + 0.3 * legend)
+    figure, axes = panel(4.6 + 0.3 * legend)
     axes.plot([0, 1], [0, 1], color=FAINT, lw=1, dashes=(2, 2), zorder=1)
     styles = [
         MethodStyle("policy", "policy", POLICY_COLOR),
@@ -320,7 +322,7 @@ def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool)
     axes.xaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     axes.set_xlabel("confidence")
     axes.set_ylabel("share that is right")
-    _finish(figure, axes, styles, legend)
+    finish(figure, axes, styles, legend)
     when = "after" if calibrated else "before"
     words = "; ".join(f"{name}: {_gap_words(bins[name])}" for name in bins if bins[name])
     return Drawing(f"reliability_{when}", f"Reliability {when} calibration", words + ".", figure)
@@ -355,16 +357,18 @@ def _bars(
     axes.tick_params(length=0, labelcolor=INK)
 
 
-def _finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bool) -> None:
+def finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bool) -> None:
+    """Set the ticks, and name the methods below the figure."""
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if legend:
-        handles = [Line2D([], [], label=style.label, **_line(style)) for style in styles]
+        handles = [Line2D([], [], label=style.label, **line_look(style)) for style in styles]
         figure.legend(
             handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=9.5
         )
 
 
-def _legend_rows(names: Sequence[object]) -> int:
+def legend_rows(names: Sequence[object]) -> int:
+    """Return how many lines of text a legend takes."""
     return -(-len(names) // 2)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from relook.baselines import POLICY_METHOD
-from relook.comparison import Row
 
 PLAIN_METHOD = "plain"
 
@@ -79,7 +79,19 @@ class MethodStyle:
         return self.method == PLAIN_METHOD
 
 
-def method_styles(rows: Sequence[Row]) -> dict[str, MethodStyle]:
+class Named(Protocol):
+    """Whatever stands for a method: a row of a comparison or of a study."""
+
+    @property
+    def method(self) -> str:
+        """Its name in the table of baselines."""
+
+    @property
+    def label(self) -> str:
+        """What figures call it."""
+
+
+def method_styles(rows: Sequence[Named]) -> dict[str, MethodStyle]:
     """Return the style of every method: the policy first, the plain image, then the others."""
     labels: dict[str, str] = {}
     for row in rows:

@@ -88,6 +88,7 @@ def greedy_search(
     start: Sequence[int] = (),
     threads: int | None = None,
     memory: int = 16 << 30,
+    picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -95,7 +96,8 @@ def greedy_search(
     the same weight, in the score and in the temperatures, which are always fitted by cLL.
     `start` holds the first picks, made beforehand and counted in `length`; a search that goes
     on from its own first picks ends in the same result. `progress(done, total, score)` is
-    called after each step. `threads` (default: all cores) changes nothing but the time.
+    called after each step, and `picked(pick)` with each entry beyond `start`. `threads`
+    (default: all cores) changes nothing but the time.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -109,10 +111,10 @@ def greedy_search(
     weights = class_weights(labels) if balanced else None
     if chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
         with _compiled_scorer(log_probs, labels, weights, threads, memory) as scorer:
-            return search_with(scorer, log_probs, length, start, progress)
+            return search_with(scorer, log_probs, length, start, progress, picked)
     check_predictions(log_probs, labels)
     plain = PlainScorer(log_probs, labels, chosen, weights)
-    return search_with(plain, log_probs, length, start, progress)
+    return search_with(plain, log_probs, length, start, progress, picked)
 
 
 def _compiled_scorer(
@@ -137,6 +139,7 @@ def search_with(
     length: int,
     start: Sequence[int] = (),
     progress: Progress | None = None,
+    picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Run the search itself: pick, extend the average, go on."""
     mean = np.zeros(log_probs.shape[1:])  # the policy's average probabilities, π
@@ -150,6 +153,8 @@ def search_with(
         mean = extended_mean(mean, log_probs[pick.candidate], step)
         temperature = pick.temperature
         picks.append(pick)
+        if picked is not None and step > len(start):
+            picked(pick)
         if progress is not None:
             progress(step, length, pick.score)
     return SearchResult(

@@ -29,12 +29,12 @@ def test_cifar10_is_read_in_both_versions(tmp_path: Path, write: Any) -> None:
     loaded = load_data(f"cifar10:{tmp_path / 'set'}")
     pixels, labels, _ = batch(6, 0)
     assert loaded.images.shape == (6, 3, 32, 32)
-    np.testing.assert_array_equal(loaded.images.numpy().reshape(6, -1), pixels)
+    np.testing.assert_array_equal(loaded.plain.numpy().reshape(6, -1), pixels)
     assert loaded.labels.tolist() == labels
     assert loaded.classes == tuple(TEN)
     train = load_data(f"cifar10:{tmp_path / 'set'}?part=train")
     assert len(train) == 30
-    np.testing.assert_array_equal(train.images[6:12].numpy().reshape(6, -1), batch(6, 2)[0])
+    np.testing.assert_array_equal(train.plain[6:12].numpy().reshape(6, -1), batch(6, 2)[0])
     assert len(load_data(f"cifar10:{tmp_path / 'set'}?part=all")) == 36
 
 
@@ -43,7 +43,7 @@ def test_cifar100_is_read_in_both_versions(tmp_path: Path, write: Any) -> None:
     write(tmp_path / "set")
     loaded = load_data(f"cifar100:{tmp_path / 'set'}?part=train")
     pixels, coarse, fine = batch(6, 1)
-    np.testing.assert_array_equal(loaded.images.numpy().reshape(6, -1), pixels)
+    np.testing.assert_array_equal(loaded.plain.numpy().reshape(6, -1), pixels)
     assert loaded.labels.tolist() == fine
     assert loaded.columns["coarse"].tolist() == coarse
     assert loaded.classes == tuple(HUNDRED)

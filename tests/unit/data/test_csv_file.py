@@ -37,7 +37,7 @@ def test_a_table_names_images_labels_and_more(table: Path) -> None:
     assert loaded.columns["age"].tolist() == ["30", "40", "50", "60"]
     for i in range(4):
         want = np.asarray(photo(seed=i)).transpose(2, 0, 1)
-        np.testing.assert_array_equal(loaded.images[i].numpy(), want)
+        np.testing.assert_array_equal(loaded.plain[i].numpy(), want)
 
 
 def test_numbers_are_the_models_own_labels(table: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from relook.cli.options import held_out_share, pixels
+from relook.cli.options import pixels
 from relook.errors import RelookError
 
 
@@ -18,9 +18,3 @@ def test_a_size_is_one_side_or_two(text: str | None, size: tuple[int, int] | Non
 def test_other_sizes_are_refused(text: str) -> None:
     with pytest.raises(RelookError, match="--size: expected pixels like 224 or 192x256"):
         pixels(text)
-
-
-def test_a_number_of_search_images_leaves_some_to_hold_out() -> None:
-    assert held_out_share(5000, 10_000) == 0.5
-    with pytest.raises(RelookError, match="fewer than the 90 images, got 90"):
-        held_out_share(90, 90)

@@ -68,7 +68,7 @@ def test_a_subset_takes_everything_along(images: Tensor) -> None:
         columns={"age": np.arange(n)},
     )
     part = whole.subset([5, 0, 5])
-    assert torch.equal(part.images, images[[5, 0, 5]])
+    assert torch.equal(part.plain, images[[5, 0, 5]])
     assert part.labels.tolist() == [2, 0, 2]
     assert part.groups is not None
     assert part.groups.tolist() == ["g1", "g0", "g1"]

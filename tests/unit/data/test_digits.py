@@ -21,7 +21,7 @@ def test_they_are_scikit_learns_digits_enlarged(digits: Dataset) -> None:
     np.testing.assert_array_equal(digits.labels, bunch.target)
     # SciPy's linear enlargement is another one, but nearly the same picture.
     linear = zoom(bunch.images * 255 / 16, (1, 4, 4), order=1, grid_mode=True, mode="nearest")
-    enlarged = digits.images.numpy()[:, 0].astype(float)
+    enlarged = digits.plain.numpy()[:, 0].astype(float)
     assert np.abs(enlarged - linear).mean() < 8
     assert np.corrcoef(enlarged.ravel(), linear.ravel())[0, 1] > 0.99
 
@@ -29,7 +29,7 @@ def test_they_are_scikit_learns_digits_enlarged(digits: Dataset) -> None:
 def test_the_parts_are_disjoint_complete_and_stratified(digits: Dataset) -> None:
     train, test = load_data("digits:train"), load_data("digits:test")
     assert len(train) + len(test) == len(digits)
-    keys = [{image.numpy().tobytes() for image in part.images} for part in (train, test, digits)]
+    keys = [{image.numpy().tobytes() for image in part.plain} for part in (train, test, digits)]
     assert keys[0].isdisjoint(keys[1])
     assert keys[0] | keys[1] == keys[2]
     whole, share = np.bincount(digits.labels), np.bincount(train.labels)

@@ -49,7 +49,7 @@ def test_the_folders_are_the_classes_and_the_files_the_images(root: Path) -> Non
         "cat/0.png",
     ]
     want = np.asarray(photo(seed=1)).transpose(2, 0, 1)
-    np.testing.assert_array_equal(loaded.images[4].numpy(), want)
+    np.testing.assert_array_equal(loaded.plain[4].numpy(), want)
 
 
 def test_hidden_files_and_files_beside_the_classes_are_left_alone(root: Path) -> None:

@@ -35,8 +35,8 @@ def test_both_parts_are_read(tmp_path: Path, packed: bool) -> None:
     write(tmp_path, "t10k", packed=packed)
     write(tmp_path, "train", 255 - IMAGES, packed=packed)
     test, train = (load_data(f"idx:{tmp_path}{end}") for end in ("", "?part=train"))
-    np.testing.assert_array_equal(test.images[:, 0].numpy(), IMAGES)
-    np.testing.assert_array_equal(train.images[:, 0].numpy(), 255 - IMAGES)
+    np.testing.assert_array_equal(test.plain[:, 0].numpy(), IMAGES)
+    np.testing.assert_array_equal(train.plain[:, 0].numpy(), 255 - IMAGES)
     assert test.labels.tolist() == LABELS.tolist()
     assert test.classes == ("0", "1", "2", "3")
 

@@ -37,14 +37,14 @@ def test_the_channel_axis_gives_the_layout_away(file: Path, save: Any) -> None:
     want = torch.from_numpy(NHWC.transpose(0, 3, 1, 2).copy())
     for images in (NHWC, want.numpy(), np.asfortranarray(NHWC)):
         save(file, images=images, labels=LABELS)
-        assert torch.equal(load_data(f"npz:{file}").images, want)
+        assert torch.equal(load_data(f"npz:{file}").plain, want)
 
 
 def test_grey_images_need_no_channel_axis(file: Path) -> None:
     grey = NHWC[..., 0]
     want = torch.from_numpy(grey[:, None].copy())
     for images in (grey, grey[..., None], grey[:, None]):
-        assert torch.equal(load_data(saved(file, images=images)).images, want)
+        assert torch.equal(load_data(saved(file, images=images)).plain, want)
 
 
 def test_an_ambiguous_layout_is_asked_for(file: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_ambiguous_layout_is_asked_for(file: Path) -> None:
 
 def test_a_stated_layout_must_fit(file: Path) -> None:
     spec = saved(file)
-    assert torch.equal(load_data(f"{spec}?layout=nhwc").images, load_data(spec).images)
+    assert torch.equal(load_data(f"{spec}?layout=nhwc").plain, load_data(spec).plain)
     for layout, message in (
         ("nchw", "c = 1 or 3"),
         ("nhw", "expected images with 3 axes"),

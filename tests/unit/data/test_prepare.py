@@ -12,7 +12,8 @@ from PIL import Image, ImageOps
 from tests.unit.data.image_files import GREEN, RED, encoded, photo, with_orientation, write_classes
 
 from relook.data import Preparation, load_data
-from relook.data.prepare import Plan, in_mode, make_plan, to_array
+from relook.data.plan import Plan
+from relook.data.prepare import in_mode, make_plan, to_array
 from relook.errors import RelookError
 
 
@@ -27,7 +28,7 @@ def read(directory: Path, content: bytes, name: str, **wanted: int) -> np.ndarra
     for folder in ("cat", "dog"):
         (root / folder).mkdir(parents=True)
         (root / folder / name).write_bytes(content)
-    return np.asarray(load_data(f"folder:{root}", Preparation(**wanted)).images[0])  # type: ignore[arg-type]
+    return np.asarray(load_data(f"folder:{root}", Preparation(**wanted)).plain[0])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -183,14 +184,14 @@ def test_the_model_says_what_the_user_does_not() -> None:
 def test_arrays_are_brought_to_size_like_files(tmp_path: Path) -> None:
     write_classes(tmp_path / "set", "cat", "dog")
     folder = load_data(f"folder:{tmp_path / 'set'}")
-    np.savez(tmp_path / "set.npz", images=folder.images, labels=folder.labels)
+    np.savez(tmp_path / "set.npz", images=folder.plain, labels=folder.labels)
     for wanted in (Preparation((24, 24)), Preparation((24, 32), 1.0, channels=1), Preparation()):
         files = load_data(f"folder:{tmp_path / 'set'}", wanted)
         arrays = load_data(f"npz:{tmp_path / 'set.npz'}", wanted)
-        assert (files.images == arrays.images).all()
+        assert (files.plain == arrays.plain).all()
     grey = load_data("digits:train")
     colour = load_data("digits:train", Preparation(channels=3))
-    assert (colour.images == grey.images).all()
+    assert (colour.plain == grey.plain).all()
     assert colour.images.shape[1] == 3
 
 

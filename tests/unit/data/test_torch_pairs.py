@@ -49,7 +49,7 @@ class Stream(IterableDataset[Any]):
 
 
 def check(loaded: Dataset) -> None:
-    assert torch.equal(loaded.images, torch.stack(TENSORS))
+    assert torch.equal(loaded.plain, torch.stack(TENSORS))
     assert loaded.labels.tolist() == LABELS
 
 

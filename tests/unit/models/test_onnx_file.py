@@ -10,8 +10,9 @@ from scipy.special import log_softmax
 from tests.unit.models.model_files import export_onnx, import_onnx, linear_graph
 from torch import Tensor, nn
 
+import relook
 from relook.errors import MissingExtraError, RelookError
-from relook.models import InputSpec, TorchPredictor, load_model
+from relook.models import InputSpec, TorchPredictor, as_predictor, load_model
 from relook.models.base import input_of
 from relook.models.small import new_small
 
@@ -237,3 +238,60 @@ def test_a_spec_that_leads_nowhere_gets_one_line(
         load_model(f"onnx:{rest}", outputs="logits")
     with pytest.raises(RelookError, match="cannot use device 'warp'"):
         load_model("onnx:net.onnx", outputs="logits", device="warp")
+
+
+class TestSession:
+    """A session that the user has made, given to relook from Python."""
+
+    @pytest.fixture
+    def session(self, onnx: Any, tmp_path: Path) -> Any:
+        import onnxruntime  # type: ignore[import-untyped]
+
+        linear_graph(tmp_path / "net.onnx", ["n", 3, 32, 32], drawn_weights(3072))
+        return onnxruntime.InferenceSession(
+            tmp_path / "net.onnx", providers=["CPUExecutionProvider"]
+        )
+
+    def test_it_predicts_as_its_file_does(
+        self, session: Any, tmp_path: Path, images: Tensor
+    ) -> None:
+        made = as_predictor(session, outputs="logits", mean=0.4, std=0.3)
+        file = load_model(f"onnx:{tmp_path / 'net.onnx'}", outputs="logits", mean=0.4, std=0.3)
+        assert torch.equal(made(images), file(images))
+        assert made.fingerprint == file.fingerprint
+        assert made.classes == 4
+        assert input_of(made) == input_of(file) is not None
+
+    def test_a_policy_is_searched_for_it(self, session: Any) -> None:
+        generator = np.random.default_rng(3)
+        pictures = generator.integers(0, 256, (60, 3, 32, 32), dtype=np.uint8)
+        with pytest.warns(UserWarning, match="only"):
+            found = relook.search(
+                session, pictures, np.arange(60) % 4, outputs="logits", pool_size=3, length=2
+            )
+        assert len(found.policy) == 2
+
+    def test_bytes_tell_it_apart_and_nothing_has_to_be_said(
+        self, session: Any, tmp_path: Path
+    ) -> None:
+        content = (tmp_path / "net.onnx").read_bytes()
+        made = as_predictor(type(session)(content), outputs="logits")
+        linear_graph(tmp_path / "net.onnx", ["n", 3, 32, 32], 2 * drawn_weights(3072))
+        other = as_predictor(type(session)(tmp_path / "net.onnx"), outputs="logits")
+        assert made.fingerprint != other.fingerprint
+        (tmp_path / "net.onnx").unlink()
+        with pytest.raises(RelookError, match="give fingerprint="):
+            as_predictor(session, outputs="logits")
+        named = as_predictor(session, outputs="logits", fingerprint="mine")
+        assert named.fingerprint != made.fingerprint
+
+    def test_what_is_left_open_is_asked_for(self, session: Any, tmp_path: Path) -> None:
+        with pytest.raises(RelookError, match="'log_probs' with a session"):
+            as_predictor(session)
+        with pytest.raises(RelookError, match="model option"):
+            as_predictor(session, outputs="logits", latout="nchw")
+        linear_graph(tmp_path / "open.onnx", ["n", "a", "b", "c"], drawn_weights(3072))
+        ambiguous = type(session)(tmp_path / "open.onnx")
+        with pytest.raises(RelookError, match="say layout=nchw or layout=nhwc"):
+            as_predictor(ambiguous, outputs="logits")
+        assert as_predictor(ambiguous, outputs="logits", layout="nchw")

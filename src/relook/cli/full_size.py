@@ -1,0 +1,66 @@
+"""Whether files are kept at full size, so that crops are cut from the originals, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.data.specs import DATA_SOURCES
+from relook.errors import RelookError, unknown_name
+from relook.policy import Policy
+from relook.recipes import STARTS
+from relook.run_record import load_run
+
+CHOICES = ("auto", "yes", "no")
+
+FullSizeOption = Annotated[
+    str,
+    typer.Option(
+        "--full-size",
+        help="Cut crops from the original files instead of from images of the model's size: yes, "
+        "no, or auto: where the recipe or the policy begins with such crops.",
+        rich_help_panel="Model and data",
+    ),
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        help="A directory for decoded full-size images, which later commands find there.",
+        show_default="memory; above 1 GB beside the run",
+        rich_help_panel="Model and data",
+    ),
+]
+
+
+def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
+    """Return whether the files of `spec` are kept at full size; `crops`: views begin with crops."""
+    if asked not in CHOICES:
+        raise unknown_name("answer to --full-size", asked, CHOICES)
+    source = DATA_SOURCES.get(spec.partition(":")[0])
+    from_files = source is not None and source.prepares
+    if asked == "yes" and not from_files:
+        known = ", ".join(f"{name}:" for name, row in DATA_SOURCES.items() if row.prepares)
+        raise RelookError(f"--full-size yes: expected image files ({known}), got {spec!r}")
+    return from_files and (asked == "yes" or (asked == "auto" and crops))
+
+
+def was_full_size(policy: Path) -> bool | None:
+    """Return how the search saw its images that a policy file lies beside; None: no such run."""
+    if not (policy.parent / "run.json").is_file():
+        return None
+    return bool(load_run(policy.parent).data.get("full_size", False))
+
+
+def begins_with_crops(policies: Iterable[Policy]) -> bool:
+    """Whether a view of the policies is cut from the original."""
+    steps = (sub.steps[0] for policy in policies for sub in policy if sub.steps)
+    return any(step.transform in STARTS for step in steps)
+
+
+def beside(run: Path) -> Path:
+    """Return where images go that are too many for the memory."""
+    return run.with_name(f"{run.name}.images")

@@ -1,0 +1,183 @@
+"""Decoded full-size images on disk: written whole or not at all, found again by their files.
+
+A directory `images-KEY` holds the pixels of all files one after another (`pixels.u8`), their
+heights and widths, what stands for their content, and which files could not be read. KEY
+follows from the files' names, sizes and times and from how they were prepared.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.arrays import read_npy
+from relook.data.decode import EncodedImage, Faults, ImageFile
+from relook.data.plan import Levels
+from relook.errors import FileFormatError, RelookError
+from relook.files import one_line, read_json, write_json_atomic
+from relook.fingerprint import JSON, fingerprint
+
+_FORMAT = "relook decoded images"
+_PIXELS, _SHAPES, _MARKS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"
+_CHECKED = 8
+_KEY_LENGTH = 16
+
+Write = Callable[[Levels], None]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Decoded files: `shapes` `[file, 2]` is 0 × 0 and `marks` `[file]` empty where one is bad.
+
+    `pixels` holds the sound ones one after another, uint8 `[h, w, c]` each.
+    """
+
+    pixels: Levels
+    shapes: NDArray[np.int64]
+    marks: NDArray[np.str_]
+    faults: Faults
+    channels: int
+
+
+def key_of(files: Sequence[ImageFile], preparation: JSON) -> str:
+    """Return what tells these files, prepared in this way, from all others."""
+    return fingerprint([_mark(file) for file in files], preparation)[:_KEY_LENGTH]
+
+
+def _mark(file: ImageFile) -> str:
+    if isinstance(file, EncodedImage):
+        return file.mark
+    path = file.absolute()
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        return f"{path}\0nothing"
+    return f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
+
+
+def find_decoded(directory: Path, key: str) -> Decoded | None:
+    """Return the images that were decoded under this key, None where there are none."""
+    place = _place(directory, key)
+    if not place.is_dir():
+        return None
+    try:
+        found = _read(place)
+    except (OSError, KeyError, TypeError, ValueError, RelookError) as error:
+        raise FileFormatError(
+            f"{one_line(str(place))}: expected decoded images: {error}: delete the directory"
+        ) from None
+    return found
+
+
+def _read(place: Path) -> Decoded:
+    about = read_json(place / _ABOUT, what="a record of decoded images")
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        raise ValueError("its record is of another kind")
+    shapes, marks = read_npy(place / _SHAPES), read_npy(place / _MARKS)
+    if shapes.dtype != np.int64 or shapes.shape != (about["files"], 2) or shapes.min() < 0:
+        raise ValueError("its record and its shapes do not agree")
+    if marks.dtype.kind != "U" or marks.shape != shapes.shape[:1]:
+        raise ValueError("its shapes and its marks do not agree")
+    channels = int(about["channels"])
+    size = int(shapes.prod(axis=1).sum()) * channels
+    with (place / _PIXELS).open("rb") as file:
+        if os.fstat(file.fileno()).st_size != size or not size:
+            raise ValueError(f"its pixels do not have the {size:,} bytes of its shapes")
+        pixels = map_file(file)
+    faults = {int(i): str(reason) for i, reason in about["faults"].items()}
+    found = Decoded(pixels, shapes, marks, faults, channels)
+    _check_some(found)
+    return found
+
+
+def _check_some(found: Decoded) -> None:
+    """Compare a few images with what stands for them."""
+    sizes = found.shapes.prod(axis=1) * found.channels
+    ends = np.cumsum(sizes)
+    sound = np.flatnonzero(sizes)
+    for i in sound[:: -(-len(sound) // _CHECKED)]:
+        levels = found.pixels[ends[i] - sizes[i] : ends[i]]
+        if mark_of(levels.reshape(*found.shapes[i], found.channels)) != found.marks[i]:
+            raise ValueError("its pixels are damaged")
+
+
+def mark_of(levels: Levels) -> str:
+    """Return what stands for an image `[h, w, c]`: equal for equal pixels."""
+    return fingerprint(levels)
+
+
+def map_file(file: IO[bytes]) -> Levels:
+    """Return a file's bytes as an array that is read from disk as it is used."""
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.ndarray((len(mapped),), np.uint8, mapped)
+
+
+@contextmanager
+def new_decoded(directory: Path, key: str) -> Iterator[tuple[Write, Callable[[Decoded], Decoded]]]:
+    """Yield how to write pixels, and how to keep all at the end; else nothing is left behind."""
+    temporary = directory / f".relook-{secrets.token_hex(8)}.tmp"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _remove_stale(directory)
+        temporary.mkdir()
+        with (temporary / _PIXELS).open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+            def keep(decoded: Decoded) -> Decoded:
+                file.flush()
+                os.fsync(file.fileno())
+                return _keep(decoded, temporary, _place(directory, key))
+
+            yield partial(append_pixels, file), keep
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RelookError(
+            f"cannot keep decoded images in {one_line(str(directory))}: {reason}: give another "
+            "--cache, or --full-size no"
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def append_pixels(file: IO[bytes], levels: Levels) -> None:
+    """Write an image's levels `[h, w, c]` at the end of a file."""
+    file.write(np.ascontiguousarray(levels).reshape(-1).data)
+
+
+def _keep(decoded: Decoded, temporary: Path, place: Path) -> Decoded:
+    np.save(temporary / _SHAPES, decoded.shapes)
+    np.save(temporary / _MARKS, decoded.marks)
+    about = {
+        "format": _FORMAT,
+        "files": len(decoded.shapes),
+        "channels": decoded.channels,
+        "faults": {str(i): reason for i, reason in decoded.faults.items()},
+    }
+    write_json_atomic(temporary / _ABOUT, about)
+    with suppress(OSError):  # another process was first: its files are the same
+        temporary.rename(place)
+    return _read(place)
+
+
+def _remove_stale(directory: Path) -> None:
+    """Remove what a killed process left behind: nobody holds its file any more."""
+    for pixels in directory.glob(f".relook-*.tmp/{_PIXELS}"):
+        with suppress(OSError), pixels.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(pixels.parent, ignore_errors=True)
+
+
+def _place(directory: Path, key: str) -> Path:
+    return directory / f"images-{key}"

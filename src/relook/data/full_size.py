@@ -1,0 +1,220 @@
+"""Files read at full size: each decoded once, reduced where it is far larger than needed, kept."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from PIL import Image
+
+from relook.data.decode import (
+    Bad,
+    Faults,
+    ImageFile,
+    Seen,
+    decoded,
+    mapped,
+    nothing_left,
+    quiet,
+    report_faults,
+)
+from relook.data.full_cache import (
+    Decoded,
+    Write,
+    append_pixels,
+    find_decoded,
+    key_of,
+    map_file,
+    mark_of,
+    new_decoded,
+)
+from relook.data.full_images import FullImages
+from relook.data.plan import Levels, Plan, Size, resized_size
+from relook.data.prepare import Preparation, in_mode
+from relook.errors import RelookError
+from relook.fingerprint import JSON
+
+LARGEST = 3.5
+"""Sides are kept up to so many times the input's: a crop of 8 % of the area loses nothing."""
+
+IN_MEMORY = 1_000_000_000
+"""Up to so many bytes stay in memory; more are mapped from a file."""
+
+Found = tuple[FullImages, NDArray[np.int64]]
+Keep = Callable[[Decoded], Decoded]
+
+
+def kept_images(files: Sequence[ImageFile], wanted: Preparation, where: str) -> Found | None:
+    """Return the images if an earlier command has decoded and kept them."""
+    for directory in (wanted.cache, wanted.overflow):
+        if directory is None or wanted.size is None:
+            continue
+        found = find_decoded(directory, _key(files, wanted))
+        if found is not None:
+            report_faults(found.faults, files, wanted, where)
+            plan = _plan(wanted, found.channels)
+            _tell(wanted, f"{where}: {_amount(found)}, decoded before, from {directory}")
+            return _images(found, plan)
+    return None
+
+
+def read_full_images(
+    files: Sequence[ImageFile],
+    heads: dict[int, Seen],
+    faults: Faults,
+    plan: Plan,
+    wanted: Preparation,
+    where: str,
+) -> Found:
+    """Decode the files that have a head, and return them with which of the files they are."""
+    reduced = [kept_size(head.size, plan) for head in heads.values()]
+    nbytes = sum(height * width for height, width in reduced) * plan.channels
+    with quiet(), _room(files, nbytes, wanted, where) as (write, keep, place):
+        found = _decoded(files, heads, faults, plan, wanted, write)
+        report_faults(
+            {i: why for i, why in found.faults.items() if i not in faults}, files, wanted, where
+        )
+        if len(found.faults) == len(files):
+            raise nothing_left(where, len(files))
+        found = keep(found)
+    _tell(wanted, f"{where}: decoded {_amount(found)}{place}; views are {plan}")
+    return _images(found, plan)
+
+
+def kept_size(size: Size, plan: Plan) -> Size:
+    """Return the height and width that an image is kept at."""
+    scale = max(LARGEST * wanted / side for wanted, side in zip(plan.size, size, strict=True))
+    if scale >= 1:
+        return size
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _decoded(
+    files: Sequence[ImageFile],
+    heads: dict[int, Seen],
+    faults: Faults,
+    plan: Plan,
+    wanted: Preparation,
+    write: Write,
+) -> Decoded:
+    shapes = np.zeros((len(files), 2), np.int64)
+    marks = np.full(len(files), "", "U32")
+    faults = dict(faults)
+    items = [(files[i], head.size) for i, head in heads.items()]
+    results = mapped(partial(_full_levels, plan), items, wanted, "decoding")
+    for i, result in zip(heads, results, strict=True):
+        if isinstance(result, Bad):
+            faults[i] = result.reason
+            continue
+        levels, marks[i] = result
+        shapes[i] = levels.shape[:2]
+        write(levels)
+    return Decoded(np.empty(0, np.uint8), shapes, marks, faults, plan.channels)
+
+
+def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str] | Bad:
+    file, size = item
+
+    def content(image: Image.Image) -> tuple[Levels, str]:
+        if (image.height, image.width) != size:
+            raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
+        resized_size(size, plan)  # a view of it must not fail later
+        image = in_mode(image, "L" if plan.channels == 1 else "RGB")
+        height, width = kept_size(size, plan)
+        if (height, width) != size:
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        levels = np.asarray(image).reshape(height, width, plan.channels)
+        return levels, mark_of(levels)
+
+    return decoded(file, content)
+
+
+@contextmanager
+def _room(
+    files: Sequence[ImageFile], nbytes: int, wanted: Preparation, where: str
+) -> Iterator[tuple[Write, Keep, str]]:
+    """Yield how to write pixels and to keep them at the end, and where that is, in words."""
+    directory = wanted.cache
+    if directory is None and nbytes > IN_MEMORY:
+        directory = wanted.overflow
+    if directory is not None:
+        _check_disk(directory, nbytes, where)
+        with new_decoded(directory, _key(files, wanted)) as (write, keep):
+            yield write, keep, f" in {directory}"
+    elif nbytes <= IN_MEMORY:
+        yield *_in_memory(nbytes), " in memory"
+    else:
+        _check_disk(Path(tempfile.gettempdir()), nbytes, where)
+        with tempfile.TemporaryFile(prefix="relook-") as file:  # gone with the process
+            yield *_in_file(file), " in a temporary file"
+
+
+def _in_memory(nbytes: int) -> tuple[Write, Keep]:
+    pixels, end = np.empty(nbytes, np.uint8), 0
+
+    def write(levels: Levels) -> None:
+        nonlocal end
+        pixels[end : end + levels.size] = levels.reshape(-1)
+        end += levels.size
+
+    return write, lambda found: _with_pixels(found, pixels[:end])
+
+
+def _in_file(file: IO[bytes]) -> tuple[Write, Keep]:
+    def keep(found: Decoded) -> Decoded:
+        file.flush()
+        return _with_pixels(found, map_file(file))
+
+    return partial(append_pixels, file), keep
+
+
+def _with_pixels(found: Decoded, pixels: Levels) -> Decoded:
+    return Decoded(pixels, found.shapes, found.marks, found.faults, found.channels)
+
+
+def _images(found: Decoded, plan: Plan) -> Found:
+    sizes = found.shapes.prod(axis=1) * found.channels
+    kept = np.flatnonzero(sizes)
+    starts = (np.cumsum(sizes) - sizes)[kept]
+    return FullImages(found.pixels, starts, found.shapes[kept], found.marks[kept], plan), kept
+
+
+def _plan(wanted: Preparation, channels: int) -> Plan:
+    if wanted.size is None:
+        raise AssertionError("the images are found by their size")
+    return Plan(wanted.size, wanted.crop or wanted.usual_crop, channels, wanted.interpolation)
+
+
+def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:
+    sides: list[JSON] = [*(wanted.size or ())]
+    return key_of(files, [sides, wanted.channels, LARGEST, PIL.__version__])
+
+
+def _amount(found: Decoded) -> str:
+    nbytes = len(found.pixels)
+    size = f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
+    return f"{int((found.marks != '').sum()):,} full-size images, {size}"
+
+
+def _check_disk(directory: Path, nbytes: int, where: str) -> None:
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if nbytes > free:
+        raise RelookError(
+            f"{where}: the full-size images take {nbytes / 1e9:.1f} GB, but {there} has "
+            f"{free / 1e9:.1f} GB free: give --cache on another disk, fewer images, or "
+            "--full-size no"
+        )
+
+
+def _tell(wanted: Preparation, text: str) -> None:
+    if wanted.tell is not None:
+        wanted.tell(text)

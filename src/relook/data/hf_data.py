@@ -1,0 +1,197 @@
+"""`hf:DIR_OR_NAME`: image data sets of Hugging Face, the one file that knows `datasets`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data.base import Dataset
+from relook.data.decode import EncodedImage
+from relook.data.prepare import Preparation
+from relook.data.read import read_images
+from relook.errors import MissingExtraError, RelookError, unknown_name
+from relook.files import one_line
+
+FORM = "hf:DIR_OR_NAME[?part=NAME&image=COLUMN&label=COLUMN]"
+_OPTIONS = ("part", "image", "label")
+_USUAL_PARTS = ("test", "validation", "val")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+
+
+def load_hf_data(rest: str, wanted: Preparation) -> Dataset:
+    """Return the images of a directory that `save_to_disk` wrote, of one with Parquet files or
+    image folders, or of a data set of the hub by its name.
+
+    The part is `test` or `validation` unless it is said or the only one; the columns are those
+    with images and with class labels. Code that comes with a data set is never run.
+    """
+    name, said = _query(rest)
+    where = f"hf:{one_line(rest)}"
+    datasets = import_datasets()
+    with _quiet(datasets, where):
+        table = _part(_load(datasets, name), said.get("part"), where)
+        features = table.features
+        image = _column(features, said.get("image"), where, _is(datasets.Image), "images")
+        label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")
+        labels, classes = _labels(features[label], table[label], where)
+        files = _files(table.select_columns([image]), image, datasets, where)
+    images, kept = read_images(files, wanted, where)
+    return Dataset(images, labels[kept], classes, where, columns={"row": kept})
+
+
+def import_datasets() -> Any:
+    """Return the package, or say how to install it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", "hf-data", "hf: data") from None
+    return datasets
+
+
+def _query(rest: str) -> tuple[str, Mapping[str, str]]:
+    name, _, query = rest.partition("?")
+    pairs = [part.partition("=") for part in query.split("&")] if query else []
+    for key, _, value in pairs:
+        if key not in _OPTIONS:
+            raise unknown_name("option of hf: data", key, _OPTIONS)
+        if not value:
+            raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
+    if not name:
+        raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
+    return name, {key: value for key, _, value in pairs}
+
+
+def _load(datasets: Any, name: str) -> Any:
+    directory = Path(name).expanduser()
+    if directory.is_dir():
+        saved = ("state.json", "dataset_dict.json")
+        if any((directory / file).is_file() for file in saved):
+            return datasets.load_from_disk(str(directory))
+        return datasets.load_dataset(str(directory))
+    if not _HUB_NAME.fullmatch(name):
+        raise RelookError(
+            f"hf:{one_line(name)}: expected a directory or a name of the hub like beans or "
+            "owner/name; there is no such directory"
+        )
+    return datasets.load_dataset(name)
+
+
+def _part(found: Any, said: str | None, where: str) -> Any:
+    if not isinstance(found, dict):
+        if said is not None:
+            raise RelookError(f"{where}: expected no part, as there is only one, got {said!r}")
+        return found
+    if said is not None:
+        if said not in found:
+            raise unknown_name(f"part of {where}", said, found)
+        return found[said]
+    usual = [name for name in _USUAL_PARTS if name in found]
+    if not usual and len(found) > 1:
+        raise RelookError(f"{where}: expected one of its parts, say ?part={'|'.join(found)}")
+    return found[usual[0] if usual else next(iter(found))]
+
+
+def _column(
+    features: Mapping[str, Any],
+    said: str | None,
+    where: str,
+    fits: Callable[[Any], bool],
+    what: str,
+) -> str:
+    """Return the name of the one column that holds such things, or of the one that is said."""
+    fitting = [name for name, feature in features.items() if fits(feature)]
+    if said is not None:
+        if said not in features:
+            raise unknown_name(f"column of {where}", said, features)
+        return said
+    usual = [name for name in ("image", "img", "label", "labels") if name in fitting]
+    if not fitting or (len(fitting) > 1 and not usual):
+        option = "image" if what == "images" else "label"
+        raise RelookError(
+            f"{where}: expected one column with {what}, got {len(fitting)} among "
+            f"{', '.join(map(one_line, features))}: say ?{option}=COLUMN"
+        )
+    return usual[0] if usual else fitting[0]
+
+
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda feature: isinstance(feature, kind)
+
+
+def _is_label(datasets: Any) -> Callable[[Any], bool]:
+    kinds = ("string", "large_string", "int8", "int16", "int32", "int64", "uint8")
+    return lambda feature: (
+        isinstance(feature, datasets.ClassLabel)
+        or (isinstance(feature, datasets.Value) and feature.dtype in kinds)
+    )
+
+
+def _labels(
+    feature: Any, column: Sequence[Any], where: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    values = list(column)
+    if None in values:
+        raise RelookError(
+            f"{where}: expected a label for each image, row {values.index(None)}: none"
+        )
+    if all(isinstance(value, str) for value in values):
+        names = sorted(set(values))
+        places = {name: i for i, name in enumerate(names)}
+        return np.array([places[value] for value in values]), tuple(map(one_line, names))
+    if not all(isinstance(value, int) for value in values):
+        raise RelookError(
+            f"{where}: expected labels as names or whole numbers, got {values[0]!r:.60}"
+        )
+    known = getattr(feature, "names", None) or range(max(1, *values) + 1)
+    return np.array(values), tuple(one_line(str(name)) for name in known)
+
+
+def _files(table: Any, column: str, datasets: Any, where: str) -> list[EncodedImage]:
+    """Return the rows' images as files that are not decoded yet."""
+    if not isinstance(table.features[column], datasets.Image):
+        raise RelookError(f"{where}: expected images in the column {one_line(column)!r}")
+    # The fingerprint has no public name; without one, no earlier decoding is taken for this.
+    mark = getattr(table, "_fingerprint", None) or secrets.token_hex(16)
+    encoded = table.cast_column(column, datasets.Image(decode=False))
+    return [
+        EncodedImage(f"{where} row {row}", partial(_content, encoded, row, column), f"{mark} {row}")
+        for row in range(len(encoded))
+    ]
+
+
+def _content(table: Any, row: int, column: str) -> bytes:
+    cell = table[row][column]
+    if not cell:
+        return b""
+    content = cell["bytes"]
+    return content if content is not None else Path(cell["path"]).read_bytes()
+
+
+@contextmanager
+def _quiet(datasets: Any, where: str) -> Iterator[None]:
+    """Keep progress bars and warnings to ourselves; what goes wrong is one line."""
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except RelookError:
+        raise
+    except Exception as error:  # its readers and the hub's client fail in many ways
+        why = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise RelookError(f"{where}: cannot be loaded: {one_line(why)}") from None
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

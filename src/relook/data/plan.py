@@ -1,0 +1,73 @@
+"""What is done to every image of a data set: the resize and the centre crop, Pillow's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Levels = NDArray[np.uint8]
+Size = tuple[int, int]
+"""Height and width, in pixels."""
+
+INTERPOLATIONS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+MOST_PIXELS = 80_000_000
+"""The largest image that is decoded: a few bytes of file can declare any size."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done to every image of a data set.
+
+    `crop` is None where all images have the size already and are taken as they are.
+    """
+
+    size: Size
+    crop: float | None
+    channels: int
+    interpolation: str = "bicubic"
+
+    def __str__(self) -> str:
+        text = f"{self.channels}×{self.size[0]}×{self.size[1]}"
+        if self.crop is None:
+            return text
+        return f"{text} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
+
+
+def centre_view(image: Image.Image, plan: Plan) -> Image.Image:
+    """Resize to the plan's size over its crop share, keeping proportions, and cut the centre."""
+    image = resized(image, plan)
+    top, left = (
+        round((side - wanted) / 2)
+        for side, wanted in zip((image.height, image.width), plan.size, strict=True)
+    )
+    return image.crop((left, top, left + plan.size[1], top + plan.size[0]))
+
+
+def resized(image: Image.Image, plan: Plan) -> Image.Image:
+    """Return the whole image, resized so that the plan's size is the share `crop` of it."""
+    height, width = resized_size((image.height, image.width), plan)
+    return image.resize((width, height), INTERPOLATIONS[plan.interpolation])
+
+
+def resized_size(size: Size, plan: Plan) -> Size:
+    """Return what an image's size becomes before the crop; a ValueError says why it cannot."""
+    crop = 1.0 if plan.crop is None else plan.crop
+    height, width = (math.floor(side / crop) for side in plan.size)
+    if height * size[1] >= width * size[0]:
+        width = max(width, height * size[1] // size[0])
+    else:
+        height = max(height, width * size[0] // size[1])
+    if height * width > MOST_PIXELS:
+        raise ValueError(f"it is too long and thin: {size[0]}×{size[1]}")
+    return height, width

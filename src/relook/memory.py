@@ -1,0 +1,65 @@
+"""Amounts of memory: read from text, told to people, and how much this machine has to spare."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from relook.errors import RelookError
+
+SHARE = 0.7
+"""How much of the memory that is free a selection may take, unless told otherwise."""
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_LEAST = 10**6
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+def parse_size(text: str, option: str = "--memory") -> int:
+    """Read `500M`, `8G`, `8GB` (powers of 1000) or `8GiB` (powers of 1024): bytes."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
+    if found is None or (found[3] and not found[2]) or len(found[1]) > 15:
+        raise RelookError(f"{option}: expected a size like 500M, 8G or 8GiB, got {text!r}")
+    size = int(float(found[1]) * (_BINARY if found[3] else _UNITS)[found[2]])
+    return check_limit(size, option)
+
+
+def check_limit(size: int, name: str = "memory") -> int:
+    """Return a limit in bytes; raise a RelookError if it is no number, or much too small."""
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise RelookError(f"{name}: expected a whole number of bytes, got {size!r}")
+    if size < _LEAST:
+        raise RelookError(
+            f"{name}: expected at least {size_text(_LEAST)}, got {size:,} bytes: "
+            "write 500M for megabytes, 8G for gigabytes"
+        )
+    return size
+
+
+def size_text(size: float) -> str:
+    """Return bytes as people say them: `512 kB`, `1.5 GB`."""
+    if size < 999.5:
+        return f"{size:.0f} bytes"
+    power = next((p for p in (1, 2, 3) if size < 999.5 * 1000**p), 4)
+    number, unit = size / 1000**power, ("kB", "MB", "GB", "TB")[power - 1]
+    return f"{number:.0f} {unit}" if number >= 99.95 else f"{number:.1f} {unit}"
+
+
+def default_limit() -> int:
+    """Return the share of the memory free now that is taken without being asked."""
+    return max(_LEAST, int(SHARE * available_memory()))
+
+
+def available_memory() -> int:
+    """Return how many bytes programs can still take on this machine or in this container."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        kilobytes = re.search(r"MemAvailable:\s+(\d+) kB", _MEMINFO.read_text())
+        found.append(1024 * int(kilobytes[1]))  # type: ignore[index]
+    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+        found.append(int(_CGROUP.read_text()))
+    return min(found)
