@@ -64,7 +64,7 @@ def train(
         for epoch in range(epochs):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * schedule(epoch, epochs)
-            images = _augmented(dataset.images, augment, recipe, seed, epoch)
+            images = _augmented(dataset.plain, augment, recipe, seed, epoch)
             batches = _batches(len(dataset), batch, seed, epoch)
             loss = _run_epoch(trained, optimizer, images, dataset.labels, batches)
             _report(epoch + 1, loss, progress)

@@ -31,14 +31,14 @@ def rotate(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     rows = [rotation(angle, width, height) for angle in (sign * values).tolist()]
     matrix = torch.tensor(rows, dtype=torch.float64, device=images.device).view(-1, 6, 1, 1)
     a, b, c, d, e, f = matrix.unbind(1)
-    x, y = _pixel_centres(images)
+    x, y = pixel_centres(images)
     return _warp(images, a * x + b * y + c, d * x + e * y + f)
 
 
 @checked
 def shear_x(images: Tensor, values: Tensor, sign: Tensor, edge: Tensor) -> Tensor:
     """Slide rows by `sign · value` pixels a row, counted from the top (edge 0) or bottom (1)."""
-    x, y = _pixel_centres(images)
+    x, y = pixel_centres(images)
     return _warp_rows(images, _sheared(x, y, sign * values, edge, images.shape[2]))
 
 
@@ -165,12 +165,17 @@ def resize(images: Tensor, boxes: list[Box], size: tuple[int, int]) -> Tensor:
         return images.new_empty((0, images.shape[1], *size))
     spans = torch.tensor([(box.left, box.width, box.top, box.height) for box in boxes])
     left, width, top, height = spans.to(images.device).unbind(1)
-    return _resize_axis(_resize_axis(images, 3, left, width, size[1]), 2, top, height, size[0])
+    return resize_axis(resize_axis(images, 3, left, width, size[1]), 2, top, height, size[0])
 
 
-def _resize_axis(images: Tensor, axis: int, start: Tensor, length: Tensor, size: int) -> Tensor:
-    """Resize the pixels start … start + length of an axis to `size`; one span for each image."""
-    first, weights = _resize_weights(length, size)
+def resize_axis(
+    images: Tensor, axis: int, start: Tensor, length: Tensor, size: int, taps: int | None = None
+) -> Tensor:
+    """Resize the pixels start … start + length of an axis to `size`; one span for each image.
+
+    `taps` is how many pixels a new one comes from at most; None looks it up.
+    """
+    first, weights = _resize_weights(length, size, taps)
     last = (length - 1)[:, None]
     shape = list(images.shape)
     shape[axis] = size
@@ -183,7 +188,9 @@ def _resize_axis(images: Tensor, axis: int, start: Tensor, length: Tensor, size:
     return (total >> _RESIZE_BITS).clamp_(0, 255).to(torch.uint8)
 
 
-def _resize_weights(length: Tensor, size: int) -> tuple[Tensor, list[Tensor]]:
+def _resize_weights(
+    length: Tensor, size: int, taps: int | None = None
+) -> tuple[Tensor, list[Tensor]]:
     """Return the first tap of each output pixel, `[n, size]`, and the taps' int32 weights."""
     length = length.to(torch.float64)[:, None]
     scale = length / size
@@ -191,7 +198,7 @@ def _resize_weights(length: Tensor, size: int) -> tuple[Tensor, list[Tensor]]:
     centre = (torch.arange(size, dtype=torch.float64, device=length.device) + 0.5) * scale
     first = torch.trunc(centre - _RESIZE_SUPPORT * reach + 0.5).clamp(min=0.0)
     end = torch.minimum(torch.trunc(centre + _RESIZE_SUPPORT * reach + 0.5), length)
-    taps = int((end - first).max())
+    taps = int((end - first).max()) if taps is None else taps
     kernel = []
     for tap in range(taps):
         weight = _resize_kernel((first + tap - centre + 0.5) * (1.0 / reach))
@@ -269,7 +276,7 @@ def _sheared(along: Tensor, across: Tensor, slope: Tensor, edge: Tensor, length:
     return along + slope[:, None, None] * distance
 
 
-def _pixel_centres(images: Tensor) -> tuple[Tensor, Tensor]:
+def pixel_centres(images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the coordinates of the pixels' centres, x `[1, 1, w]` and y `[1, h, 1]`."""
     height, width = images.shape[2:]
     x = torch.arange(width, dtype=torch.float64, device=images.device) + 0.5
@@ -321,11 +328,12 @@ def _warp(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Sample each image at coordinates x, y, `[n, h, w]`: bicubic, mirrored, truncated."""
     warped = torch.empty_like(images, memory_format=torch.contiguous_format)
     for part in _parts(images):
-        warped[part] = _warp_part(images[part], x[part], y[part])
+        warped[part] = warp_part(images[part], x[part], y[part])
     return warped
 
 
-def _warp_part(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
+def warp_part(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Sample a few images at coordinates `[n, h, w]`, or all at the same `[1, h, w]`."""
     column, dx = _cells(x.flatten(1)[:, None], images.shape[3])
     row, dy = _cells(y.flatten(1)[:, None], images.shape[2])
     wide = _widened(images)
@@ -343,11 +351,12 @@ def _warp_rows(images: Tensor, x: Tensor) -> Tensor:
     """Sample each row at the coordinates x, `[n, h, w]`: bicubic, mirrored, truncated."""
     warped = torch.empty_like(images, memory_format=torch.contiguous_format)
     for part in _parts(images):
-        warped[part] = _warp_rows_part(images[part], x[part])
+        warped[part] = warp_rows_part(images[part], x[part])
     return warped
 
 
-def _warp_rows_part(images: Tensor, x: Tensor) -> Tensor:
+def warp_rows_part(images: Tensor, x: Tensor) -> Tensor:
+    """Sample the rows of a few images at coordinates `[n, h, w]`, or all at `[1, h, w]`."""
     column, dx = _cells(x[:, None], images.shape[3])
     wide = _widened(images)
     start = column.expand(images.shape)
