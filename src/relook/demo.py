@@ -14,9 +14,10 @@ from relook.files import write_bytes_atomic
 from relook.models import load_model
 from relook.models.small import new_small, save_small
 from relook.pictures import png_bytes, policy_picture
-from relook.policy_search import PolicySearch, Progress, SearchSettings, search_dataset
+from relook.policy_search import PolicySearch, Progress, search_dataset
 from relook.recipes import get_recipe
 from relook.run_directory import RunDirectory
+from relook.search_settings import SearchSettings
 from relook.training import train
 
 RECIPE = "small"

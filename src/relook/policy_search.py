@@ -27,13 +27,14 @@ from relook.models import Predictor, as_predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.objectives import UserObjective
 from relook.policy import DrawKind, Policy, SubPolicy
-from relook.pool import sample_pool
+from relook.pool import sample_pool, steady_pool
 from relook.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
 from relook.predict import Images
 from relook.preflight import check_search, search_notes
 from relook.recipes import Recipe, get_recipe
 from relook.run_directory import RunDirectory
 from relook.run_record import record_search, settings_record
+from relook.search_settings import SearchSettings
 from relook.selection import SearchResult
 from relook.selection_plan import SelectionPlan
 from relook.selection_record import TRACE
@@ -52,33 +53,6 @@ class Progress(Protocol):
 
     def __call__(self, stage: str, done: int, total: int, score: float | None = None) -> None:
         """Tell how far it is."""
-
-
-@dataclass(frozen=True)
-class SearchSettings:
-    """What decides a search's result, beside model and data.
-
-    `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
-    limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
-    """
-
-    recipe: Recipe
-    length: int = 20
-    pool_size: int | None = None
-    seed: int = 0
-    draws: DrawKind = "fixed"
-    objective: str | UserObjective = "cll"
-    balanced: bool = False
-    holdout: float = 1 / 3
-    batch: int | None = None
-    plain: bool = True
-    accelerate: str = "torch"
-    precision: str = "auto"
-    compiled: bool = False
-    race: bool = False
-    store_precision: str = "auto"
-    memory: int | None = None
-    left_out: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,6 +118,7 @@ def search(
     precision: str = "auto",
     compiled: bool = False,
     race: bool = False,
+    strategy: str = "greedy",
     store_precision: str = "auto",
     memory: int | None = None,
     run: str | Path | None = None,
@@ -159,7 +134,8 @@ def search(
     stay together. `plain=False` leaves the plain image out of the
     candidates, as the paper's ImageNet pool does. `batch` (default: by the images' size),
     `accelerate` ("auto", "torch", "channels-last" or "onnx"), `precision` and `compiled` are
-    for speed; `race` predicts candidates of no promise on a part of the images only. With
+    for speed; `race` predicts candidates of no promise on a part of the images only;
+    `strategy` is "greedy", "steady" or "paper" (see `SearchSettings`). With
     `run`, everything is kept in that directory, and the same call goes on where an
     interrupted one stopped. `memory` is how many bytes the selection may take (default: 70 %
     of what is free): with a `run`, predictions beyond it are read from disk, where they are
@@ -185,6 +161,7 @@ def search(
         precision=precision,
         compiled=compiled,
         race=race,
+        strategy=strategy,
         store_precision=store_precision,
         memory=memory,
     )
@@ -264,6 +241,9 @@ def split_images(
 
 def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
     """Return the candidates of a search."""
+    if settings.strategy == "steady":
+        spread, rest = steady_pool(settings.recipe, settings.pool_size, settings.seed)
+        return spread + rest
     return sample_pool(
         settings.recipe,
         settings.pool_size,

@@ -8,10 +8,12 @@ from relook.errors import RelookError
 from relook.policy import DrawKind, Step, SubPolicy
 from relook.randomness import Stream, check_seed, uniforms
 from relook.recipes import Group, Recipe, get_recipe
+from relook.spread import spread_views
 from relook.transforms import TRANSFORMS
 from relook.views import freeze_subpolicy
 
 _SLOTS_A_STEP = 3
+_SPREAD = 40  # views of a steady pool, or half of it if that is less
 
 
 def sample_pool(
@@ -44,6 +46,18 @@ def sample_pool(
         for i in range(count)
     ]
     return (*pool, SubPolicy()) if plain else tuple(pool)
+
+
+def steady_pool(
+    recipe: Recipe | str, size: int | None = None, seed: int = 0
+) -> tuple[tuple[SubPolicy, ...], tuple[SubPolicy, ...]]:
+    """Return evenly spread views, the plain image first, and the rest of a pool of `size`."""
+    recipe = get_recipe(recipe)
+    total = sum(group.count for group in recipe.groups) + 1 if size is None else size
+    if total < 2:
+        raise RelookError(f"expected a steady pool of at least 2 sub-policies, got {size}")
+    spread = spread_views(recipe, min(_SPREAD, total // 2))
+    return spread, sample_pool(recipe, total - len(spread), seed, plain=False)
 
 
 def _shares(groups: tuple[Group, ...], total: int) -> list[int]:

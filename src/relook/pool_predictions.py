@@ -16,6 +16,7 @@ from relook.mapped_store import mapped_predictions
 from relook.memory import check_limit, default_limit, size_text
 from relook.models import Predictor
 from relook.policy import SubPolicy
+from relook.pool import steady_pool
 from relook.predict import View, distinct_views, fill_store, predict_views
 from relook.racing import most_passes
 from relook.racing import race as run_race
@@ -25,7 +26,8 @@ from relook.selection_record import TRACE, Selected, Tell, select, selection_ide
 from relook.store import stored_type
 
 if TYPE_CHECKING:
-    from relook.policy_search import Progress, SearchSettings
+    from relook.policy_search import Progress
+    from relook.search_settings import SearchSettings
 
 Count = Callable[[int, int], None]
 
@@ -182,7 +184,20 @@ def select_from_pool(
         path=None if job.directory is None else job.directory / TRACE,
         progress=report,
         tell=tell,
+        defaults=_defaults(settings, predicted.candidates),
     )
+
+
+def _defaults(settings: SearchSettings, candidates: NDArray[np.int64]) -> list[int]:
+    """Return which rows of the predictions are the views that a steady pool begins with."""
+    if settings.strategy != "steady":
+        return []
+    return [int(row) for row in np.flatnonzero(candidates < spread_in_pool(settings))]
+
+
+def spread_in_pool(settings: SearchSettings) -> int:
+    """Return how many evenly spread views a steady pool begins with."""
+    return len(steady_pool(settings.recipe, settings.pool_size, settings.seed)[0])
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

@@ -25,7 +25,8 @@ from relook.run_directory import RunDirectory
 from relook.version import __version__
 
 if TYPE_CHECKING:
-    from relook.policy_search import PolicySearch, SearchSettings
+    from relook.policy_search import PolicySearch
+    from relook.search_settings import SearchSettings
 
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
@@ -58,6 +59,7 @@ def settings_record(
         "compiled": settings.compiled,
         "race": settings.race,
         "plain": settings.plain,
+        "strategy": settings.strategy,
         "store_precision": settings.store_precision,
         "left_out": settings.left_out,
     }
@@ -159,6 +161,7 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
     return {
         "format": SEARCH_FORMAT,
         "version": VERSION,
+        "caution": None if trace.caution is None else str(trace.caution),
         "steps": [
             {
                 "pick": pick,

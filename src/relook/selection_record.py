@@ -90,6 +90,7 @@ def select(
     path: Path | None = None,
     progress: Progress | None = None,
     tell: Tell | None = None,
+    defaults: Sequence[int] = (),
 ) -> Selected:
     """Run a greedy search within `memory` bytes (default: a share of what is free).
 
@@ -116,7 +117,7 @@ def select(
         say(f"selection: going on after {len(trace.picks)} steps, kept in {path}")
     get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
     log_probs = get()
-    if len(trace.picks) >= length:
+    if len(trace.picks) >= length and not defaults:  # a steady one also tells its caution
         return Selected(_result(trace.picks[:length]), log_probs, plan)
     recorder = _Recorder(path, replace(trace, memory=limit))
     try:
@@ -127,9 +128,10 @@ def select(
             objective,
             balanced=balanced,
             progress=progress,
-            start=[pick.candidate for pick in trace.picks],
+            start=[pick.candidate for pick in trace.picks[:length]],
             memory=plan.beside,
             picked=recorder.add,
+            defaults=defaults,
         )
     finally:
         recorder.write()

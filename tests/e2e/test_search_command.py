@@ -56,6 +56,30 @@ def test_python_and_the_command_line_find_the_same_policy(
     assert "held-out cLL" in found.comparison.verdict.sentence
 
 
+def test_a_steady_search_begins_with_spread_views_and_can_be_repeated(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = ("search", "--model", model, "--data", data, "--out", out, "--strategy", "steady")
+    assert relook(*command, *QUICK).code == 0
+    search = (out / "search.json").read_bytes()
+    content = json.loads(search)
+    assert float(content["caution"]) in (0, 1, 2, 3, float("inf"))
+    assert content["pool"][0]["steps"] == []
+    assert len(content["pool"]) == 12
+    assert relook(*command, *QUICK).code == 0
+    assert (out / "search.json").read_bytes() == search
+
+
+def test_the_papers_strategy_draws_fresh(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = ("search", "--model", model, "--data", data, "--out", out, "--strategy", "paper")
+    assert relook(*command, *QUICK).code == 0
+    assert json.loads((out / "run.json").read_text())["settings"]["draws"] == "fresh"
+
+
 def test_the_held_out_images_were_never_searched_on(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
@@ -109,6 +133,7 @@ def test_a_run_directory_is_never_shared_unknowingly(
         (("--mean", "0.1,0.2,0.3"), "leave them out"),
         (("--group", "hospital"), "hospital"),
         (("--outputs", "scores"), "leave them out"),
+        (("--strategy", "stedy"), "unknown strategy 'stedy'"),
     ],
 )
 def test_each_mistake_is_one_line_with_exit_code_2(

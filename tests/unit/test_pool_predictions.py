@@ -16,9 +16,10 @@ from relook.data import Dataset, load_data
 from relook.errors import RelookError, RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.policy_search import PolicySearch, SearchSettings, search_dataset
+from relook.policy_search import PolicySearch, search_dataset
 from relook.pool_predictions import plan_pool, precision_of
 from relook.recipes import get_recipe
+from relook.search_settings import SearchSettings
 from relook.selection import greedy
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=5, pool_size=30, seed=3, batch=64)

@@ -13,7 +13,7 @@ from relook.data import load_data
 from relook.errors import RelookError, RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.policy_search import SearchSettings, search_dataset
+from relook.policy_search import search_dataset
 from relook.racing import (
     image_order,
     most_passes,
@@ -24,6 +24,7 @@ from relook.racing import (
     survivors,
 )
 from relook.recipes import get_recipe
+from relook.search_settings import SearchSettings
 from relook.selection import greedy_search
 
 IMAGES, CLASSES, LENGTH = 800, 4, 6

@@ -26,7 +26,6 @@ from relook.policy_file import policy_to_json
 from relook.policy_search import (
     PolicySearch,
     Progress,
-    SearchSettings,
     accelerated,
     expected_plan,
     pool_of,
@@ -37,6 +36,7 @@ from relook.pool_predictions import precision_of
 from relook.predict import View, estimate
 from relook.racing import most_passes
 from relook.recipes import get_recipe
+from relook.search_settings import SearchSettings
 from relook.splits import parse_split
 from relook.tables import print_comparison
 
@@ -57,6 +57,13 @@ def search_command(
     ] = Path("runs/search"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="greedy: the best candidate at each step; steady: evenly spread crops unless "
+            "others prove better, for small sets of images; paper: its pools and fresh draws."
+        ),
+    ] = "greedy",
     draws: Annotated[
         str,
         typer.Option(
@@ -138,6 +145,7 @@ def search_command(
         holdout=1 / 3 if holdout is None else holdout,
         batch=batch,
         plain=plain,
+        strategy=strategy,
         accelerate=accelerate,
         precision=precision,
         compiled=compiled,

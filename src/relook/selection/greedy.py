@@ -7,8 +7,8 @@ large ones by compiled kernels, which find the same picks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from relook.calibration import (
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
 )
+from relook.errors import RelookError
 from relook.objectives import (
     OBJECTIVES,
     Objective,
@@ -52,6 +53,8 @@ class SearchResult:
     picks: tuple[int, ...]
     scores: tuple[float, ...]
     temperatures: tuple[float, ...]
+    caution: float | None = None
+    """How many standard errors a pick had to beat its default by, in a steady selection."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ def greedy_search(
     threads: int | None = None,
     memory: int = 16 << 30,
     picked: Callable[[Pick], None] | None = None,
+    defaults: Sequence[int] = (),
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -98,6 +102,9 @@ def greedy_search(
     on from its own first picks ends in the same result. `progress(done, total, score)` is
     called after each step, and `picked(pick)` with each entry beyond `start`. `threads`
     (default: all cores) changes nothing but the time.
+
+    With `defaults` the selection is steady (steady.py): a step takes the first of these
+    candidates that is not picked yet, unless another one is better by more than noise.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -109,12 +116,30 @@ def greedy_search(
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
-    if chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
-        with _compiled_scorer(log_probs, labels, weights, threads, memory) as scorer:
-            return search_with(scorer, log_probs, length, start, progress, picked)
-    check_predictions(log_probs, labels)
-    plain = PlainScorer(log_probs, labels, chosen, weights)
-    return search_with(plain, log_probs, length, start, progress, picked)
+    compiled = chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM
+    if not compiled:
+        check_predictions(log_probs, labels)
+
+    def scorer_for(weights: FloatArray | None) -> AbstractContextManager[Scorer]:
+        if compiled:
+            return _compiled_scorer(log_probs, labels, weights, threads, memory)
+        return nullcontext(PlainScorer(log_probs, labels, chosen, weights))
+
+    def run(scorer: Scorer) -> SearchResult:
+        return search_with(scorer, log_probs, length, start, progress, picked)
+
+    if not defaults:
+        with scorer_for(weights) as scorer:
+            return run(scorer)
+    if chosen is not OBJECTIVES["cll"]:
+        raise RelookError(f"a steady selection needs the objective cll, got {objective!r}")
+    from relook.selection.steady import SteadyScorer, choose_caution
+
+    even = np.ones(len(labels)) if weights is None else weights
+    caution = choose_caution(scorer_for, log_probs, labels, even, length, defaults)
+    with scorer_for(weights) as scorer:
+        steady = SteadyScorer(scorer, log_probs, labels, even, defaults, caution)
+        return replace(run(steady), caution=caution)
 
 
 def _compiled_scorer(
