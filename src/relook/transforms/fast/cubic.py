@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from relook.transforms.fast.memory import f32, helper, i32, u8
+from relook.transforms.fast.memory import bits, clamped, f32, helper, i32, u8
 
-# The float32 values are off by less than 5e-4: 20 roundings of numbers below 600.
-_NEAR = f32(1 / 1024)
-_HALF = f32(0.5)
+# Added to a level, this leaves the level in bits 11 to 18 and 1/2048ths of it below: the bits of
+# a float32 between 4096 and 8192. (The first 19 bits of this number itself are all 0.)
+_SHIFTED = f32(6144)
+_FRACTION = 11
+# Below 1 and from 255 on nothing depends on the fraction.
+_LOWEST, _HIGHEST = f32(0.25), f32(255.25)
+# The float32 values are off by less than 5e-4 (20 roundings of numbers below 600), and by 1/4096
+# more in fixed point: 2/2048 covers both.
+_NEAR = 2
 
 
 @helper
@@ -31,16 +37,27 @@ def fold(index: int, length: int) -> int:
 
 
 @helper
-def doubt(value: Any) -> Any:
-    """Return 1 where a value is near a whole number from 1 up (at 0 nothing changes), else 0."""
-    whole = i32(value + _HALF)
-    return u8((abs(value - f32(whole)) < _NEAR) & (whole != 0))
+def fixed(value: Any) -> Any:
+    """Return a float32 level in fixed point, for `whole` and `doubt`."""
+    return bits(clamped(value, _LOWEST, _HIGHEST) + _SHIFTED)
 
 
 @helper
-def whole_eights(count: int) -> int:
-    """Round up to a multiple of eight: marks are looked through eight at a time."""
-    return (count + 7) // 8 * 8
+def whole(level: Any) -> Any:
+    """Return the whole part of a level in fixed point, uint8."""
+    return u8(i32(level >> _FRACTION))
+
+
+@helper
+def doubt(level: Any) -> Any:
+    """Return 1 where a level in fixed point is so near a whole number that it may be wrong."""
+    return u8(i32(i32(level + _NEAR) & i32(2**_FRACTION - 1)) <= i32(2 * _NEAR))
+
+
+@helper
+def whole_marks(count: int) -> int:
+    """Round up to a multiple of 32: marks are looked through 32 at a time."""
+    return (count + 31) // 32 * 32
 
 
 @helper

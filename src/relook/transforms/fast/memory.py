@@ -46,7 +46,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
         return njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
 
 
-def _built_in(function: Callable[..., Any]) -> Any:
+def built_in(function: Callable[..., Any]) -> Any:
     """Make a function that compiled code can call from one that builds its instructions."""
     return intrinsic(prefer_literal=True)(function)
 
@@ -60,31 +60,25 @@ def _marked(builder: Any, instruction: Any, kind: str, loop: int) -> Any:
     return instruction
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
+def address_of(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
+    """Return where element `at` of a contiguous array stands."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [at])
 
 
-@_built_in
+@built_in
 def read(typing: Any, array: Any, at: Any, loop: Any) -> Any:
     """Return element `at` of a contiguous array, counted through all its axes."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
         loaded = builder.load(address)
         return _marked(builder, loaded, "alias.scope", loop.literal_value)
 
     return array.dtype(array, types.int64, loop), build
 
 
-@_built_in
-def read_four(typing: Any, array: Any, at: Any, loop: Any) -> Any:
-    """Return bytes `at` … `at + 3` of a contiguous array as one little-endian int32."""
-
-    return types.int32(array, types.int64, loop), _reading(_I32, loop)
-
-
-@_built_in
+@built_in
 def read_eight(typing: Any, array: Any, at: Any, loop: Any) -> Any:
     """Return bytes `at` … `at + 7` of a contiguous array as one little-endian int64."""
     return types.int64(array, types.int64, loop), _reading(ir.IntType(64), loop)
@@ -92,19 +86,19 @@ def read_eight(typing: Any, array: Any, at: Any, loop: Any) -> Any:
 
 def _reading(kind: Any, loop: Any) -> Callable[..., Any]:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
         loaded = builder.load(builder.bitcast(address, kind.as_pointer()), align=1)
         return _marked(builder, loaded, "alias.scope", loop.literal_value)
 
     return build
 
 
-@_built_in
+@built_in
 def write(typing: Any, array: Any, at: Any, value: Any, loop: Any) -> Any:
     """Set element `at` of a contiguous array to a value of the array's own type."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
+        address = address_of(context, builder, signature.args[0], args[0], args[1])
         stored = builder.store(args[2], address)
         _marked(builder, stored, "noalias", loop.literal_value)
         return context.get_dummy_value()
@@ -112,36 +106,35 @@ def write(typing: Any, array: Any, at: Any, value: Any, loop: Any) -> Any:
     return types.void(array, types.int64, array.dtype, loop), build
 
 
-@_built_in
-def byte(typing: Any, word: Any, which: Any) -> Any:
-    """Return byte 0 … 3 of an int32 as float32."""
+@built_in
+def bits(typing: Any, value: Any) -> Any:
+    """Return the 32 bits of a float32 as int32."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shift = ir.Constant(_I32, 8 * which.literal_value)
-        level = builder.and_(builder.lshr(args[0], shift), ir.Constant(_I32, 255))
-        return builder.sitofp(level, _F32)
+        return builder.bitcast(args[0], _I32)
 
-    return types.float32(types.int32, which), build
+    return types.int32(types.float32), build
 
 
-@_built_in
-def whole_byte(typing: Any, word: Any, which: Any) -> Any:
-    """Return byte 0 … 3 of an int32 as int32."""
+@built_in
+def clamped(typing: Any, value: Any, low: Any, high: Any) -> Any:
+    """Clamp a float32."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        shift = ir.Constant(_I32, 8 * which.literal_value)
-        return builder.and_(builder.lshr(args[0], shift), ir.Constant(_I32, 255))
+        value, low, high = args
+        value = builder.select(builder.fcmp_ordered(">", value, low), value, low)
+        return builder.select(builder.fcmp_ordered("<", value, high), value, high)
 
-    return types.int32(types.int32, which), build
+    return types.float32(types.float32, types.float32, types.float32), build
 
 
-@_built_in
+@built_in
 def level32(typing: Any, value: Any) -> Any:
     """Clamp a float32 to 0 … 255 and cut its fraction off: uint8."""
     return types.uint8(types.float32), _clamping(_F32)
 
 
-@_built_in
+@built_in
 def level64(typing: Any, value: Any) -> Any:
     """Clamp a float64 to 0 … 255 and cut its fraction off: uint8."""
     return types.uint8(types.float64), _clamping(ir.DoubleType())

@@ -19,6 +19,7 @@ from relook.transforms.fast.memory import (
     u8,
     write,
 )
+from relook.transforms.fast.x86 import LANES, look_up_64
 
 
 class Point(IntEnum):
@@ -73,15 +74,13 @@ def apply_points(images: Any, out: Any, values: Any, codes: Any) -> None:
             else:
                 mean = 0.0
                 if code == _CONTRAST:
-                    mean = math.floor(_luma_total(images, i, tables) / pixels + 0.5)
+                    if step > 0:
+                        _look_up(images, i, tables, out)
+                    mean = _mean_luma(images if step == 0 else out, i)
                 table = _by_value(code, value, mean)
                 for channel in range(channels):
                     _then(tables[channel], table)
-        for channel in range(channels):
-            base = (i * channels + channel) * pixels
-            for p in range(pixels):
-                grey = np.int64(read(images, base + p, 34))
-                write(out, base + p, read(tables, channel * _LEVELS + grey, 34), 31)
+        _look_up(images, i, tables, out)
 
 
 @helper
@@ -181,21 +180,17 @@ def _moved(counts: Any, table: Any) -> Any:
 
 
 @helper
-def _luma_total(images: Any, i: int, tables: Any) -> Any:
-    """Return the sum of Pillow's "L" conversion of an image seen through its tables."""
+def _look_up(images: Any, i: int, tables: Any, out: Any) -> None:
+    """Write image i as its channels' tables have it."""
     _, channels, height, width = images.shape
     pixels = height * width
-    base = i * channels * pixels
-    total = np.int64(0)
-    for p in range(base, base + pixels):
-        red = np.int64(read(tables, np.int64(read(images, p, 33)), 33))
-        if channels == 1:
-            total += red
-        else:
-            green = read(tables, _LEVELS + np.int64(read(images, p + pixels, 33)), 33)
-            blue = read(tables, 2 * _LEVELS + np.int64(read(images, p + 2 * pixels, 33)), 33)
-            total += (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
-    return total
+    for channel in range(channels):
+        base = (i * channels + channel) * pixels
+        for p in range(0, pixels - LANES + 1, LANES):
+            look_up_64(tables, channel * _LEVELS, images, base + p, out)
+        for p in range(base + pixels - pixels % LANES, base + pixels):
+            grey = np.int64(read(images, p, 34))
+            write(out, p, read(tables, channel * _LEVELS + grey, 34), 34)
 
 
 @helper
@@ -212,10 +207,14 @@ def _direct(images: Any, i: int, out: Any, code: int, value: float) -> None:
         for p in range(start, stop):
             g = i32(read(images, p, 36))
             write(out, p, u8(i32(g + (g if g < threshold else i32(255 - g))) >> 1), 36)
-    elif code <= _SOLARIZE:
+    elif code == _INVERT or (code == _SOLARIZE and threshold == 0):
         for p in range(start, stop):
-            g = i32(read(images, p, 37))
-            write(out, p, u8(g if g < threshold else i32(255 - g)), 37)
+            write(out, p, u8(read(images, p, 40) ^ u8(255)), 40)
+    elif code == _SOLARIZE:
+        darkest = u8(threshold - 1)  # of those that stay: bytes are compared with bytes
+        for p in range(start, stop):
+            g = read(images, p, 37)
+            write(out, p, g if g <= darkest else u8(g ^ u8(255)), 37)
     else:
         middle = f32(_mean_luma(images, i)) if code == _CONTRAST else f32(0)
         factor = f32(value)

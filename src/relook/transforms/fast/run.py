@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -35,20 +37,26 @@ def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor | None:
         return images.clone(memory_format=torch.contiguous_format)
     pixels = images.contiguous().numpy()
     out = np.empty_like(pixels)
-    shares = _shares(len(pixels), pixels.nbytes)
-    pool = _pool(os.getpid(), len(shares)) if len(shares) > 1 else None
-    others = [pool.submit(_run, plan, pixels, out, share) for share in shares[1:]] if pool else []
-    _run(plan, pixels, out, shares[0])
+    threads = max(1, min(torch.get_num_threads(), len(pixels), pixels.nbytes // _WORTH_A_THREAD))
+    # A single step needs no cache: each image is read once.
+    size = pixels[0].nbytes if len(plan) > 1 else 1
+    blocks = _blocks(len(pixels), size, threads)
+    pool = _pool(os.getpid(), threads) if threads > 1 else None
+    others = (
+        [pool.submit(_run, plan, pixels, out, blocks) for _ in range(threads - 1)] if pool else []
+    )
+    _run(plan, pixels, out, blocks)
     for other in others:
         other.result()
     return torch.from_numpy(out)
 
 
-def _shares(count: int, size: int) -> list[range]:
-    """Cut `count` images into one range for each thread."""
-    threads = max(1, min(torch.get_num_threads(), count, size // _WORTH_A_THREAD))
-    edges = [count * i // threads for i in range(threads + 1)]
-    return [range(edges[i], edges[i + 1]) for i in range(threads)]
+def _blocks(count: int, size: int, threads: int) -> deque[slice]:
+    """Cut `count` images of so many bytes into blocks of the same length, as many a thread."""
+    rounds = -(-count // (threads * max(1, _BLOCK // size)))
+    number = min(count, rounds * threads)
+    edges = [count * i // number for i in range(number + 1)]
+    return deque(slice(start, stop) for start, stop in pairwise(edges))
 
 
 @lru_cache(maxsize=1)
@@ -57,12 +65,17 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-views")
 
 
-def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, share: range) -> None:
-    block = max(1, _BLOCK // images[0].nbytes)
-    spare = [np.empty((min(block, len(share)), *images.shape[1:]), np.uint8) for _ in plan[1:3]]
-    for start in share[::block]:
-        part = slice(start, min(start + block, share.stop))
+def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: deque[slice]) -> None:
+    """Take blocks until none is left; whichever thread takes one, its bytes are the same."""
+    spare: list[Pixels] = []
+    while blocks:
+        try:
+            part = blocks.popleft()
+        except IndexError:  # another thread was quicker
+            return
         source = images[part]
+        while len(spare) < min(2, len(plan) - 1):
+            spare.append(np.empty((len(source) + 1, *images.shape[1:]), np.uint8))
         for i, operation in enumerate(plan):
             target = out[part] if i + 1 == len(plan) else spare[i % 2][: len(source)]
             rows = (array[part] for array in operation.for_each)

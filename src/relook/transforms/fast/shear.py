@@ -7,217 +7,145 @@ from typing import Any
 
 import numpy as np
 
-from relook.transforms.fast.cubic import cubic, doubt, fold, whole_eights
+from relook.transforms.fast.cubic import cubic, doubt, fixed, fold, whole, whole_marks
 from relook.transforms.fast.memory import (
     compiled,
     contracted,
     copy_image,
     f32,
     helper,
-    level32,
+    i32,
     level64,
     read,
     read_eight,
     u8,
     write,
 )
-
-# A line's pixels share one fraction to about 1e-13; this close to 0 or 1 they may not.
-_WHOLE = 1e-6
-
-
-@helper
-def _uneven(d0: Any, d2: Any, d3: Any) -> Any:
-    """Return 0 where the taps are all alike, else 1: then the value is exact as it is."""
-    return u8(abs(d0) + abs(d2) + abs(d3) != f32(0))
-
-
-@helper
-def _weights(d: float) -> Any:
-    """Return the four taps' weights for the fraction d, float32."""
-    return (
-        f32(d * (2.0 * d - 1.0 - d * d)),
-        f32(1.0 + d * d * (d - 2.0)),
-        f32(d * (1.0 + d - d * d)),
-        f32(d * d * (d - 1.0)),
-    )
+from relook.transforms.fast.turn import transpose
 
 
 @compiled
 def shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
     """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1)."""
     n, channels, height, width = images.shape
-    row = np.empty(width + 3, np.float32)
-    near = np.zeros(whole_eights(width), np.uint8)
+    row = np.empty(width + 5, np.uint8)
+    near = np.zeros(whole_marks(width), np.uint8)
     for i in range(n):
         if slopes[i] == 0.0:
             copy_image(images, i, out)
             continue
-        for y in range(height):
-            shift = _shift(slopes[i], edges[i], y, height)
-            start = math.floor(0.5 + shift - 0.5)
-            fraction = 0.5 + shift - 0.5 - start
-            whole = fraction < _WHOLE or fraction > 1.0 - _WHOLE
-            weights = _weights(fraction)
-            for channel in range(channels):
-                base = ((i * channels + channel) * height + y) * width
-                _mirrored_row(images, base, width, np.int64(start) - 1, row)
-                _combine_row(row, weights, width, out, base, near)
-                if whole:
-                    _mark_all(near, width)
-                _settle_row(images, base, width, shift, out, near)
-
-
-@helper
-def _mark_all(near: Any, width: int) -> None:
-    for x in range(width):
-        write(near, x, u8(1), 17)
-
-
-@helper
-def _shift(slope: float, edge: float, at: int, length: int) -> float:
-    centre = at + 0.5
-    return slope * (length - centre if edge == 1.0 else centre)
-
-
-@helper
-def _mirrored_row(images: Any, base: int, width: int, first: int, row: Any) -> None:
-    """Write the pixels first … first + width + 2 of a mirrored row."""
-    size = width + 3
-    start = min(max(-first, 0), size)
-    stop = max(min(width - first, size), start)
-    for j in range(start):
-        write(row, j, f32(read(images, base + fold(first + j, width), 8)), 8)
-    for j in range(start, stop):
-        write(row, j, f32(read(images, base + first + j, 9)), 9)
-    for j in range(stop, size):
-        write(row, j, f32(read(images, base + fold(first + j, width), 10)), 10)
-
-
-@contracted
-def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: Any) -> None:
-    """Filter one row in float32; mark the pixels near a whole number."""
-    w0, _, w2, w3 = weights
-    for x in range(width):
-        middle = read(row, x + 1, 11)
-        d0, d2, d3 = (
-            read(row, x, 11) - middle,
-            read(row, x + 2, 11) - middle,
-            read(row, x + 3, 11) - middle,
-        )
-        value = middle + (w0 * d0 + w2 * d2 + w3 * d3)
-        write(out, base + x, level32(value), 11)
-        write(near, x, u8(doubt(value) & _uneven(d0, d2, d3)), 11)
-
-
-@helper
-def _settle_row(images: Any, base: int, width: int, shift: float, out: Any, near: Any) -> None:
-    """Compute the marked pixels of a sheared row again, as Pillow does."""
-    for eight in range(0, len(near), 8):
-        if read_eight(near, eight, 12) == 0:
-            continue
-        for x in range(eight, eight + 8):
-            if read(near, x, 12) != 0:
-                write(out, base + x, _sheared_pixel(images, base, 1, width, x, shift), 12)
-
-
-@helper
-def _sheared_pixel(images: Any, base: int, step: int, length: int, at: int, shift: float) -> Any:
-    """Return a pixel of a line (its pixels `step` apart) slid by `shift`, as Pillow does."""
-    position = at + 0.5 + shift - 0.5
-    pixel = np.int64(math.floor(position))
-    value = cubic(
-        float(read(images, base + step * fold(pixel - 1, length), 13)),
-        float(read(images, base + step * fold(pixel, length), 13)),
-        float(read(images, base + step * fold(pixel + 1, length), 13)),
-        float(read(images, base + step * fold(pixel + 2, length), 13)),
-        position - pixel,
-    )
-    return level64(value)
+        for channel in range(channels):
+            base = (i * channels + channel) * height * width
+            _shear_plane(images, base, height, width, slopes[i], edges[i], out, base, row, near)
 
 
 @compiled
 def shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
     """Slide column x by `slope · (x + ½)`, counted from the left (edge 0) or the right (1)."""
     n, channels, height, width = images.shape
-    shifts = np.empty(width, np.float64)
-    starts = np.empty(width, np.int64)
-    whole = np.empty(width, np.uint8)
-    weights = np.empty(4 * width, np.float32)
-    straight = np.empty((height + 3) * width, np.float32)
-    near = np.zeros(whole_eights(width), np.uint8)
+    row = np.empty(height + 5, np.uint8)
+    near = np.zeros(whole_marks(height), np.uint8)
+    before, after = np.empty(height * width, np.uint8), np.empty(height * width, np.uint8)
     for i in range(n):
         if slopes[i] == 0.0:
             copy_image(images, i, out)
             continue
-        for x in range(width):
-            shifts[x] = _shift(slopes[i], edges[i], x, width)
-            start = math.floor(0.5 + shifts[x] - 0.5)
-            fraction = 0.5 + shifts[x] - 0.5 - start
-            whole[x] = fraction < _WHOLE or fraction > 1.0 - _WHOLE
-            starts[x] = np.int64(start) - 1
-            four = _weights(fraction)
-            for tap in range(4):
-                weights[tap * width + x] = four[tap]
-        rows = _folded_rows(starts, height, width)
         for channel in range(channels):
             base = (i * channels + channel) * height * width
-            _straighten(images, base, starts, rows, height, width, straight)
-            for y in range(height):
-                to = base + y * width
-                _combine_columns(straight, y, weights, width, out, to, near, whole)
-                _settle_columns(images, base, shifts, y, height, width, out, near)
+            transpose(images, base, height, width, width, before, 0)
+            _shear_plane(before, 0, width, height, slopes[i], edges[i], after, 0, row, near)
+            transpose(after, 0, width, height, height, out, base)
 
 
 @helper
-def _folded_rows(starts: Any, height: int, width: int) -> Any:
-    """Return where each mirrored row begins, from the first that a column needs to the last."""
-    low = starts.min()
-    rows = np.empty(starts.max() + height + 3 - low, np.int64)
-    for j in range(len(rows)):
-        rows[j] = fold(low + j, height) * width
-    starts -= low
-    return rows
-
-
-@helper
-def _straighten(
-    images: Any, base: int, starts: Any, rows: Any, height: int, width: int, straight: Any
+def _shear_plane(
+    images: Any,
+    base: int,
+    height: int,
+    width: int,
+    slope: float,
+    edge: float,
+    out: Any,
+    to: int,
+    row: Any,
+    near: Any,
 ) -> None:
-    """Write each column from its own first tap on: what a column needs stands side by side."""
-    for y in range(height + 3):
-        for x in range(width):
-            row = read(rows, y + read(starts, x, 14), 14)
-            write(straight, y * width + x, f32(read(images, base + row + x, 14)), 14)
+    """Slide the rows of one plane; `row` and `near` are room for a row's taps and marks."""
+    for y in range(height):
+        centre = y + 0.5
+        shift = slope * (height - centre if edge == 1.0 else centre)
+        start = math.floor(0.5 + shift - 0.5)
+        weights = _weights(0.5 + shift - 0.5 - start)
+        # One tap more than needed at either end: a pixel's own rounding may ask for it.
+        first = np.int64(start) - 2
+        _mirrored_row(images, base + y * width, width, first, row)
+        _combine_row(row, weights, width, out, to + y * width, near)
+        _settle_row(row, first, width, shift, out, to + y * width, near)
+
+
+@helper
+def _weights(d: float) -> Any:
+    """Return the weights of the outer taps and of the third for the fraction d, float32."""
+    return (
+        f32(d * (2.0 * d - 1.0 - d * d)),
+        f32(d * (1.0 + d - d * d)),
+        f32(d * d * (d - 1.0)),
+    )
+
+
+@helper
+def _mirrored_row(images: Any, base: int, width: int, first: int, row: Any) -> None:
+    """Write the pixels from `first` on of a mirrored row."""
+    size = len(row)
+    if first <= -width or first + size > 2 * width - 1:
+        for j in range(size):
+            write(row, j, read(images, base + fold(first + j, width), 7), 7)
+        return
+    start, last = max(-first, 0), base + 2 * (width - 1) - first
+    stop = min(width - first, size)
+    for j in range(start):
+        write(row, j, read(images, base - first - j, 8), 8)
+    for j in range(start, stop):
+        write(row, j, read(images, base + first + j, 9), 9)
+    for j in range(stop, size):
+        write(row, j, read(images, last - j, 10), 10)
 
 
 @contracted
-def _combine_columns(
-    straight: Any, y: int, weights: Any, width: int, out: Any, base: int, near: Any, whole: Any
-) -> None:
-    """Filter one row's columns in float32; mark the pixels near a whole number."""
-    at = y * width
+def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: Any) -> None:
+    """Filter one row in float32; mark the pixels near a whole number."""
+    w0, w2, w3 = weights
     for x in range(width):
-        middle = read(straight, at + width + x, 15)
-        d0 = read(straight, at + x, 15) - middle
-        d2 = read(straight, at + 2 * width + x, 15) - middle
-        d3 = read(straight, at + 3 * width + x, 15) - middle
-        value = read(weights, x, 15) * d0 + read(weights, 2 * width + x, 15) * d2
-        value = middle + (value + read(weights, 3 * width + x, 15) * d3)
-        write(out, base + x, level32(value), 15)
-        unsure = u8(doubt(value) | read(whole, x, 15))
-        write(near, x, u8(unsure & _uneven(d0, d2, d3)), 15)
+        middle = i32(read(row, x + 2, 11))
+        d0, d2 = i32(i32(read(row, x + 1, 11)) - middle), i32(i32(read(row, x + 3, 11)) - middle)
+        d3 = i32(i32(read(row, x + 4, 11)) - middle)
+        level = fixed(f32(middle) + (w0 * f32(d0) + w2 * f32(d2) + w3 * f32(d3)))
+        write(out, base + x, whole(level), 11)
+        # Where the taps are all alike the value is theirs, and exact.
+        write(near, x, u8(doubt(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
 
 
 @helper
-def _settle_columns(
-    images: Any, base: int, shifts: Any, y: int, height: int, width: int, out: Any, near: Any
+def _settle_row(
+    row: Any, first: int, width: int, shift: float, out: Any, base: int, near: Any
 ) -> None:
-    """Compute the marked pixels of a row of sheared columns again, as Pillow does."""
-    for eight in range(0, len(near), 8):
-        if read_eight(near, eight, 16) == 0:
+    """Compute the marked pixels of a sheared row again, as Pillow does."""
+    for some in range(0, len(near), 32):
+        marks = read_eight(near, some, 12) | read_eight(near, some + 8, 12)
+        marks |= read_eight(near, some + 16, 12) | read_eight(near, some + 24, 12)
+        if marks == 0:
             continue
-        for x in range(eight, eight + 8):
-            if read(near, x, 16) != 0:
-                pixel = _sheared_pixel(images, base + x, width, height, y, shifts[x])
-                write(out, base + y * width + x, pixel, 16)
+        for x in range(some, min(some + 32, width)):
+            if read(near, x, 12) != 0:
+                position = x + 0.5 + shift - 0.5
+                pixel = math.floor(position)
+                at = np.int64(pixel) - 1 - first
+                write(out, base + x, _between(row, at, position - pixel), 12)
+
+
+@helper
+def _between(row: Any, at: int, d: float) -> Any:
+    """Return the level at the fraction d between the second and the third of four taps."""
+    v0, v1 = float(read(row, at, 13)), float(read(row, at + 1, 13))
+    v2, v3 = float(read(row, at + 2, 13)), float(read(row, at + 3, 13))
+    return level64(cubic(v0, v1, v2, v3, d))

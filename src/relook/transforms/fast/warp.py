@@ -7,33 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from relook.transforms.fast.cubic import cubic, doubt, fold, whole_eights
+from relook.transforms.fast.cubic import cubic, fold
 from relook.transforms.fast.memory import (
-    byte,
     compiled,
-    contracted,
     copy_image,
     f32,
     helper,
     i32,
-    level32,
     level64,
     read,
-    read_eight,
-    read_four,
     u8,
     write,
 )
+from relook.transforms.fast.vectors import mix_four, settle_four
+
+# Places are counted in fixed point with so many binary digits.
+_BITS = 40
 
 
 @compiled
 def rotate(images: Any, out: Any, matrices: Any) -> None:
     """Sample each image at `a·x + b·y + c`, `d·x + e·y + f`; matrices float64 `[n, 6]`."""
     n, channels, height, width = images.shape
-    at = np.empty(width, np.int32)
-    weights = np.empty(8 * width, np.float32)
-    near = np.zeros(whole_eights(width), np.uint8)
-    padded = np.empty(0, np.uint8)
+    length = (width + 3) // 4 * 4
+    at = np.zeros(length, np.int32)
+    across, down = np.zeros(4 * length, np.float32), np.zeros(4 * length, np.float32)
+    sums, row = np.empty(4 * length, np.float32), np.empty(3 * length, np.uint8)
+    padded = np.empty(0, np.int32)
     for i in range(n):
         m = matrices[i]
         if m[0] == 1.0 and m[1] == 0.0 and m[2] == 0.0 and m[3] == 0.0 and m[5] == 0.0:
@@ -41,16 +41,27 @@ def rotate(images: Any, out: Any, matrices: Any) -> None:
             continue
         left, right = _margins(m[0], m[1], m[2], width, height, width)
         top, bottom = _margins(m[3], m[4], m[5], width, height, height)
-        wide, plane = width + left + right, (width + left + right) * (height + top + bottom)
-        if channels * plane > len(padded):
-            padded = np.empty(channels * plane, np.uint8)
-        _surround(images, i, left, top, wide, plane, padded)
+        wide, size = width + left + right, (width + left + right) * (height + top + bottom)
+        if size > len(padded):
+            padded = np.empty(size, np.int32)
+        _surround(images, i, left, top, wide, size, padded)
         for y in range(height):
-            _places(m, y, width, left, top, wide, at, weights)
+            _places(m, y, width, length, left, top, wide, at, across, down)
+            for x in range(0, width, 4):
+                mix_four(padded, at, wide, across, down, x, length, sums)
+            for x in range(0, width, 4):
+                unsure = settle_four(sums, x, length, row)
+                if unsure != 0:
+                    _settle(padded, wide, left, top, m, x, y, unsure, row, length)
             for channel in range(channels):
-                base = ((i * channels + channel) * height + y) * width
-                _combine(padded, channel * plane, wide, at, weights, width, out, base, near)
-                _settle(padded, channel * plane, wide, at, m, y, out, base, near)
+                to = ((i * channels + channel) * height + y) * width
+                _copy(row, channel * length, width, out, to)
+
+
+@helper
+def _copy(row: Any, start: int, count: int, out: Any, to: int) -> None:
+    for x in range(count):
+        write(out, to + x, read(row, start + x, 6), 6)
 
 
 @helper
@@ -64,28 +75,28 @@ def _margins(a: float, b: float, c: float, width: int, height: int, length: int)
 
 
 @helper
-def _surround(images: Any, i: int, left: int, top: int, wide: int, plane: int, padded: Any) -> None:
-    """Write the image's planes amid their mirror images, rows `wide` long."""
+def _surround(images: Any, i: int, left: int, top: int, wide: int, size: int, padded: Any) -> None:
+    """Write the image amid its mirror images, rows `wide` long, a pixel's levels in one int32."""
     _, channels, height, width = images.shape
-    columns = np.empty(wide, np.int64)
-    for x in range(wide):
-        columns[x] = fold(x - left, width)
-    for channel in range(channels):
-        first = channel * plane
-        for y in range(height):
-            base = ((i * channels + channel) * height + y) * width
-            to = first + (y + top) * wide
-            for x in range(left):
-                write(padded, to + x, read(images, base + columns[x], 1), 1)
+    pixels = height * width
+    for y in range(height):
+        base = i * channels * pixels + y * width
+        to = (y + top) * wide + left
+        if channels == 3:
             for x in range(width):
-                write(padded, to + left + x, read(images, base + x, 2), 2)
-            for x in range(left + width, wide):
-                write(padded, to + x, read(images, base + columns[x], 3), 3)
-        for y in range(plane // wide):
-            if y < top or y >= top + height:
-                _copy_row(
-                    padded, first + (fold(y - top, height) + top) * wide, first + y * wide, wide
-                )
+                red, green = i32(read(images, base + x, 1)), i32(read(images, base + pixels + x, 1))
+                blue = i32(read(images, base + 2 * pixels + x, 1))
+                write(padded, to + x, i32(red | i32(green << 8) | i32(blue << 16)), 1)
+        else:
+            for x in range(width):
+                write(padded, to + x, i32(read(images, base + x, 2)), 2)
+        for x in range(-left, 0):
+            write(padded, to + x, read(padded, to + fold(x, width), 3), 3)
+        for x in range(width, wide - left):
+            write(padded, to + x, read(padded, to + fold(x, width), 7), 7)
+    for y in range(size // wide):
+        if y < top or y >= top + height:
+            _copy_row(padded, (fold(y - top, height) + top) * wide, y * wide, wide)
 
 
 @helper
@@ -96,27 +107,50 @@ def _copy_row(padded: Any, source: int, to: int, wide: int) -> None:
 
 @helper
 def _places(
-    m: Any, y: int, width: int, left: int, top: int, wide: int, at: Any, weights: Any
+    m: Any,
+    y: int,
+    width: int,
+    length: int,
+    left: int,
+    top: int,
+    wide: int,
+    at: Any,
+    across: Any,
+    down: Any,
 ) -> None:
-    """Write each pixel's first tap and its eight weights, four across and four down."""
-    a, b, c, d, e, f = m[0], m[1], m[2], m[3], m[4], m[5]
+    """Write each pixel's first tap and its weights, four across and four down, `length` apart.
+
+    In fixed point: a fraction that is off by 1e-9 changes nothing that is not in doubt.
+    """
+    right, step_right = _fixed_point(_along(m[0], m[1], m[2], 0, y) + left - 1), _fixed_point(m[0])
+    below, step_below = _fixed_point(_along(m[3], m[4], m[5], 0, y) + top - 1), _fixed_point(m[3])
     for x in range(width):
-        across, down = _along(a, b, c, x, y), _along(d, e, f, x, y)
-        column, row = math.floor(across), math.floor(down)
-        place = (np.int64(row) - 1 + top) * wide + np.int64(column) - 1 + left
-        write(at, x, i32(place), 4)
-        _write_weights(weights, x, width, f32(across - column))
-        _write_weights(weights, 4 * width + x, width, f32(down - row))
+        write(at, x, i32(i32(below >> _BITS) * i32(wide) + i32(right >> _BITS)), 4)
+        _write_weights(across, x, length, _share(right))
+        _write_weights(down, x, length, _share(below))
+        right += step_right
+        below += step_below
 
 
 @helper
-def _write_weights(weights: Any, at: int, width: int, d: Any) -> None:
-    """Write the four taps' weights for the fraction d, `width` apart."""
+def _fixed_point(number: float) -> Any:
+    return np.int64(math.floor(number * 2.0**_BITS + 0.5))
+
+
+@helper
+def _share(place: Any) -> Any:
+    """Return the fraction of a number in fixed point, float32."""
+    return f32(i32((place >> (_BITS - 31)) & 0x7FFFFFFF)) * f32(2.0**-31)
+
+
+@helper
+def _write_weights(weights: Any, at: int, apart: int, d: Any) -> None:
+    """Write the four taps' weights for the fraction d."""
     square = d * d
     write(weights, at, d * (f32(2) * d - f32(1) - square), 4)
-    write(weights, at + width, f32(1) + square * (d - f32(2)), 4)
-    write(weights, at + 2 * width, d * (f32(1) + d - square), 4)
-    write(weights, at + 3 * width, square * (d - f32(1)), 4)
+    write(weights, at + apart, f32(1) + square * (d - f32(2)), 4)
+    write(weights, at + 2 * apart, d * (f32(1) + d - square), 4)
+    write(weights, at + 3 * apart, square * (d - f32(1)), 4)
 
 
 @helper
@@ -125,77 +159,68 @@ def _along(a: float, b: float, c: float, x: int, y: int) -> float:
     return a * (x + 0.5) + b * (y + 0.5) + c - 0.5
 
 
-@contracted
-def _combine(
-    padded: Any,
-    plane: int,
-    wide: int,
-    at: Any,
-    weights: Any,
-    width: int,
-    out: Any,
-    base: int,
-    near: Any,
-) -> None:
-    """Write one row in float32; mark the pixels near a whole number."""
-    for x in range(width):
-        w0, w1 = read(weights, x, 5), read(weights, width + x, 5)
-        w2, w3 = read(weights, 2 * width + x, 5), read(weights, 3 * width + x, 5)
-        place = plane + np.int64(read(at, x, 5))
-        taps = read_four(padded, place, 5)
-        first, uneven = taps, (taps ^ (taps >> 8)) & 0xFFFFFF
-        a = w0 * byte(taps, 0) + w1 * byte(taps, 1) + w2 * byte(taps, 2) + w3 * byte(taps, 3)
-        taps = read_four(padded, place + wide, 5)
-        uneven |= taps ^ first
-        b = w0 * byte(taps, 0) + w1 * byte(taps, 1) + w2 * byte(taps, 2) + w3 * byte(taps, 3)
-        taps = read_four(padded, place + 2 * wide, 5)
-        uneven |= taps ^ first
-        c = w0 * byte(taps, 0) + w1 * byte(taps, 1) + w2 * byte(taps, 2) + w3 * byte(taps, 3)
-        taps = read_four(padded, place + 3 * wide, 5)
-        uneven |= taps ^ first
-        d = w0 * byte(taps, 0) + w1 * byte(taps, 1) + w2 * byte(taps, 2) + w3 * byte(taps, 3)
-        value = read(weights, 4 * width + x, 5) * a + read(weights, 5 * width + x, 5) * b
-        value += read(weights, 6 * width + x, 5) * c + read(weights, 7 * width + x, 5) * d
-        # Taps that are all alike give their own level, which the weights' sum may miss.
-        value = value if uneven != 0 else byte(first, 0)
-        write(out, base + x, level32(value), 5)
-        write(near, x, u8(doubt(value) & u8(uneven != 0)), 5)
-
-
 @helper
 def _settle(
     padded: Any,
-    plane: int,
     wide: int,
-    at: Any,
+    left: int,
+    top: int,
     m: Any,
+    x: int,
     y: int,
-    out: Any,
-    base: int,
-    near: Any,
+    unsure: Any,
+    row: Any,
+    length: int,
 ) -> None:
-    """Compute the marked pixels of a row again, as Pillow does."""
-    for eight in range(0, len(near), 8):
-        if read_eight(near, eight, 6) == 0:
+    """Compute what is unsure of four pixels again, as Pillow does."""
+    for pixel in range(4):
+        which = (unsure >> (4 * pixel)) & 7
+        if which == 0 or x + pixel >= length:
             continue
-        for x in range(eight, eight + 8):
-            if read(near, x, 6) != 0:
-                place = plane + np.int64(read(at, x, 6))
-                across, down = _along(m[0], m[1], m[2], x, y), _along(m[3], m[4], m[5], x, y)
-                dx, dy = across - math.floor(across), down - math.floor(down)
-                a = _row_cubic(padded, place, dx)
-                b = _row_cubic(padded, place + wide, dx)
-                c = _row_cubic(padded, place + 2 * wide, dx)
-                d = _row_cubic(padded, place + 3 * wide, dx)
-                write(out, base + x, level64(cubic(a, b, c, d, dy)), 6)
+        across = _along(m[0], m[1], m[2], x + pixel, y)
+        below = _along(m[3], m[4], m[5], x + pixel, y)
+        column, line = math.floor(across), math.floor(below)
+        place = (np.int64(line) + top - 1) * wide + np.int64(column) + left - 1
+        flat = _flat(padded, place, wide)
+        for channel in range(3):
+            if (which >> channel) & 1:
+                level = u8(read(padded, place, 9) >> (8 * channel))
+                if not flat:
+                    level = _pixel(padded, place, wide, channel, across - column, below - line)
+                write(row, channel * length + x + pixel, level, 9)
 
 
 @helper
-def _row_cubic(padded: Any, at: int, d: float) -> Any:
+def _flat(padded: Any, at: int, wide: int) -> Any:
+    """Return whether 4 × 4 pixels are all alike: then so is what is between them."""
+    first, different = read(padded, at, 10), i32(0)
+    for tap in range(4):
+        for row in range(4):
+            different |= i32(read(padded, at + row * wide + tap, 10) ^ first)
+    return different == 0
+
+
+@helper
+def _pixel(padded: Any, at: int, wide: int, channel: int, dx: float, dy: float) -> Any:
+    """Return one level, in Pillow's order of operations."""
+    a = _row_cubic(padded, at, channel, dx)
+    b = _row_cubic(padded, at + wide, channel, dx)
+    c = _row_cubic(padded, at + 2 * wide, channel, dx)
+    d = _row_cubic(padded, at + 3 * wide, channel, dx)
+    return level64(cubic(a, b, c, d, dy))
+
+
+@helper
+def _row_cubic(padded: Any, at: int, channel: int, d: float) -> Any:
     return cubic(
-        float(read(padded, at, 7)),
-        float(read(padded, at + 1, 7)),
-        float(read(padded, at + 2, 7)),
-        float(read(padded, at + 3, 7)),
+        _tap(padded, at, channel),
+        _tap(padded, at + 1, channel),
+        _tap(padded, at + 2, channel),
+        _tap(padded, at + 3, channel),
         d,
     )
+
+
+@helper
+def _tap(padded: Any, at: int, channel: int) -> float:
+    return float((read(padded, at, 11) >> (8 * channel)) & 255)
