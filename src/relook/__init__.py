@@ -1,22 +1,30 @@
-"""Learned test-time augmentation for trained image classifiers."""
+"""Learned test-time augmentation for trained image classifiers.
 
-from relook.calibration import calibrated_log_likelihood
-from relook.compare import compare
-from relook.comparison import Comparison
-from relook.data import Dataset
-from relook.deploy import TTA
-from relook.deploy.export import export
-from relook.errors import RelookError
-from relook.models import Predictor
-from relook.policy import Policy, Step, SubPolicy
-from relook.policy_calibration import calibrate_policy
-from relook.policy_search import PolicySearch, search
-from relook.pool import sample_pool
-from relook.recipes import RECIPES, Recipe
-from relook.selection import SearchResult, greedy_search
-from relook.transforms import TRANSFORMS
+The public names are loaded when they are used: `relook --help` does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from relook.version import __version__
-from relook.views import make_views
+
+if TYPE_CHECKING:
+    from relook.calibration import calibrated_log_likelihood
+    from relook.comparing import compare
+    from relook.comparison import Comparison
+    from relook.data import Dataset
+    from relook.deploy import TTA
+    from relook.deploy.export import export
+    from relook.errors import RelookError
+    from relook.models import Predictor
+    from relook.policy import Policy, Step, SubPolicy
+    from relook.policy_calibration import calibrate_policy
+    from relook.policy_search import PolicySearch, search
+    from relook.pool import sample_pool
+    from relook.recipes import RECIPES, Recipe
+    from relook.selection import SearchResult, greedy_search
+    from relook.transforms import TRANSFORMS
+    from relook.views import make_views
 
 __all__ = [
     "RECIPES",
@@ -42,3 +50,39 @@ __all__ = [
     "sample_pool",
     "search",
 ]
+
+_HOMES = {
+    "Comparison": "relook.comparison",
+    "Dataset": "relook.data",
+    "Policy": "relook.policy",
+    "PolicySearch": "relook.policy_search",
+    "Predictor": "relook.models",
+    "RECIPES": "relook.recipes",
+    "Recipe": "relook.recipes",
+    "RelookError": "relook.errors",
+    "SearchResult": "relook.selection",
+    "Step": "relook.policy",
+    "SubPolicy": "relook.policy",
+    "TRANSFORMS": "relook.transforms",
+    "TTA": "relook.deploy",
+    "calibrate_policy": "relook.policy_calibration",
+    "calibrated_log_likelihood": "relook.calibration",
+    "compare": "relook.comparing",
+    "export": "relook.deploy.export",
+    "greedy_search": "relook.selection",
+    "make_views": "relook.views",
+    "sample_pool": "relook.pool",
+    "search": "relook.policy_search",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relook' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

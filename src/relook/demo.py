@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relook.baselines import Options
-from relook.compare import compare, save_comparison
+from relook.comparing import compare, save_comparison
 from relook.comparison import Comparison
 from relook.data import load_data
 from relook.files import write_bytes_atomic

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from relook.compare import compare
+from relook.comparing import compare
 from relook.comparison import Comparison
 from relook.data.base import Dataset
 from relook.data.class_map import chance_note

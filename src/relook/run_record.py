@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import zarr
 
-from relook.compare import save_comparison
+from relook.comparing import save_comparison
 from relook.data.base import Dataset
 from relook.data.full_images import FullImages
 from relook.errors import RunError

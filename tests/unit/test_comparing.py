@@ -13,7 +13,7 @@ from tests.unit.marked_images import TURNED, TURNS, Oracle, noisy
 from torch import Tensor
 
 from relook.baselines import BASELINES, Options
-from relook.compare import compare, save_comparison
+from relook.comparing import compare, save_comparison
 from relook.comparison import METRICS_OF_A_ROW, Comparison, Row, load_comparison
 from relook.data import Dataset
 from relook.errors import RelookError

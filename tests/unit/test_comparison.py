@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.unit.marked_images import TURNED, Oracle, noisy
 
-from relook.compare import compare
+from relook.comparing import compare
 from relook.comparison import Comparison, comparison_from_json, load_comparison
 from relook.errors import FileFormatError
 

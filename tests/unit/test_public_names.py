@@ -1,15 +1,29 @@
+"""The public names: each is there, loaded when it is used, and the command line starts at once."""
+
 from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
 
 import relook
 
 
-def test_all_is_exactly_what_is_exported() -> None:
-    public = {name for name in vars(relook) if not name.startswith("_")}
-    modules = {name for name in public if type(getattr(relook, name)).__name__ == "module"}
-    assert set(relook.__all__) == (public - modules) | {"__version__"}
+@pytest.mark.parametrize("name", relook.__all__)
+def test_every_public_name_can_be_used(name: str) -> None:
+    value = getattr(relook, name)
+    assert getattr(value, "__name__", name) == name
 
 
-def test_search_is_the_function() -> None:
-    import relook.policy_search
+def test_nothing_else_pretends_to_be_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'serch'"):
+        relook.serch  # noqa: B018
 
-    assert relook.search is relook.policy_search.search
+
+def test_help_does_not_wait_for_torch() -> None:
+    program = (
+        "import sys; import relook.cli.app as app; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numba', 'zarr')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from tests.unit.marked_images import TURNED, Oracle, noisy
 
-from relook.compare import compare
+from relook.comparing import compare
 from relook.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.statistics import Interval
 from relook.tables import (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.unit.marked_images import TURNED, TURNS, Oracle, noisy
 
 from relook.baselines import POLICY_METHOD, label_of
-from relook.compare import compare
+from relook.comparing import compare
 from relook.comparison import Comparison, Measured, Row
 from relook.data import Dataset, load_data
 from relook.errors import RelookError

@@ -17,7 +17,7 @@ from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.compare import compare, save_comparison
+from relook.comparing import compare, save_comparison
 from relook.comparison import Comparison, Row
 from relook.data import Dataset
 from relook.errors import RelookError

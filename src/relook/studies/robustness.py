@@ -13,7 +13,7 @@ from torch import Tensor
 
 from relook.baselines import BASELINES, POLICY_METHOD, Options, label_of
 from relook.calibration import FloatArray
-from relook.compare import (
+from relook.comparing import (
     available_methods,
     check_policies,
     checked_budgets,
