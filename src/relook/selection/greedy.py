@@ -41,6 +41,7 @@ BLOCK_BYTES = 256 << 20
 COMPILED_FROM = 2_000_000
 """How many values predictions must have to be worth the compiled kernels' first use."""
 
+_STEADY_SEARCHES = 20  # about how many a steady one makes on its way
 _ARRAYS_IN_FLIGHT = 5  # float64 copies of a block while it is scored
 
 Progress = Callable[[int, int, float], None]
@@ -116,7 +117,8 @@ def greedy_search(
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
-    compiled = chosen is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM
+    work = log_probs.size * (_STEADY_SEARCHES if defaults else 1)
+    compiled = chosen is OBJECTIVES["cll"] and work >= COMPILED_FROM
     if not compiled:
         check_predictions(log_probs, labels)
 
