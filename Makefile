@@ -32,7 +32,7 @@ slow: $(READY)      ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)     ## benchmarks; each prints ratios measured side by side
-	@for name in selection views pool demo; do \
+	@for name in selection views pool inference inference_onnx demo; do \
 	    echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 format: $(READY)

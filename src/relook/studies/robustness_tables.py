@@ -17,9 +17,9 @@ from relook.tables import SHORT_NAMES, csv_safe, new_table, tex
 def method_table(study: Robustness) -> Table:
     """Return a line a method and budget; the lowest error that a budget buys is bold."""
     table = new_table(_title(study))
-    table.add_column("method")
-    for name in _columns(study):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    for name in _columns(study):  # in a narrow terminal the intervals break, not the names
+        table.add_column(name, justify="right", no_wrap=" − " not in name)
     last = None
     for row in study.rows:
         if last is not None and row.method != last:
