@@ -93,6 +93,13 @@ VERBS: Mapping[str, Verb] = by_name(
             "Write views, network, average and temperature as one ONNX file, checked on images.",
         ),
         Verb(
+            "early-exit",
+            "early_exit:early_exit_command",
+            DEPLOY,
+            "Learn how many views each image needs, so that easy images get few and hard ones "
+            "more.",
+        ),
+        Verb(
             "calibrate",
             "calibrate:calibrate_command",
             DEPLOY,

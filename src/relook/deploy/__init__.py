@@ -1,6 +1,7 @@
 """Deployment: one calibrated model that carries its policy."""
 
+from relook.deploy.early_exit import EarlyExit, Exited
 from relook.deploy.tta import TTA
 from relook.deploy.uncertainty import Uncertainty
 
-__all__ = ["TTA", "Uncertainty"]
+__all__ = ["TTA", "EarlyExit", "Exited", "Uncertainty"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relook.calibration import LOG_FLOOR, mean_log_probs, temper
+from relook.deploy.early_exit import EarlyExit, Exited, apply_early_exit, exit_counts
+from relook.deploy.exit_run import plan_with_exits, run_early_exit
 from relook.deploy.inputs import Images, as_levels, check_fit
 from relook.deploy.network import is_traced, network_of
 from relook.deploy.operator import fixed_view, subpolicy_text
-from relook.deploy.plan import TemperatureChoice, plan_views
+from relook.deploy.plan import TemperatureChoice
 from relook.deploy.traced import run_steps, traced_steps
 from relook.deploy.uncertainty import Uncertainty, uncertainty
 from relook.errors import RelookError, unknown_name
@@ -27,6 +30,8 @@ Output = Literal["probabilities", "log_probs", "logits"]
 
 _BATCH = 256
 _LEAST_BATCH = 8
+# With early exit, of images taken up together: late views still fill batches.
+_EXIT_BATCHES = 32
 # Of a batch on the CPU, a thread: 32 images of 32×32, whose activations stay in the cache.
 _THREAD_PIXELS = 1 << 15
 
@@ -43,7 +48,8 @@ class TTA(nn.Module):
     a number, or None for none. A policy of fresh draws is frozen by `seed`, unless
     `draws="fresh"`: then views are drawn by counter, one index an image. `max_batch` views go
     through the model at once (default: by the images' size). `size` (height, width) is what
-    images must have; `classes` are names for `predict`.
+    images must have; `classes` are names for `predict`. `early_exit`, a rule or its file, ends
+    each image after as many views as it needs, with the rule's own temperatures.
 
     The model runs in eval mode and without gradients. Compiled and exported, all views go
     through the model at once and values are not checked; an exported graph makes its views of
@@ -63,6 +69,7 @@ class TTA(nn.Module):
         size: int | tuple[int, int] | None = None,
         classes: Sequence[str] | None = None,
         max_batch: int | None = None,
+        early_exit: EarlyExit | str | Path | None = None,
         **model_options: Any,
     ) -> None:
         super().__init__()
@@ -70,7 +77,9 @@ class TTA(nn.Module):
             raise unknown_name("output", output, get_args(Output))
         if max_batch is not None and max_batch < 1:
             raise RelookError(f"expected max_batch of at least 1, got {max_batch}")
-        self.plan = plan_views(policy, views, temperature, draws, seed)
+        self.plan, self.early_exit = plan_with_exits(
+            early_exit, policy, views, temperature, draws, seed
+        )
         self.model, self.network = network_of(model, model_options)
         self.output = output
         self.classes = None if classes is None else tuple(classes)
@@ -103,8 +112,11 @@ class TTA(nn.Module):
         Without it, the images count on from those of the last call.
         """
         with torch.no_grad():
-            log_probs = self.view_log_probs(images, first_index)
-            scaled = self._average(log_probs).clamp(min=LOG_FLOOR) / self.temperature
+            if self.early_exit is not None:
+                scaled = self._exit_early(self.early_exit, images)[0]
+            else:
+                log_probs = self.view_log_probs(images, first_index)
+                scaled = self._average(log_probs).clamp(min=LOG_FLOOR) / self.temperature
             if self.output == "logits":
                 return scaled
             return scaled.softmax(-1) if self.output == "probabilities" else scaled.log_softmax(-1)
@@ -129,13 +141,30 @@ class TTA(nn.Module):
 
     def predict_proba(self, images: Images, *, first_index: int = 0) -> NDArray[np.float32]:
         """Return probabilities float32 `[n, class]` of an array of any length, in batches."""
+        if self.early_exit is not None:
+            return np.exp(self.exit_early(images).log_probs).astype(np.float32)
         parts = self._batches(images, first_index)
         return np.concatenate([self.probabilities(part.cpu().numpy()) for part in parts])
 
     def probabilities(self, log_probs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """Return calibrated probabilities `[n, class]` of views' `[view, n, class]`."""
+        if self.early_exit is not None:
+            exited = apply_early_exit(self.early_exit, log_probs, exit_counts(self.policy))
+            return np.exp(exited.log_probs).astype(np.float32)
         average = mean_log_probs(log_probs, counts=np.array(self.plan.counts))
         return np.exp(temper(average, self.temperature)).astype(np.float32)
+
+    def exit_early(self, images: Images) -> Exited:
+        """Return calibrated log-probabilities `[n, class]`, and how many views each image got."""
+        if self.early_exit is None:
+            raise RelookError("expected a TTA with early_exit=…, got one that runs all views")
+        with torch.no_grad():
+            found = [
+                self._exit_early(self.early_exit, part)
+                for part in self._parts(images, _EXIT_BATCHES)
+            ]
+        rows = torch.cat([scaled.double().log_softmax(-1).cpu() for scaled, _ in found])
+        return Exited(rows.numpy(), torch.cat([views for _, views in found]).numpy())
 
     def predict(self, images: Images, *, first_index: int = 0) -> NDArray[Any]:
         """Return the most probable class of each image: its name where `classes` are known."""
@@ -143,7 +172,10 @@ class TTA(nn.Module):
         return best if self.classes is None else np.asarray(np.array(self.classes)[best])
 
     def uncertainty(self, images: Images, *, first_index: int = 0) -> Uncertainty:
-        """Return how unsure the predictions are, and how far the views disagree, `[n]` each."""
+        """Return how unsure the predictions are, and how far the views disagree, `[n]` each.
+
+        All views run: an early exit does not count here.
+        """
         found = [
             uncertainty(log_probs.cpu().numpy(), np.array(self.plan.counts), self.temperature)
             for log_probs in self._batches(images, first_index)
@@ -178,7 +210,8 @@ class TTA(nn.Module):
 
     def _record(self) -> bytes:
         network = (self.network.mean, self.network.std, self.network.outputs)
-        return f"{self.plan.record()}{network}".encode()
+        rule = "" if self.early_exit is None else json.dumps(self.early_exit.to_json())
+        return f"{self.plan.record()}{network}{rule}".encode()
 
     def _limit(self, images: Tensor) -> int:
         if self.max_batch is not None:
@@ -200,6 +233,31 @@ class TTA(nn.Module):
             self._check_classes(rows.shape[-1])
             results.append(rows.view(len(group), len(images), -1))
         return results[0] if len(results) == 1 else torch.cat(results)
+
+    def _exit_early(self, rule: EarlyExit, images: Images) -> tuple[Tensor, Tensor]:
+        """Return scaled log-probabilities `[n, class]` and views `[n]` of images in memory."""
+        if is_traced():
+            raise RelookError("early exit cannot be compiled or exported: leave early_exit out")
+        levels = as_levels(images)
+        check_fit(levels, self.network.channels, self.size, self.policy)
+        limit = self._limit(levels)
+
+        def predict(view: int, places: Tensor) -> Tensor:
+            parts = [
+                self._one_view(view, levels[part.to(levels.device)])
+                for part in torch.split(places, limit)
+            ]
+            return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+        with _evaluating(self.model):
+            return run_early_exit(rule, self.plan, len(levels), predict)
+
+    def _one_view(self, view: int, images: Tensor) -> Tensor:
+        # A fixed view is the same whatever the image's index.
+        made = self.plan.make(view, images, np.zeros(len(images), dtype=np.int64))
+        rows = self.network(self.model, made)
+        self._check_classes(rows.shape[-1])
+        return rows
 
     def _traced_log_probs(self, images: Tensor) -> Tensor:
         if not self.plan.is_fixed:
@@ -224,12 +282,19 @@ class TTA(nn.Module):
 
     def _batches(self, images: Images, first_index: int) -> Iterator[Tensor]:
         """Yield the views' log-probabilities of a few images at a time."""
+        start = first_index
+        for part in self._parts(images):
+            yield self.view_log_probs(part, start)
+            start += len(part)
+
+    def _parts(self, images: Images, batches: int = 1) -> Iterator[Images]:
+        """Yield a few images at a time."""
         if not isinstance(images, Tensor | np.ndarray) or images.ndim != 4 or not len(images):
             as_levels(images)  # says what is wrong
             raise RelookError("expected at least 1 image, got none")
         step = max(1, self._limit(torch.empty((1, *images.shape[1:]), device="meta")))
-        for start in range(0, len(images), step):
-            yield self.view_log_probs(images[start : start + step], first_index + start)
+        for start in range(0, len(images), step * batches):
+            yield images[start : start + step * batches]
 
     def _check_classes(self, count: int) -> None:
         if self.classes is not None and len(self.classes) != count:

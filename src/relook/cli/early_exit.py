@@ -1,0 +1,254 @@
+"""`relook early-exit`: learn how many views each image needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.table import Table
+
+from relook.calibration import LogProbs
+from relook.cli import full_size as images_kept
+from relook.cli import options
+from relook.cli.compare import Inputs, read_inputs
+from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.data import Dataset
+from relook.deploy.early_exit import EarlyExit
+from relook.deploy.exit_report import ExitReport, report_early_exit
+from relook.deploy.exit_rules import check_target, learn_early_exit, parse_target
+from relook.deploy.plan import ViewPlan, plan_views
+from relook.errors import MissingExtraError, RelookError
+from relook.files import write_json_atomic
+from relook.fingerprint import fingerprint
+from relook.models.accelerate import accelerate
+from relook.predict import predict_views
+from relook.report import numbers
+from relook.splits import stratified_split
+from relook.statistics import Interval
+from relook.tables import new_table
+
+_SOURCES = "Model and data"
+
+
+def early_exit_command(
+    target: Annotated[
+        str,
+        typer.Option(
+            help="What to learn for: accuracy-loss=0.005 (at most so much less accuracy than all "
+            "views, with 95 % confidence) or views=5 (the mean number of views).",
+            show_default=False,
+        ),
+    ],
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="A finished search: its model, data, policy and held-out images.",
+            rich_help_panel=_SOURCES,
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="The classifier, as for  relook compare. Given several times: their mean.",
+            rich_help_panel=_SOURCES,
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="Labelled images that the policy was not searched on.",
+            rich_help_panel=_SOURCES,
+        ),
+    ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", "-p", help="A policy file.", rich_help_panel=_SOURCES),
+    ] = None,
+    views: Annotated[
+        int | None,
+        typer.Option(help="Cut the policy to so many views first.", min=2, show_default="all"),
+    ] = None,
+    learn_share: Annotated[
+        float,
+        typer.Option(
+            help="Share of the images to learn on; the others show what the rule is worth."
+        ),
+    ] = 0.5,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to write the rule; its report and figures go beside it.",
+            show_default="early-exit.json beside the policy",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
+    device: options.DeviceOption = "cpu",
+    accelerate_with: Annotated[
+        str,
+        typer.Option(
+            "--accelerate",
+            help="How the model runs: torch, channels-last, onnx, or auto.",
+            rich_help_panel="Speed",
+        ),
+    ] = "torch",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = 256,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Learn how many views each image needs, so that easy images get few and hard ones more.
+
+    A part of the images that the search has not seen makes the rule; the rest of them shows
+    what it is worth beside the same number of views for every image.
+    """
+    wanted = parse_target(target)
+    given = options.origin(
+        model=model or None,
+        pretrained=pretrained or None,
+        data=data,
+        group=group,
+        mean=mean,
+        std=std,
+        outputs=outputs,
+        recipe="cifar",  # read_inputs wants one, but nothing is drawn here
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad or None,
+        classes=classes,
+        cache=cache,
+    )
+    file = _file(out, policy, run, force)
+    inputs = read_inputs(run, None if policy is None else [policy], given, device, full_size)
+    dataset = inputs.dataset
+    plan = plan_views(inputs.policies[0], views, temperature=None)
+    report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
+    check_target(wanted, len(learn_on), len(plan.views))
+    say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
+    log_probs = _predictions(inputs, plan, accelerate_with, file, batch)
+    learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
+    rule = learn_early_exit(
+        *learned_on, plan.policy, wanted, seed=seed, groups=_groups(dataset, learn_on)
+    )
+    report = report_early_exit(
+        rule,
+        log_probs[:, report_on],
+        dataset.labels[report_on],
+        plan.policy,
+        learned_on=learned_on,
+        seed=seed,
+        groups=_groups(dataset, report_on),
+    )
+    _finish(rule, report, inputs, plan, file, figures, as_json)
+
+
+def _file(out: Path | None, policy: Path | None, run: Path | None, force: bool) -> Path:
+    """Return where the rule goes, or raise where something is there already."""
+    beside = run if policy is None else policy.parent
+    file = out or (beside or Path()) / "early-exit.json"
+    if file.exists() and not force:
+        raise RelookError(f"{file} exists: give another --out, or --force to overwrite it")
+    return file
+
+
+def _predictions(
+    inputs: Inputs, plan: ViewPlan, engine: str, file: Path, batch: int | None
+) -> LogProbs:
+    """Return each distinct view's log-probabilities; what is done stays on disk."""
+    images = inputs.dataset.images
+    predictor = accelerate(inputs.predictor, images, mode=engine).predictor
+    mark = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
+    with (
+        resumable("Run the same command again to go on."),
+        progress_bar("predicting", "views") as bar,
+    ):
+        return predict_views(
+            predictor,
+            images,
+            plan.views,
+            seed=plan.seed,
+            store_path=file.parent / f"early-exit-{mark[:8]}.zarr",
+            batch=batch,
+            indices=inputs.indices,
+            progress=bar,
+        )
+
+
+def _groups(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[Any] | None:
+    return None if dataset.groups is None else np.asarray(dataset.groups)[places]
+
+
+def _finish(
+    rule: EarlyExit,
+    report: ExitReport,
+    inputs: Inputs,
+    plan: ViewPlan,
+    file: Path,
+    figures: bool,
+    as_json: bool,
+) -> None:
+    rule.save(file)
+    content = {**report.to_json(), "settings": dict(inputs.record)}
+    write_json_atomic(file.with_name(f"{file.stem}-report.json"), content)
+    drawn = _draw(report, file.parent / "figures") if figures else []
+    if plan.policy != inputs.policies[0]:
+        say("the rule holds for the policy cut to --views and frozen by its seed, as TTA runs it")
+    if as_json:
+        print_json({"out": str(file), "figures": [str(path) for path in drawn], **content})
+        return
+    console.print(_table(report))
+    say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
+    console.print(report.sentence, soft_wrap=True, markup=False, style="bold")
+
+
+def _draw(report: ExitReport, directory: Path) -> list[Path]:
+    try:
+        from relook.report.early_exit_figures import save_early_exit_figures
+    except MissingExtraError as error:
+        say(f"no figures: {error}")
+        return []
+    return save_early_exit_figures(report, directory)
+
+
+def _table(report: ExitReport) -> Table:
+    table = new_table(f"{report.images:,} images that neither search nor rule has seen")
+    for name in ("", "views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this"):
+        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    own = report.own
+    table.add_row("exit", f"{own.views:.2f}", *_figures(own.cll, own.accuracy), "", "")
+    for one in (report.over_same, report.over_next, report.over_full):
+        table.add_row(
+            "fixed",
+            f"{one.views:.2f}",
+            *_figures(own.cll - one.cll.estimate, own.accuracy - one.accuracy.estimate),
+            _shown(one.cll, 4, 1.0),
+            _shown(one.accuracy, 2, 100.0),
+        )
+    return table
+
+
+def _figures(cll: float, accuracy: float) -> tuple[str, str]:
+    return numbers.plain(cll, 4), numbers.plain(100 * accuracy, 2)
+
+
+def _shown(one: Interval, digits: int, scale: float) -> str:
+    return f"{numbers.signed(one.estimate * scale, digits)} {numbers.interval(one, digits, scale)}"

@@ -1,0 +1,183 @@
+"""Learned weights: a convex mean of the chosen views instead of an equal one.
+
+Equal weights stay the default: learned ones are recommended only if they are better on images
+that they were not learned on, by an interval that excludes zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relook.calibration import (
+    FloatArray,
+    Labels,
+    LogProbs,
+    calibrated_log_likelihood,
+    floor_log_probs,
+    mean_log_probs,
+    temper,
+)
+from relook.errors import RelookError
+from relook.metrics import per_image_log_likelihood
+from relook.splits import stratified_split
+from relook.statistics import Interval, paired_bootstrap
+
+_ROUNDS = 2000
+_GAIN = 1e-9  # nats: a round that adds less is as good as none
+_LONGER = 1.2
+_SHORTEST = 1e-4  # steps below this no longer change the weights by anything that counts
+
+
+@dataclass(frozen=True)
+class LearnedWeights:
+    """Weights of views, what they reach beside equal ones, and whether to use them.
+
+    `weights` `[view]` and `temperature` are fitted on all images; `equal` counts each view as
+    often as the policy has it. cLL is that of held-out images, under weights and temperature of
+    the others; `gain` is learned minus equal there, with its paired bootstrap interval.
+    `fit_cll` and `fit_cll_equal` are on the images of the fit, where learned weights cannot
+    lose: the distance to `cll` is what they overfit.
+    """
+
+    weights: tuple[float, ...]
+    equal: tuple[float, ...]
+    temperature: float
+    fit_cll: float
+    fit_cll_equal: float
+    cll: float
+    cll_equal: float
+    gain: Interval
+
+    @property
+    def better(self) -> bool:
+        """Whether held-out images say that the learned weights are better."""
+        return self.gain.low > 0
+
+    @property
+    def chosen(self) -> tuple[float, ...]:
+        """The weights to use: equal ones, unless the learned are better."""
+        return self.weights if self.better else self.equal
+
+
+def learn_weights(
+    log_probs: LogProbs,
+    labels: Labels,
+    *,
+    counts: ArrayLike | None = None,
+    seed: int = 0,
+    groups: ArrayLike | None = None,
+    resamples: int = 2000,
+) -> LearnedWeights:
+    """Learn convex weights of views from their predictions `[view, n, class]`.
+
+    Half of the images (whole `groups`) make weights and a temperature, the other half scores
+    them, and the other way round; then all images make the weights that are returned. `counts`
+    are what "equal" means where the policy repeats views. Use images that the selection has not
+    seen: on its own they look better than they are.
+    """
+    _check(log_probs, labels)
+    equal = _shares(log_probs, counts)
+    first, second = stratified_split(labels, 0.5, seed, groups)
+    gains, learned = np.empty(len(labels)), np.empty(len(labels))
+    for make, score in ((first, second), (second, first)):
+        found = fit_weights(log_probs[:, make], labels[make], equal)
+        _, temperature = _calibrated(log_probs[:, make], labels[make], equal)
+        own = _scores(log_probs[:, score], labels[score], found[0], found[1])
+        learned[score] = own
+        gains[score] = own - _scores(log_probs[:, score], labels[score], equal, temperature)
+    weights, temperature, cll = fit_weights(log_probs, labels, equal)
+    return LearnedWeights(
+        weights=tuple(float(weight) for weight in weights),
+        equal=tuple(float(weight) for weight in equal),
+        temperature=temperature,
+        fit_cll=cll,
+        fit_cll_equal=_calibrated(log_probs, labels, equal)[0],
+        cll=float(learned.mean()),
+        cll_equal=float((learned - gains).mean()),
+        gain=paired_bootstrap(gains, seed=seed, resamples=resamples, groups=groups),
+    )
+
+
+def fit_weights(
+    log_probs: LogProbs, labels: Labels, start: ArrayLike | None = None
+) -> tuple[FloatArray, float, float]:
+    """Return the weights `[view]` with the highest cLL, their temperature, and that cLL.
+
+    Projected gradient on the simplex with momentum, whose step halves until the cLL rises,
+    alternates with the temperature's own fit.
+    """
+    weights = last = _shares(log_probs, start)
+    probs = np.exp(floor_log_probs(log_probs))
+    cll, temperature = _calibrated(log_probs, labels, weights)
+    step, age = 1.0, 0
+    for _ in range(_ROUNDS):
+        ahead = project_to_simplex(weights + age / (age + 3) * (weights - last))
+        slope = _gradient(probs, labels, ahead, temperature)
+        moved = project_to_simplex(ahead + step * slope)
+        tried, at = _calibrated(log_probs, labels, moved, temperature)
+        if tried > cll:
+            gain, age, step = tried - cll, age + 1, step * _LONGER
+            last, weights, cll, temperature = weights, moved, tried, at
+            if gain >= _GAIN:
+                continue
+        if age:
+            age = 0  # without momentum, from here on
+        elif step < _SHORTEST:
+            break
+        else:
+            step /= 2
+    return weights, temperature, cll
+
+
+def project_to_simplex(values: FloatArray) -> FloatArray:
+    """Return the nearest weights ≥ 0 with sum 1: subtract one number, cut off at 0."""
+    falling = np.sort(values)[::-1]
+    surplus = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(falling > surplus)[-1])
+    return np.asarray(np.maximum(values - surplus[last], 0.0))
+
+
+def _gradient(
+    probs: FloatArray, labels: Labels, weights: FloatArray, temperature: float
+) -> FloatArray:
+    """Return d cLL / d weight `[view]` at a fixed temperature."""
+    average = np.tensordot(weights, probs, axes=1)
+    logs = floor_log_probs(np.log(average))
+    calibrated = np.exp(temper(logs, temperature))
+    per_class = -calibrated
+    per_class[np.arange(len(labels)), labels] += 1
+    per_class /= temperature * average * len(labels)
+    return np.asarray(np.einsum("vnc,nc->v", probs, per_class))
+
+
+def _calibrated(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray, start: float = 1.0
+) -> tuple[float, float]:
+    return calibrated_log_likelihood(mean_log_probs(log_probs, counts=weights), labels, start=start)
+
+
+def _scores(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray, temperature: float
+) -> FloatArray:
+    average = mean_log_probs(log_probs, counts=weights)
+    return per_image_log_likelihood(temper(average, temperature), labels)
+
+
+def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:
+    given = np.ones(len(log_probs)) if counts is None else np.asarray(counts, dtype=np.float64)
+    if given.shape != (len(log_probs),) or not (given >= 0).all() or not given.sum() > 0:
+        raise RelookError(
+            f"expected {len(log_probs)} counts ≥ 0, one a view, got {np.asarray(counts).tolist()}"
+        )
+    return np.asarray(given / given.sum())
+
+
+def _check(log_probs: LogProbs, labels: NDArray[np.int64]) -> None:
+    if log_probs.ndim != 3 or labels.shape != log_probs.shape[1:2] or len(labels) < 4:
+        raise RelookError(
+            "expected log-probabilities [view, image, class] and labels [image] of at least 4 "
+            f"images, got {list(log_probs.shape)} and {list(labels.shape)}"
+        )

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from relook.deploy.loss_bound import images_needed, loss_bound
+from relook.errors import RelookError
+
+
+def _reference(lost: int, gained: int, images: int) -> float:
+    """Tango's bound by brute force: the constrained likelihood is maximised numerically."""
+
+    def score(loss: float) -> float:
+        def unlikely(share: float) -> float:
+            rest = 1 - 2 * share - loss
+            return -float(
+                stats.multinomial.logpmf(
+                    [lost, gained, images - lost - gained],
+                    images,
+                    [share + loss, share, rest],
+                )
+            )
+
+        found = optimize.minimize_scalar(
+            unlikely,
+            bounds=(max(0, -loss) + 1e-12, (1 - loss) / 2 - 1e-12),
+            method="bounded",
+            options={"xatol": 1e-12},
+        )
+        spread = images * (2 * found.x + loss - loss**2)
+        return float((lost - gained - images * loss) / math.sqrt(spread) + stats.norm.ppf(0.95))
+
+    return float(optimize.brentq(score, (lost - gained) / images + 1e-9, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "images"),
+    [(3, 2, 1000), (0, 4, 500), (12, 0, 1250), (7, 7, 2500), (1, 0, 700), (40, 30, 300)],
+)
+def test_it_is_tangos_bound(lost: int, gained: int, images: int) -> None:
+    expected = _reference(lost, gained, images)
+    assert loss_bound(lost, gained, images) == pytest.approx(expected, abs=2e-6)
+
+
+def test_without_a_loss_the_bound_is_that_of_one_share() -> None:
+    z = stats.norm.ppf(0.95)
+    assert loss_bound(0, 0, 600) == pytest.approx(z * z / (600 + z * z))
+
+
+@pytest.mark.parametrize("loss", [0.001, 0.005, 0.02, 0.3])
+def test_the_images_needed_are_the_fewest_that_could_do(loss: float) -> None:
+    needed = images_needed(loss)
+    assert loss_bound(0, 0, needed) <= loss < loss_bound(0, 0, needed - 1)
+
+
+def test_it_covers_the_true_loss_about_as_often_as_promised() -> None:
+    generator = np.random.default_rng(0)
+    shares = [0.012, 0.006, 0.982]
+    drawn = generator.multinomial(1000, shares, size=2000)
+    bounds = [loss_bound(int(lost), int(gained), 1000) for lost, gained, _ in drawn]
+    assert 0.93 < np.mean(np.array(bounds) >= 0.006) < 0.98
+
+
+def test_more_losses_than_images_are_refused() -> None:
+    with pytest.raises(RelookError, match="at most 10 images, got 8 lost and 3 gained"):
+        loss_bound(8, 3, 10)

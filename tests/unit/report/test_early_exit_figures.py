@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
+
+from relook.deploy.exit_report import ExitReport, report_early_exit
+from relook.deploy.exit_rules import learn_early_exit
+from relook.report.early_exit_figures import early_exit_drawings, save_early_exit_figures
+
+
+def _report() -> ExitReport:
+    learned_on, other = predictions(500, 1), predictions(300, 2)
+    rule = learn_early_exit(*learned_on, policy_of(), "views=2")
+    return report_early_exit(rule, *other, policy_of(), learned_on=learned_on, resamples=50)
+
+
+def test_both_curves_and_the_rule_are_drawn_with_their_values() -> None:
+    report = _report()
+    for drawing, metric, scale in zip(
+        early_exit_drawings(report), ("cll", "accuracy"), (1, 100), strict=True
+    ):
+        fixed, curve, own = drawing.figure.axes[0].lines
+        assert np.asarray(fixed.get_xdata()).tolist() == list(range(1, VIEWS + 1))
+        assert np.asarray(fixed.get_ydata()).tolist() == [
+            scale * getattr(p, metric) for p in report.fixed
+        ]
+        assert np.asarray(curve.get_xdata()).tolist() == [point.views for point in report.curve]
+        assert np.asarray(own.get_xdata()).tolist() == [report.own.views]
+        assert f"{report.own.views:.2f} views" in drawing.description
+
+
+def test_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
+    report = _report()
+    first, second = (save_early_exit_figures(report, tmp_path / name) for name in "ab")
+    assert [path.name for path in first] == [
+        "early_exit_cll.svg",
+        "early_exit_cll.png",
+        "early_exit_accuracy.svg",
+        "early_exit_accuracy.png",
+    ]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
