@@ -32,8 +32,8 @@ _BATCH = 256
 _LEAST_BATCH = 8
 # With early exit, of images taken up together: late views still fill batches.
 _EXIT_BATCHES = 32
-# Of a batch on the CPU, a thread: 32 images of 32×32, whose activations stay in the cache.
-_THREAD_PIXELS = 1 << 15
+# Of a batch on the CPU, a thread: 16 images of 32×32, whose activations stay in the cache.
+_THREAD_PIXELS = 1 << 14
 
 
 class TTA(nn.Module):
