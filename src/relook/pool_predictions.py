@@ -192,12 +192,8 @@ def _defaults(settings: SearchSettings, candidates: NDArray[np.int64]) -> list[i
     """Return which rows of the predictions are the views that a steady pool begins with."""
     if settings.strategy != "steady":
         return []
-    return [int(row) for row in np.flatnonzero(candidates < spread_in_pool(settings))]
-
-
-def spread_in_pool(settings: SearchSettings) -> int:
-    """Return how many evenly spread views a steady pool begins with."""
-    return len(steady_pool(settings.recipe, settings.pool_size, settings.seed)[0])
+    spread, _ = steady_pool(settings.recipe, settings.pool_size, settings.seed)
+    return [int(row) for row in np.flatnonzero(candidates < len(spread))]
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

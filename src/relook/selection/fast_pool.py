@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from relook.calibration import LOG_FLOOR, FloatArray, Labels, LogProbs
 from relook.selection import kernels
 from relook.selection.bounds import Values
+from relook.selection.needs import ALL_HELD
 from relook.selection.rows import readable
 
 _SAMPLED = 48  # candidates whose mean decides the order of the classes
 _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
 _LEFT_OUT = 0.02  # the share of the mass that the classes of a first look may leave out
 _HELD = 1.5  # × the classes of a first look: how many are held of every candidate
-_ALL_HELD = 24  # so few classes are all held
 
 
 _NO_REST = np.zeros((0, kernels.LANES), np.float32)
@@ -48,7 +48,7 @@ class FastPool:
         self.candidates, self.classes = candidates, classes
         order, left_out, _ = class_order(log_probs, labels)
         self.few = int(np.searchsorted(-left_out, -_LEFT_OUT)) + 1
-        self.held = min(classes, max(_ALL_HELD, math.ceil(_HELD * self.few)))
+        self.held = min(classes, max(ALL_HELD, math.ceil(_HELD * self.few)))
         blocks = -(-images // kernels.LANES)
         self._order = places(order, blocks)
         self._first = np.empty((candidates, blocks, self.held, kernels.LANES), np.float32)

@@ -11,7 +11,9 @@ _LANES = 64  # images are rounded up to whole blocks
 _KEPT = 31  # classes of an image in the compact form
 _FEWEST_KEPT = 8
 _FLOAT32 = 4
-_HELD_WHOLE = 24  # so few classes are laid out once; of more, the first ones a second time
+
+ALL_HELD = 24
+"""So few classes are laid out once; of more, the first ones a second time."""
 
 
 def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
@@ -24,9 +26,7 @@ def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
     padded = -(-images // _LANES) * _LANES
     averages = 12 * _FLOAT32 * padded * classes
     if classes < COMPACT_FROM:
-        layouts = (
-            1 if classes <= _HELD_WHOLE else 2
-        )  # the second is smaller, by how sure the model is
+        layouts = 1 if classes <= ALL_HELD else 2  # the second is smaller, by how sure the model is
         return layouts * _FLOAT32 * candidates * padded * classes + averages
     return _FLOAT32 * candidates * padded * (kept + 1) + averages
 
