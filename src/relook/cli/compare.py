@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli import options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.comparing import compare, save_comparison
 from relook.comparison import Comparison, Row
@@ -33,7 +33,6 @@ from relook.run_record import RunRecord, load_run
 from relook.tables import fitting_table, frontier_table, to_csv, to_latex
 from relook.verdict import MARGIN, pick
 
-_SOURCES = "Model and data"
 _FILES = "Results"
 _OF_DATA = ("data", "test", "group", "skip_bad")
 
@@ -52,46 +51,23 @@ class Inputs:
 
 
 def compare_command(
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            help="A finished search: its model, data, policy and held-out images.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], "
-            "onnx:FILE, hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
+    run: sources.RunOption = None,
+    model: sources.OwnModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
-            help="Labelled images that the policy was not searched on: npz:FILE, digits.",
-            rich_help_panel=_SOURCES,
+            help="Labelled images that the policy was not searched on: folder:DIR, npz:FILE …",
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="A policy file; several, searched with other seeds, count as runs.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
+    policy: sources.PoliciesOption = None,
     validation: Annotated[
         str | None,
         typer.Option(
             help="Images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "1,5,10,20",
@@ -99,9 +75,7 @@ def compare_command(
         str | None,
         typer.Option(help=f"Baselines, all by default: {','.join(BASELINES)}."),
     ] = None,
-    runs: Annotated[
-        int, typer.Option(help="Draws of whatever is random: gives mean ± deviation.", min=1)
-    ] = 1,
+    runs: sources.RunsOption = 1,
     margin: Annotated[
         float, typer.Option(help="A difference in cLL that you would not care about.", min=0)
     ] = MARGIN,
@@ -119,9 +93,7 @@ def compare_command(
     train_magnitude: Annotated[
         float, typer.Option(help="The magnitude that the model was trained with (MTrain).", min=0)
     ] = Options.magnitude,
-    grid_views: Annotated[
-        int, typer.Option(help="Views to judge each of MGrid's magnitudes by.", min=1)
-    ] = Options.grid_views,
+    grid_views: sources.GridViewsOption = Options.grid_views,
     budget_views: Annotated[
         int | None, typer.Option(help="Pick the best for at most so many views.", min=1)
     ] = None,
@@ -157,7 +129,7 @@ def compare_command(
         str | None,
         typer.Option(
             help="What the model returns: logits, probabilities or log_probs.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     pretrained: options.PretrainedOption = False,

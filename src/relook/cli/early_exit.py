@@ -12,7 +12,7 @@ from rich.table import Table
 
 from relook.calibration import LogProbs
 from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli import options, sources
 from relook.cli.compare import Inputs, read_inputs
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.data import Dataset
@@ -30,8 +30,6 @@ from relook.splits import stratified_split
 from relook.statistics import Interval
 from relook.tables import new_table
 
-_SOURCES = "Model and data"
-
 
 def early_exit_command(
     target: Annotated[
@@ -42,34 +40,20 @@ def early_exit_command(
             show_default=False,
         ),
     ],
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            help="A finished search: its model, data, policy and held-out images.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The classifier, as for  relook compare. Given several times: their mean.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
+    run: sources.RunOption = None,
+    model: sources.OwnModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
             help="Labelled images that the policy was not searched on.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", "-p", help="A policy file.", rich_help_panel=_SOURCES),
+        typer.Option("--policy", "-p", help="A policy file.", rich_help_panel=sources.PANEL),
     ] = None,
     views: Annotated[
         int | None,
@@ -88,7 +72,7 @@ def early_exit_command(
             show_default="early-exit.json beside the policy",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: sources.ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
     group: options.GroupOption = None,
     size: options.SizeOption = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from relook.cli import options
+from relook.cli import options, sources
 from relook.cli.console import print_json, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.deploy.export import export
@@ -35,17 +35,7 @@ def export_command(
         Path,
         typer.Option("--out", "-o", help="The file to write: model.onnx.", show_default=False),
     ],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], "
-            "onnx:FILE, hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
-            show_default="the search's",
-            rich_help_panel="Model and data",
-        ),
-    ] = None,
+    model: sources.SearchedModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -54,17 +44,11 @@ def export_command(
             help=f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
             "classes' names go into the file.",
             show_default="generated images",
-            rich_help_panel="Model and data",
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
-    views: Annotated[
-        int | None,
-        typer.Option(help="Model passes an image, at most.", min=1, show_default="all"),
-    ] = None,
-    temperature: Annotated[
-        str,
-        typer.Option(help="policy, a number, or none for predictions without calibration."),
-    ] = "policy",
+    views: sources.ViewsOption = None,
+    temperature: sources.TemperatureOption = "policy",
     seed: Annotated[
         int | None,
         typer.Option(
@@ -94,7 +78,7 @@ def export_command(
             help="No loop over parts of a batch, for runtimes without Loop: memory grows with it.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: sources.ForceOption = False,
     size: options.SizeOption = None,
     crop: options.CropOption = None,
     channels: options.ChannelsOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import options
+from relook.cli import options, sources
 from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.data import Preparation
@@ -43,7 +43,7 @@ def predict_command(
             help="Images: folder:DIR (at any depth, labels are left alone), files:LIST (a path a "
             "line), an image file, or a data set (npz:FILE, csv:FILE …).",
             show_default=False,
-            rich_help_panel="Model and data",
+            rich_help_panel=sources.PANEL,
         ),
     ],
     out: Annotated[
@@ -52,30 +52,14 @@ def predict_command(
             "--out", "-o", help="A .csv, .json or .parquet file to write.", show_default=False
         ),
     ],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], "
-            "onnx:FILE, hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
-            show_default="the search's",
-            rich_help_panel="Model and data",
-        ),
-    ] = None,
-    views: Annotated[
-        int | None,
-        typer.Option(help="Model passes an image, at most.", min=1, show_default="all"),
-    ] = None,
+    model: sources.SearchedModelOption = None,
+    views: sources.ViewsOption = None,
     top: Annotated[int, typer.Option(help="Likeliest classes to write.", min=1)] = 5,
-    temperature: Annotated[
-        str,
-        typer.Option(help="policy, a number, or none for predictions without calibration."),
-    ] = "policy",
+    temperature: sources.TemperatureOption = "policy",
     draws: Annotated[
         str, typer.Option(help="fixed (a fresh policy is frozen by its seed) or fresh.")
     ] = "fixed",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: sources.ForceOption = False,
     size: options.SizeOption = None,
     crop: options.CropOption = None,
     channels: options.ChannelsOption = None,

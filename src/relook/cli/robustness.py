@@ -11,7 +11,7 @@ import typer
 
 from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli import options, sources
 from relook.cli.compare import Inputs, read_budgets, read_inputs
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
@@ -32,50 +32,27 @@ from relook.studies.robustness_tables import (
     robustness_markdown,
 )
 
-_SOURCES = "Model and data"
 _FILES = "Results"
 
 
 def robustness_command(
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            help="A finished search: its model, data, policy and held-out images.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            help="The classifier, as for  relook compare. Given several times: their mean.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
+    run: sources.RunOption = None,
+    model: sources.OwnModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
             help="Clean labelled images that the policy was not searched on.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="A policy file; several, searched with other seeds, count as runs.",
-            rich_help_panel=_SOURCES,
-        ),
-    ] = None,
+    policy: sources.PoliciesOption = None,
     validation: Annotated[
         str | None,
         typer.Option(
             help="Clean images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     corrupted: Annotated[
@@ -84,7 +61,7 @@ def robustness_command(
             help="The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's "
             "folders, or what  relook corrupt  wrote.",
             show_default="made from the clean images",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     corruptions: CorruptionsOption = None,
@@ -97,17 +74,13 @@ def robustness_command(
     methods: Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")] = ",".join(
         METHODS
     ),
-    runs: Annotated[
-        int, typer.Option(help="Draws of whatever is random: gives mean ± deviation.", min=1)
-    ] = 1,
+    runs: sources.RunsOption = 1,
     recipe: Annotated[
         str | None,
         typer.Option(help="Where the random baselines come from; the policy's own by default."),
     ] = None,
     exclude: options.ExcludeOption = None,
-    grid_views: Annotated[
-        int, typer.Option(help="Views to judge each of MGrid's magnitudes by.", min=1)
-    ] = Options.grid_views,
+    grid_views: sources.GridViewsOption = Options.grid_views,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -146,7 +119,7 @@ def robustness_command(
         str | None,
         typer.Option(
             help="What the model returns: logits, probabilities or log_probs.",
-            rich_help_panel=_SOURCES,
+            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     pretrained: options.PretrainedOption = False,
