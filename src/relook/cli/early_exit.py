@@ -13,8 +13,8 @@ from rich.table import Table
 from relook.calibration import LogProbs
 from relook.cli import full_size as images_kept
 from relook.cli import options, sources
-from relook.cli.compare import Inputs, read_inputs
 from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.inputs import Inputs, read_inputs
 from relook.data import Dataset
 from relook.deploy.early_exit import EarlyExit
 from relook.deploy.exit_report import ExitReport, report_early_exit

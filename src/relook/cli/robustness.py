@@ -12,9 +12,9 @@ import typer
 from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
 from relook.cli import options, sources
-from relook.cli.compare import Inputs, read_budgets, read_inputs
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
+from relook.cli.inputs import Inputs, read_budgets, read_inputs
 from relook.corruptions import check_corruptions, check_severities
 from relook.data.corrupted import corrupted_source
 from relook.errors import MissingExtraError
