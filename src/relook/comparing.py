@@ -33,6 +33,7 @@ from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
 from relook.scoring import Key, Line, Scores, Setup, lines_of, score_lines
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
+from relook.store_place import is_url
 from relook.verdict import MARGIN, judge
 
 __all__ = ["compare", "save_comparison"]
@@ -86,7 +87,8 @@ def compare(
         draws=draws or ("fixed" if policies[0].is_fixed else "fresh"),
         halvings=halvings,
         resamples=resamples,
-        store_path=None if store_path is None else Path(store_path),
+        store_path=None if store_path is None or is_url(store_path) else Path(store_path),
+        store_url=str(store_path) if is_url(store_path) else None,
         batch=batch,
         progress=progress,
     )
@@ -152,7 +154,7 @@ def available_methods(
         row = BASELINES.get(method)
         if row is None or row.name == "plain":
             chosen.append(method)
-        elif row.needs_validation and validation is None:
+        elif row.needs_validation and validation is None and _no_magnitude(setup):
             left_out[method] = "no validation images to search its magnitude on"
         elif row.square and height != width:
             left_out[method] = f"the images are not square ({height} × {width})"
@@ -161,6 +163,10 @@ def available_methods(
         else:
             chosen.append(method)
     return chosen, left_out
+
+
+def _no_magnitude(setup: Setup) -> bool:
+    return setup.options.grid_magnitude is None
 
 
 def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:

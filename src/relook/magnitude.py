@@ -1,13 +1,18 @@
-"""MGrid's grid search: one magnitude for all transforms, found on validation images."""
+"""RandAugment with one magnitude for all transforms: what each magnitude predicts, and MGrid."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from relook.baselines import GRID, Options, randaugment
-from relook.calibration import calibrated_log_likelihood, mean_log_probs
+from relook.calibration import FloatArray, calibrated_log_likelihood
 from relook.data.base import Dataset
+from relook.evaluate import prefix_log_probs
 from relook.models import Predictor
 from relook.policy import DrawKind
 from relook.predict import Progress, View, predict_views
@@ -23,7 +28,12 @@ class GridSearch:
     @property
     def magnitude(self) -> float:
         """The magnitude with the highest cLL; of equals the smallest."""
-        return max(self.scores, key=lambda score: (score[1], -score[0]))[0]
+        return best_magnitude(self.scores)
+
+
+def best_magnitude(scores: Sequence[tuple[float, float]]) -> float:
+    """Return M*: the magnitude of the highest score, of equals the smallest."""
+    return max(scores, key=lambda score: (score[1], -score[0]))[0]
 
 
 def search_magnitude(
@@ -39,28 +49,58 @@ def search_magnitude(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> GridSearch:
-    """Score `options.grid_views` views of RandAugment at each magnitude of the grid.
+    """Score `options.grid_views` views of RandAugment at each magnitude of the grid by cLL."""
+    predicted = grid_log_probs(
+        predictor,
+        validation,
+        recipe,
+        views=options.grid_views,
+        length=options.length,
+        seed=seed,
+        draws=draws,
+        grid=grid,
+        store_path=store_path,
+        batch=batch,
+        progress=progress,
+    )
+    labels = validation.labels
+    return GridSearch(tuple((m, calibrated_log_likelihood(q, labels)[0]) for m, q in predicted))
+
+
+def grid_log_probs(
+    predictor: Predictor,
+    dataset: Dataset,
+    recipe: Recipe,
+    *,
+    views: int,
+    length: int,
+    seed: int,
+    draws: DrawKind,
+    grid: Sequence[float] = GRID,
+    indices: NDArray[np.int64] | None = None,
+    store_path: str | Path | None = None,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[float, FloatArray]]:
+    """Yield each magnitude with the log of its views' mean probability `[n, c]`.
 
     All magnitudes share their transforms and directions, so they differ in strength alone.
     Predictions are kept in `store_path`, a directory with one store for each magnitude.
     """
-    count = options.grid_views
-    passes = count * len(validation)
-    scores = []
+    passes = views * len(dataset)
     for place, magnitude in enumerate(grid):
-        subpolicies = randaugment(recipe, count, seed, draws, options.length, magnitude)
+        subpolicies = randaugment(recipe, views, seed, draws, length, magnitude)
         log_probs = predict_views(
             predictor,
-            validation.images,
+            dataset.images,
             [View(sub, index) for index, sub in enumerate(subpolicies)],
             seed=seed,
+            indices=indices,
             store_path=None if store_path is None else Path(store_path) / f"{magnitude:g}.zarr",
             batch=batch,
             progress=_part(progress, place * passes, len(grid) * passes),
         )
-        mean = mean_log_probs(log_probs)
-        scores.append((magnitude, calibrated_log_likelihood(mean, validation.labels)[0]))
-    return GridSearch(tuple(scores))
+        yield magnitude, next(prefix_log_probs(log_probs, [views]))
 
 
 def _part(progress: Progress | None, before: int, total: int) -> Progress | None:

@@ -12,7 +12,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
-from relook.files import write_bytes_atomic
+from relook.files import one_line, write_bytes_atomic
+from relook.models.initial import drawn_network
 
 _FORMAT = "relook-small-1"
 _LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
@@ -52,16 +53,7 @@ def _block(inputs: int, outputs: int, stride: int) -> tuple[nn.Module, ...]:
 
 def new_small(channels: int = 1, classes: int = 10, *, width: int = 16, seed: int = 0) -> SmallNet:
     """Return a network with weights drawn from the seed alone (He et al., fan-in)."""
-    network = _empty(channels, classes, width)
-    generator = torch.Generator().manual_seed(seed)
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()
-    return network
+    return drawn_network(lambda: SmallNet(channels, classes, width), seed)
 
 
 def save_small(network: SmallNet, path: str | Path) -> None:
@@ -82,7 +74,8 @@ def load_small(path: str | Path) -> SmallNet:
             shape = _shape(path, file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise FileFormatError(f"{path}: expected a safetensors file: {error}") from None
+        reason = one_line(str(error)[:200])
+        raise FileFormatError(f"{path}: expected a safetensors file: {reason}") from None
     with torch.device("meta"):
         network = SmallNet(**shape)
     expected = {name: (t.dtype, t.shape) for name, t in network.state_dict().items()}
@@ -90,13 +83,6 @@ def load_small(path: str | Path) -> SmallNet:
         raise FileFormatError(f"{path}: its tensors are not those of a small network of {shape}")
     network.load_state_dict(tensors, assign=True)
     return network.eval()
-
-
-def _empty(channels: int, classes: int, width: int) -> SmallNet:
-    # PyTorch's layers draw their weights from the global generator; on "meta" they cannot.
-    with torch.device("meta"):
-        network = SmallNet(channels, classes, width)
-    return network.to_empty(device="cpu")
 
 
 def _shape(path: Path, metadata: Mapping[str, str]) -> dict[str, int]:

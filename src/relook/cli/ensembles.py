@@ -1,0 +1,211 @@
+"""`relook ensembles`: three ways to search for an ensemble, beside baselines."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.baselines import BASELINES, Options
+from relook.cli import full_size as images_kept
+from relook.cli import options, sources, study
+from relook.cli.console import console, print_json, resumable, say
+from relook.cli.inputs import read_budgets
+from relook.cli.search import stage_bars
+from relook.cli.transfer_inputs import model_names
+from relook.errors import RelookError
+from relook.models import EnsemblePredictor
+from relook.recipes import get_recipe
+from relook.search_settings import SearchSettings
+from relook.splits import parse_split
+from relook.studies.ensembles import METHODS, ensembles
+from relook.studies.ensembles_result import Ensembles
+from relook.studies.ensembles_tables import (
+    ensembles_csv,
+    ensembles_latex,
+    ensembles_markdown,
+    fitting_ensembles_table,
+)
+
+
+def ensembles_command(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            "-m",
+            help="A member, as in  relook search. Give two or more.",
+            show_default=False,
+            rich_help_panel=sources.PANEL,
+        ),
+    ],
+    data: options.DataOption,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="A separate test set instead of a held-out share.", rich_help_panel=sources.PANEL
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What tables call the members, in order.",
+            show_default="from their files",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    single: Annotated[
+        int,
+        typer.Option(
+            help="Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
+            min=1,
+        ),
+    ] = 1,
+    budgets: Annotated[str, typer.Option(help="Numbers of views a member.")] = "1,5,10,20",
+    methods: Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")] = ",".join(
+        METHODS
+    ),
+    runs: sources.RunsOption = 1,
+    recipe: options.RecipeOption = "cifar",
+    exclude: options.ExcludeOption = None,
+    strategy: Annotated[
+        str, typer.Option(help="How to search: auto, steady, greedy or paper; see relook search.")
+    ] = "auto",
+    draws: Annotated[str, typer.Option(help="fixed or fresh; see relook search.")] = "fixed",
+    length: Annotated[
+        int | None,
+        typer.Option(help="Entries of a policy.", min=1, show_default="the largest budget"),
+    ] = None,
+    pool_size: Annotated[
+        int | None, typer.Option(help="Candidates; the recipe's own number by default.", min=1)
+    ] = None,
+    split: options.SplitOption = None,
+    train_length: Annotated[
+        int, typer.Option(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
+    ] = Options.length,
+    train_magnitude: Annotated[
+        float, typer.Option(help="The magnitude that the members were trained with.", min=0)
+    ] = Options.magnitude,
+    grid_views: sources.GridViewsOption = Options.grid_views,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Where ensembles.json, policies, figures and predictions go.",
+            rich_help_panel=study.FILES,
+        ),
+    ] = Path("runs/ensembles"),
+    as_csv: study.CsvOption = None,
+    markdown: study.MarkdownOption = None,
+    latex: study.LatexOption = None,
+    figures: study.FiguresOption = True,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = None,
+    accelerate: options.AccelerateOption = "torch",
+    precision: options.PrecisionOption = "auto",
+    memory: options.MemoryOption = None,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Search for an ensemble in three ways, and score them beside the usual baselines."""
+    if single > len(model):
+        raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    if split is not None and test is not None:
+        raise RelookError("expected one of --split and --test, got both: give one")
+    asked, names = read_budgets(budgets), model_names(model, name or [])
+    settings = SearchSettings(
+        recipe=get_recipe(recipe).without(options.names(exclude)),
+        length=length or max(asked),
+        pool_size=pool_size,
+        seed=seed,
+        draws=draws,  # type: ignore[arg-type]  # checked above
+        batch=batch,
+        strategy=strategy,
+        accelerate=accelerate,
+        precision=precision,
+        memory=options.bytes_of(memory),
+    )
+    together = options.read_model(
+        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+    )
+    if not isinstance(together, EnsemblePredictor):
+        raise RelookError(f"expected --model at least twice, one a member, got {len(model)}")
+    images = options.origin(
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad or None,
+        classes=classes,
+        full_size=images_kept.keeps_full_size(full_size, data, settings.recipe.start is not None)
+        or None,
+        cache=cache,
+    )
+    images |= {"model": together, "overflow": images_kept.beside(out)}
+    dataset = options.read_data(data, group, **images)
+    proof = None if test is None else options.read_data(test, like=dataset, **images)
+    if split is not None:
+        shares = parse_split(split, len(dataset))
+        settings = replace(settings, holdout=shares.holdout, left_out=shares.left_out)
+    with resumable("Run the same command again to go on.", timeout), stage_bars() as progress:
+        found = ensembles(
+            dict(zip(names, together.members, strict=True)),
+            dataset,
+            settings,
+            test=proof,
+            single=names[single - 1],
+            budgets=asked,
+            methods=options.names(methods),
+            options=Options(train_length, train_magnitude, grid_views=grid_views),
+            runs=runs,
+            run=out,
+            progress=progress,
+            tell=say,
+            record={
+                "command": shlex.join(["relook", *sys.argv[1:]]),
+                "specs": {"models": list(model), "data": data, "test": test},
+            },
+        )
+    found.save(out / "ensembles.json")
+    drawn = study.drawn(lambda: _draw(found, out)) if figures else []
+    study.write_tables(
+        (as_csv, lambda: ensembles_csv(found)),
+        (markdown, lambda: ensembles_markdown(found)),
+        (latex, lambda: ensembles_latex(found, dataset.name)),
+    )
+    _print(found, out, drawn, as_json)
+
+
+def _draw(found: Ensembles, out: Path) -> list[Path]:
+    from relook.report.ensembles_figures import save_ensembles_figures
+
+    return save_ensembles_figures(found, out / "figures")
+
+
+def _print(found: Ensembles, out: Path, drawn: list[Path], as_json: bool) -> None:
+    for method, reason in found.settings["left_out"].items():
+        say(f"left out: {method}: {reason}")
+    if as_json:
+        print_json({"out": str(out), "figures": [str(path) for path in drawn], **found.to_json()})
+        return
+    console.print(fitting_ensembles_table(found, console))
+    console.print(fitting_ensembles_table(found, console, alone=True))
+    say(study.written(out, "ensembles.json, policies/", drawn))
+    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")

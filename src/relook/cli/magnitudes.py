@@ -1,0 +1,160 @@
+"""`relook magnitudes`: RandAugment at test time for rising magnitudes, and M* by each metric."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relook.baselines import GRID, Options
+from relook.cli import full_size as images_kept
+from relook.cli import options, study
+from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.errors import RelookError
+from relook.fingerprint import fingerprint
+from relook.recipes import get_recipe
+from relook.run_directory import RunDirectory
+from relook.studies.magnitudes import checked_grid, magnitudes
+from relook.studies.magnitudes_result import Magnitudes
+from relook.studies.magnitudes_tables import (
+    best_table,
+    magnitudes_csv,
+    magnitudes_latex,
+    magnitudes_markdown,
+    magnitudes_table,
+)
+
+_GRID = ",".join(f"{step:g}" for step in GRID)
+
+
+def magnitudes_command(
+    model: options.ModelOption,
+    data: options.DataOption,
+    grid: Annotated[
+        str, typer.Option("--magnitudes", help="The magnitudes M to try, from 0 to 60.")
+    ] = _GRID,
+    views: Annotated[int, typer.Option(help="Views to average; the paper: 100.", min=1)] = 20,
+    length: Annotated[
+        int, typer.Option(help="Transforms of a view (RandAugment's N).", min=0)
+    ] = Options.length,
+    runs: Annotated[
+        int, typer.Option(help="Draws of the transforms: gives mean ± deviation.", min=1)
+    ] = 1,
+    out: Annotated[
+        Path, typer.Option(help="The study's directory; the same command goes on in it.")
+    ] = Path("runs/magnitudes"),
+    recipe: options.RecipeOption = "cifar",
+    exclude: options.ExcludeOption = None,
+    draws: Annotated[
+        str,
+        typer.Option(
+            help="fixed: the same views of every image; fresh: drawn for each image, as in the "
+            "paper."
+        ),
+    ] = "fixed",
+    name: Annotated[
+        str | None, typer.Option(help="What tables call the model.", show_default="its --model")
+    ] = None,
+    as_csv: study.CsvOption = None,
+    markdown: study.MarkdownOption = None,
+    latex: study.LatexOption = None,
+    figures: study.FiguresOption = True,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = None,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    steps = _grid(grid)
+    transforms = get_recipe(recipe).without(options.names(exclude))
+    predictor = options.read_model(
+        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+    )
+    dataset = options.read_data(
+        data,
+        group,
+        model=predictor,
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad,
+        classes=classes,
+        full_size=images_kept.keeps_full_size(full_size, data, transforms.start is not None),
+        cache=cache,
+        overflow=images_kept.beside(out),
+    )
+    label = name or " + ".join(model)
+    settings: dict[str, Any] = {
+        "views": views,
+        "length": length,
+        "draws": draws,
+        "seed": seed,
+        "batch": batch,
+    }
+    mark = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
+    record = {
+        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "model": {"spec": label, "fingerprint": predictor.fingerprint},
+    }
+    with (
+        RunDirectory(out),
+        resumable("Run the same command again to go on.", timeout),
+        progress_bar("predicting", "views") as bar,
+    ):
+        found = magnitudes(
+            predictor,
+            dataset,
+            recipe=transforms,
+            grid=steps,
+            runs=runs,
+            store_path=out / f"magnitudes-{mark[:8]}",
+            progress=bar,
+            record=record,
+            **settings,
+        )
+        found.save(out / "magnitudes.json")
+        pictures = study.drawn(lambda: _draw(found, label, out)) if figures else []
+    named = {label: found}
+    study.write_tables(
+        (as_csv, lambda: magnitudes_csv(named)),
+        (markdown, lambda: magnitudes_markdown(named)),
+        (latex, lambda: magnitudes_latex(named)),
+    )
+    if as_json:
+        print_json({"out": str(out), "figures": list(map(str, pictures)), **found.to_json()})
+        return
+    console.print(magnitudes_table(found))
+    console.print(best_table(found))
+    say(study.written(out, "magnitudes.json", pictures))
+    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+
+
+def _grid(text: str) -> tuple[float, ...]:
+    try:
+        return checked_grid([float(part) for part in text.split(",")])
+    except ValueError:
+        raise RelookError(f"--magnitudes: expected numbers like 0,5,10; got {text!r}") from None
+
+
+def _draw(found: Magnitudes, label: str, out: Path) -> list[Path]:
+    from relook.report.magnitudes_figures import save_magnitudes_figure
+
+    return save_magnitudes_figure({label: found}, out / "figures")

@@ -1,0 +1,195 @@
+"""`relook objectives`: the same pool searched with accuracy, LL, cLL … as the objective."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relook.cli import full_size as images_kept
+from relook.cli import options, study
+from relook.cli.console import console, print_json, resumable, say
+from relook.cli.inputs import read_budgets
+from relook.data import Dataset
+from relook.errors import RelookError
+from relook.fingerprint import fingerprint
+from relook.models import Predictor
+from relook.objectives import OBJECTIVES
+from relook.recipes import get_recipe
+from relook.run_directory import RunDirectory
+from relook.splits import Shares, parse_split
+from relook.studies.objectives import OF_THE_PAPER, objectives
+from relook.studies.objectives_result import Objectives
+from relook.studies.objectives_tables import (
+    fitting_table,
+    objectives_csv,
+    objectives_latex,
+    objectives_markdown,
+)
+
+
+def objectives_command(
+    model: options.ModelOption,
+    data: options.DataOption,
+    chosen: Annotated[
+        str, typer.Option("--objectives", help=f"What to maximise, of: {','.join(OBJECTIVES)}.")
+    ] = ",".join(OF_THE_PAPER),
+    runs: Annotated[
+        int, typer.Option(help="Searches with each, with other pools and splits.", min=1)
+    ] = 5,
+    out: Annotated[
+        Path, typer.Option(help="The study's directory; the same command goes on in it.")
+    ] = Path("runs/objectives"),
+    recipe: options.RecipeOption = "cifar",
+    exclude: options.ExcludeOption = None,
+    strategy: Annotated[
+        str, typer.Option(help="greedy, or paper: its pools and fresh draws.")
+    ] = "greedy",
+    draws: Annotated[
+        str,
+        typer.Option(help="fixed: each candidate is one exact view; fresh: as in the paper."),
+    ] = "fixed",
+    length: Annotated[int, typer.Option(help="Entries of a policy.", min=1)] = 20,
+    pool_size: Annotated[
+        int | None, typer.Option(help="Candidates; the recipe's own number by default.", min=1)
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(help="Numbers of views to score at: 5,10,20.", show_default="all entries"),
+    ] = None,
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Give each class the same weight.")
+    ] = False,
+    split: options.SplitOption = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="A separate test set, the same for all runs, instead of a held-out share.",
+            rich_help_panel="Model and data",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="What tables call the model.", show_default="its --model"),
+    ] = None,
+    as_csv: study.CsvOption = None,
+    markdown: study.MarkdownOption = None,
+    latex: study.LatexOption = None,
+    figures: study.FiguresOption = True,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = None,
+    memory: options.MemoryOption = None,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Search the same pool with accuracy, LL and cLL as the objective, and score what is found."""
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    if split is not None and test is not None:
+        raise RelookError("expected one of --split and --test, got both: give one")
+    views = get_recipe(recipe).without(options.names(exclude))
+    predictor = options.read_model(
+        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+    )
+    images: dict[str, Any] = {
+        "model": predictor,
+        "size": size,
+        "crop": crop,
+        "channels": channels,
+        "skip_bad": skip_bad,
+        "classes": classes,
+        "full_size": images_kept.keeps_full_size(full_size, data, views.start is not None),
+        "cache": cache,
+        "overflow": images_kept.beside(out),
+    }
+    dataset = options.read_data(data, group, **images)
+    test_set = None if test is None else options.read_data(test, like=dataset, **images)
+    shares = Shares(1 / 3) if split is None else parse_split(split, len(dataset))
+    settings: dict[str, Any] = {
+        "recipe": views,
+        "length": length,
+        "pool_size": pool_size,
+        "draws": draws,
+        "strategy": strategy,
+        "balanced": balanced,
+        "holdout": shares.holdout,
+        "left_out": shares.left_out,
+        "batch": batch,
+    }
+    label = name or " + ".join(model)
+    record = {
+        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "model": {"spec": label, "fingerprint": predictor.fingerprint},
+    }
+    with (
+        RunDirectory(out),
+        resumable("Run the same command again to go on.", timeout),
+        study.stage_bars(_unit) as progress,
+    ):
+        found = objectives(
+            predictor,
+            dataset,
+            objectives=options.names(chosen),
+            test=test_set,
+            runs=runs,
+            seed=seed,
+            budgets=None if budgets is None else read_budgets(budgets),
+            memory=options.bytes_of(memory),
+            directory=out / _directory(predictor, dataset, test_set, settings),
+            progress=progress,
+            record=record,
+            **settings,
+        )
+        found.save(out / "objectives.json")
+        pictures = study.drawn(lambda: _draw(found, label, out)) if figures else []
+    named = {label: found}
+    study.write_tables(
+        (as_csv, lambda: objectives_csv(named)),
+        (markdown, lambda: objectives_markdown(named)),
+        (latex, lambda: objectives_latex(named, dataset=dataset.name)),
+    )
+    if as_json:
+        print_json({"out": str(out), "figures": list(map(str, pictures)), **found.to_json()})
+        return
+    console.print(fitting_table(found, console))
+    say(study.written(out, "objectives.json", pictures))
+    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+
+
+def _directory(
+    predictor: Predictor, dataset: Dataset, test: Dataset | None, settings: dict[str, Any]
+) -> str:
+    """Name where predictions go by what decides them; more runs or objectives find them."""
+    mark = fingerprint(
+        predictor.fingerprint,
+        dataset.fingerprint,
+        None if test is None else test.fingerprint,
+        {**settings, "recipe": settings["recipe"].to_json(), "length": None},
+    )
+    return f"objectives-{mark[:8]}"
+
+
+def _unit(stage: str) -> str:
+    return "steps" if "selecting" in stage else "views"
+
+
+def _draw(found: Objectives, label: str, out: Path) -> list[Path]:
+    from relook.report.objectives_figures import save_objectives_figures
+
+    return save_objectives_figures({label: found}, out / "figures")

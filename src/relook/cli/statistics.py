@@ -1,0 +1,90 @@
+"""`relook statistics`: which transforms policies are made of, group beside group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.cli import options, study
+from relook.cli.console import console, print_json, say
+from relook.errors import RelookError
+from relook.files import one_line
+from relook.policy import Policy
+from relook.studies.policy_histogram import PolicyHistogram, policy_histogram
+from relook.studies.policy_histogram_tables import (
+    histogram_csv,
+    histogram_latex,
+    histogram_markdown,
+    histogram_table,
+)
+
+_UNNAMED = "policies"
+
+
+def statistics_command(
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            help="Policy files or runs, each as GROUP=PATH: randaugment=runs/a "
+            "randaugment=runs/b vanilla=runs/c. Without a group: one for all.",
+            show_default=False,
+        ),
+    ],
+    views: Annotated[
+        int | None,
+        typer.Option(help="Count only what a budget of so many views takes.", min=1),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory for statistics.json and the figure.", rich_help_panel=study.FILES
+        ),
+    ] = None,
+    as_csv: study.CsvOption = None,
+    markdown: study.MarkdownOption = None,
+    latex: study.LatexOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Count the transforms of policies and their mean magnitudes, in groups side by side."""
+    found = policy_histogram(read_groups(policies, views))
+    pictures = []
+    if out is not None:
+        found.save(out / "statistics.json")
+        pictures = study.drawn(lambda: _draw(found, out))
+    study.write_tables(
+        (as_csv, lambda: histogram_csv(found)),
+        (markdown, lambda: histogram_markdown(found)),
+        (latex, lambda: histogram_latex(found)),
+    )
+    if as_json:
+        print_json({"figures": list(map(str, pictures)), **found.to_json()})
+        return
+    console.print(histogram_table(found))
+    if out is not None:
+        say(study.written(out, "statistics.json", pictures))
+    else:
+        say("--out DIR  draws them")
+
+
+def read_groups(specs: Sequence[str], views: int | None = None) -> dict[str, list[Policy]]:
+    """Read `GROUP=PATH` or `PATH`, a policy file or a run, several times."""
+    groups: dict[str, list[Policy]] = {}
+    for spec in specs:
+        name, equals, rest = spec.partition("=")
+        if Path(spec).exists() or not equals:  # a path may hold = itself
+            name, rest = _UNNAMED, spec
+        if not name or not rest:
+            raise RelookError(f"expected GROUP=PATH or a path, got {one_line(spec)!r}")
+        path = Path(rest)
+        policy = Policy.load(path / "policy.json" if path.is_dir() else path)
+        groups.setdefault(name, []).append(policy if views is None else policy.for_budget(views))
+    return groups
+
+
+def _draw(found: PolicyHistogram, out: Path) -> list[Path]:
+    from relook.report.histogram_figures import save_histogram_figure
+
+    return save_histogram_figure(found, out / "figures")

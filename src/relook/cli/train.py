@@ -1,0 +1,272 @@
+"""`relook train`: a network from nothing, with the paper's RandAugment or without."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from relook.cli import options
+from relook.cli.console import (
+    ProgressCallback,
+    console,
+    print_json,
+    progress_bar,
+    resumable,
+    say,
+)
+from relook.data import Dataset
+from relook.errors import RelookError
+from relook.studies.study_tables import METRIC_FORMATS, METRIC_HEADS
+from relook.tables import new_table
+from relook.training.models import (
+    VALIDATION,
+    Progress,
+    TrainedModel,
+    TrainingPlan,
+    train_models,
+    validation_spec,
+)
+from relook.training.networks import FORM, TrainableNetwork, get_network
+from relook.training.randaugment import LENGTH, MAGNITUDE
+from relook.training.train import AUGMENTS, SECONDS
+
+_HOW = "How to train"
+
+
+def train_command(
+    network: Annotated[
+        str,
+        typer.Option("--network", "-n", help=f"What to train: {FORM}.", show_default=False),
+    ],
+    data: options.DataOption,
+    epochs: Annotated[int, typer.Option(help="Passes over the images; the paper: 2,000.", min=1)],
+    out: Annotated[
+        Path, typer.Option(help="Where the weights go; the same command goes on in it.")
+    ] = Path("runs/train"),
+    augment: Annotated[
+        str,
+        typer.Option(
+            help=f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and "
+            "flips (vanilla), or nothing."
+        ),
+    ] = AUGMENTS[0],
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="Where transforms, crop and flip come from: cifar, imagenet, small, or a TOML "
+            "file of your own."
+        ),
+    ] = "cifar",
+    exclude: options.ExcludeOption = None,
+    seeds: Annotated[
+        str, typer.Option(help="A network a seed: 0,1,2 gives three, for an ensemble.")
+    ] = "0",
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            help="Keep so many images (5000), or a share (0.1), from the training, evenly from "
+            f"the classes, to search on; they are written to {VALIDATION}."
+        ),
+    ] = None,
+    retrain: Annotated[
+        bool,
+        typer.Option("--all", help="With --validation: train once more on all images, as well."),
+    ] = False,
+    split_seed: Annotated[
+        int, typer.Option(help="Which images --validation keeps; the same for all --seeds.", min=0)
+    ] = 0,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled images to score the networks on.", rich_help_panel="Model and data"
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Images a step.", min=1, rich_help_panel=_HOW)] = 128,
+    learning_rate: Annotated[
+        float,
+        typer.Option(
+            help="The first learning rate; it is halved twelve times.", rich_help_panel=_HOW
+        ),
+    ] = 0.1,
+    weight_decay: Annotated[
+        float | None,
+        typer.Option(
+            help="Weight decay.",
+            show_default="the paper's for the network, or its authors'",
+            rich_help_panel=_HOW,
+        ),
+    ] = None,
+    length: Annotated[
+        int, typer.Option(help="Transforms an image (RandAugment's N).", rich_help_panel=_HOW)
+    ] = LENGTH,
+    magnitude: Annotated[
+        float,
+        typer.Option(help="Their largest magnitude (RandAugment's M).", rich_help_panel=_HOW),
+    ] = MAGNITUDE,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads for the network; another number gives other bytes.",
+            min=1,
+            show_default="PyTorch's own",
+            rich_help_panel="Speed",
+        ),
+    ] = None,
+    keep_every: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two checkpoints, at the end of an epoch.",
+            min=0,
+            rich_help_panel="Speed",
+        ),
+    ] = SECONDS,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    device: options.DeviceOption = "cpu",
+    as_json: options.JsonOption = False,
+) -> None:
+    """Train a network, with the paper's RandAugment or without; can be interrupted."""
+    if retrain and validation is None:
+        raise RelookError("--all goes with --validation; without it all images are used anyway")
+    chosen = get_network(network)
+    plan = TrainingPlan(
+        network=network,
+        epochs=epochs,
+        seeds=_seeds(seeds),
+        augment=augment,
+        recipe=recipe,
+        exclude=options.names(exclude),
+        length=length,
+        magnitude=magnitude,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        batch=batch,
+        validation=_validation(validation),
+        split_seed=split_seed,
+        retrain=retrain,
+    )
+    images: dict[str, Any] = {
+        "size": size or (str(chosen.side) if chosen.side else None),
+        "crop": crop or (1.0 if chosen.side else None),
+        "channels": channels or chosen.channels,
+        "skip_bad": skip_bad,
+        "classes": classes,
+    }
+    dataset = options.read_data(data, group, **images)
+    test_set = None if test is None else options.read_data(test, like=dataset, **images)
+    _announce(dataset, plan, chosen)
+    with (
+        resumable(
+            "Run the same command again to go on from there.",
+            kept="all up to the last checkpoint is kept",
+        ),
+        _bars(plan) as progress,
+    ):
+        models = train_models(
+            dataset,
+            plan,
+            out,
+            test=test_set,
+            device=device,
+            threads=threads,
+            seconds=keep_every,
+            progress=progress,
+        )
+    _print(models, plan, out, as_json)
+
+
+def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -> None:
+    shape = "×".join(map(str, dataset.images.shape[1:]))
+    decay = network.weight_decay if plan.weight_decay is None else plan.weight_decay
+    say(
+        f"training {network.name} on {len(dataset):,} images ({shape}, {len(dataset.classes)} "
+        f"classes): {plan.epochs:,} epochs, {plan.augment}, batches of {plan.batch}, weight decay "
+        f"{decay:g}"
+    )
+
+
+@contextmanager
+def _bars(plan: TrainingPlan) -> Iterator[Progress]:
+    """Show a bar for each network: images a second, time left, epoch and loss."""
+    with ExitStack() as stack:
+        bars: dict[Path, ProgressCallback] = {}
+        smooth = {"loss": 0.0}
+
+        def update(model: TrainedModel, done: int, total: int, loss: float) -> None:
+            if model.path not in bars:
+                stack.close()
+                title = f"seed {model.seed}, {model.images:,} images"
+                bars[model.path] = stack.enter_context(progress_bar(title))
+                smooth["loss"] = loss
+            smooth["loss"] += 0.05 * (loss - smooth["loss"])
+            epoch = -(-done // model.images)
+            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth['loss']:.3f}"
+            bars[model.path](done, total, note)
+
+        yield update
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise RelookError(f"--seeds: expected whole numbers like 0,1,2; got {text!r}") from None
+
+
+def _validation(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0 or (value >= 1 and value != int(value)):
+        raise RelookError(
+            f"--validation: expected a number of images (5000) or a share (0.1), got {text!r}"
+        )
+    return value
+
+
+def _print(models: tuple[TrainedModel, ...], plan: TrainingPlan, out: Path, as_json: bool) -> None:
+    kept = validation_spec(out) if plan.validation is not None else None
+    if as_json:
+        print_json(
+            {"out": str(out), "validation": kept, "models": [model.to_json() for model in models]}
+        )
+        return
+    console.print(_table(models))
+    if kept is not None:
+        searched = " ".join(f"--model {shlex.quote(m.spec)}" for m in models if m.part == "split")
+        say(f"search a policy:  relook search {searched} --data {shlex.quote(kept)}")
+    say(f"written to {out}: " + ", ".join(model.path.name for model in models))
+
+
+def _table(models: tuple[TrainedModel, ...]) -> Table:
+    table = new_table("trained networks, scored on plain images")
+    table.add_column("model", no_wrap=True)
+    for name in ("images", "loss"):
+        table.add_column(name, justify="right")
+    parts = [p for p in ("validation", "test") if any(getattr(m, p) is not None for m in models)]
+    for part in parts:
+        for head in METRIC_HEADS.values():
+            table.add_column(f"{part}\n{head}", justify="right", no_wrap=True)
+    for model in models:
+        cells = [model.path.name, f"{model.images:,}", f"{model.losses[-1]:.3f}"]
+        for part in parts:
+            found = getattr(model, part)
+            for name, (scale, digits) in METRIC_FORMATS.items():
+                text = "" if found is None else f"{scale * found[name]:.{digits}f}"
+                cells.append(text.replace("-", "−"))
+        table.add_row(*map(Text, cells))
+    return table

@@ -1,0 +1,185 @@
+"""`relook transfer`: policies on other models and data than they were found on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.baselines import BASELINES
+from relook.cli import full_size as images_kept
+from relook.cli import options, sources, study
+from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.inputs import read_budgets
+from relook.cli.transfer_inputs import read_transfer, wanted_targets
+from relook.run_directory import RunDirectory
+from relook.studies.transfer import METHODS, transfer
+from relook.studies.transfer_result import Transfer
+from relook.studies.transfer_tables import (
+    METRICS,
+    fitting_matrix,
+    transfer_csv,
+    transfer_latex,
+    transfer_markdown,
+)
+
+
+def transfer_command(
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A finished search: its model, data and policy. Give several.",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A classifier to apply the policies to, as in  relook search. Give several.",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    policy: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="The policy of each --model, in their order. With one --model, or none: policies "
+            "that were found elsewhere.",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            "-d",
+            help="Labelled images: one set for all, or one for each run and model, in order.",
+            show_default="those of the runs",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What tables call the runs and models, in order.",
+            show_default="from their files",
+            rich_help_panel=sources.PANEL,
+        ),
+    ] = None,
+    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "5,10,20",
+    methods: Annotated[
+        str, typer.Option(help=f"Baselines beside the policies, of: {','.join(BASELINES)}.")
+    ] = ",".join(METHODS),
+    runs: sources.RunsOption = 1,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Where the random crops come from; the policies' own by default."),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Where transfer.json, figures and predictions go.", rich_help_panel=study.FILES
+        ),
+    ] = Path("runs/transfer"),
+    as_csv: study.CsvOption = None,
+    markdown: study.MarkdownOption = None,
+    latex: study.LatexOption = None,
+    figures: study.FiguresOption = True,
+    group: options.GroupOption = None,
+    size: options.SizeOption = None,
+    crop: options.CropOption = None,
+    channels: options.ChannelsOption = None,
+    skip_bad: options.SkipBadOption = False,
+    classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
+    cache: images_kept.CacheOption = None,
+    mean: options.MeanOption = None,
+    std: options.StdOption = None,
+    outputs: options.OutputsOption = None,
+    pretrained: options.PretrainedOption = False,
+    device: options.DeviceOption = "cpu",
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = 256,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Apply policies to other models and data than they were found on.
+
+    A small network's policy on a large one:  relook transfer --run runs/small --model LARGE
+    """
+    asked, chosen = read_budgets(budgets), options.names(methods)
+    given = options.origin(
+        pretrained=pretrained or None,
+        group=group,
+        mean=mean,
+        std=std,
+        outputs=outputs,
+        size=size,
+        crop=crop,
+        channels=channels,
+        skip_bad=skip_bad or None,
+        classes=classes,
+        cache=cache,
+    )
+    wanted, foreign = wanted_targets(
+        run or [], model or [], policy or [], data or [], name or [], given
+    )
+    inputs = read_transfer(
+        wanted, foreign, recipe, device, full_size, overflow=images_kept.beside(out)
+    )
+    record = {"command": shlex.join(["relook", *sys.argv[1:]]), **inputs.record}
+    with (
+        RunDirectory(out),
+        resumable("Run the same command again to go on.", timeout),
+        progress_bar("predicting", "views") as bar,
+    ):
+        found = transfer(
+            inputs.targets,
+            inputs.policies,
+            recipe=inputs.recipe,
+            budgets=asked,
+            methods=chosen,
+            seed=seed,
+            runs=runs,
+            store_path=out / "predictions",
+            batch=batch,
+            progress=bar,
+            record=record,
+        )
+        found.save(out / "transfer.json")
+    drawn = study.drawn(lambda: _draw(found, out)) if figures else []
+    study.write_tables(
+        (as_csv, lambda: transfer_csv(found)),
+        (markdown, lambda: transfer_markdown(found)),
+        (latex, lambda: transfer_latex(found)),
+    )
+    _print(found, max(asked), out, drawn, as_json)
+
+
+def _draw(found: Transfer, out: Path) -> list[Path]:
+    from relook.report.transfer_figures import save_transfer_figures
+
+    return save_transfer_figures(found, out / "figures")
+
+
+def _print(found: Transfer, asked: int, out: Path, drawn: list[Path], as_json: bool) -> None:
+    for method, reason in found.settings["left_out"].items():
+        say(f"left out: {method}: {reason}")
+    if found.budgets[-1] < asked:
+        say(
+            f"compared with at most {found.budgets[-1]} views: the shortest policy has no more "
+            "distinct ones"
+        )
+    if as_json:
+        print_json({"out": str(out), "figures": [str(path) for path in drawn], **found.to_json()})
+        return
+    for metric in METRICS:
+        console.print(fitting_matrix(found, metric, console))
+    say(study.written(out, "transfer.json", drawn))
+    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")

@@ -1,0 +1,116 @@
+"""From what was found for an ensemble and its members to rows with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from relook.baselines import POLICY_METHOD, label_of
+from relook.calibration import FloatArray
+from relook.comparison import Measured
+from relook.evaluate import Evaluation
+from relook.scoring import Key, Setup
+from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
+from relook.studies.ensembles_result import SINGLE, WAYS, EnsembleRow
+
+Evaluations = Mapping[Key, Sequence[Evaluation]]
+
+
+@dataclass
+class Found:
+    """What is found on the way, by method and budget.
+
+    `together` has the ensemble's evaluations, one a run; `alone` those of each member, runs
+    within members; `views` what a member sees of an image.
+    """
+
+    together: dict[Key, list[Evaluation]] = field(default_factory=dict)
+    alone: dict[Key, list[list[Evaluation]]] = field(default_factory=dict)
+    views: dict[Key, int] = field(default_factory=dict)
+
+
+def rows_of(setup: Setup, found: Found, members: int) -> tuple[EnsembleRow, ...]:
+    """Return the ensemble's rows, then those of a single member, means over the members."""
+    alone = {key: [_mean(runs) for runs in each] for key, each in found.alone.items()}
+    return (
+        *_rows(setup, found.together, found.views, members),
+        *_rows(setup, alone, found.views, 1),
+    )
+
+
+def _rows(
+    setup: Setup, evaluations: Evaluations, views: Mapping[Key, int], members: int
+) -> list[EnsembleRow]:
+    means = {
+        key: {
+            name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))
+            for name in ones[0].metrics
+        }
+        for key, ones in evaluations.items()
+    }
+    cll = {key: metrics["cll"].mean for key, metrics in means.items()}
+
+    def over(key: Key, other: Key | None) -> dict[str, Interval] | None:
+        if other is None or other == key or other not in evaluations:
+            return None
+        return {
+            name: paired_bootstrap(
+                _per_image(evaluations[key], name) - _per_image(evaluations[other], name),
+                seed=setup.seed,
+                resamples=setup.resamples,
+                groups=setup.dataset.groups,
+            )
+            for name in ("cll", "accuracy")
+        }
+
+    rows = []
+    for key in evaluations:
+        method, budget = key
+        rival = _rival(key, cll)
+        searched = method in WAYS
+        rows.append(
+            EnsembleRow(
+                method=method,
+                label=WAYS[method] if searched else label_of(method),
+                members=members,
+                budget=budget,
+                views=views[key],
+                passes=members * views[key],
+                metrics=means[key],
+                over_plain=over(key, ("plain", 1)),
+                over_rival=over(key, rival),
+                over_single=over(key, (SINGLE, budget)) if searched else None,
+                rival=None if rival is None else rival[0],
+            )
+        )
+    return rows
+
+
+def _rival(key: Key, cll: Mapping[Key, float]) -> Key | None:
+    """Return the best baseline that costs at most the same, unless it is the row itself."""
+    affordable: dict[str, Key] = {}
+    for one in sorted(cll, key=lambda one: one[1]):
+        if is_baseline(one[0]) and one[1] <= key[1]:
+            affordable[one[0]] = one
+    best = max(affordable.values(), key=lambda one: cll[one])
+    return None if best[0] == key[0] else best
+
+
+def is_baseline(method: str) -> bool:
+    """Whether a method searches nothing but, for M*, a magnitude."""
+    return method not in WAYS and method != POLICY_METHOD
+
+
+def _per_image(ones: Sequence[Evaluation], name: str) -> FloatArray:
+    mean: FloatArray = np.mean([one.per_image[name] for one in ones], axis=0)
+    return mean
+
+
+def _mean(runs: Sequence[Evaluation]) -> Evaluation:
+    """Return the mean of a member's runs."""
+    return Evaluation(
+        {name: float(np.mean([one.metrics[name] for one in runs])) for name in runs[0].metrics},
+        {name: _per_image(runs, name) for name in runs[0].per_image},
+    )

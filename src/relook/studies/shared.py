@@ -1,0 +1,38 @@
+"""What studies share: names of their stores, and progress over several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from relook.fingerprint import fingerprint
+from relook.predict import Progress, View, distinct_views
+from relook.scoring import Setup
+
+
+def store_path_of(setup: Setup, views: Sequence[View], directory: Path | None) -> Path | None:
+    """Return where these predictions are kept: another study, or other views, are elsewhere."""
+    if directory is None:
+        return None
+    mark = fingerprint(
+        setup.predictor.fingerprint,
+        setup.dataset.fingerprint,
+        setup.places,
+        [(asdict(view.subpolicy), view.index) for view in distinct_views(views)[0]],
+        setup.seed,
+        setup.batch,
+    )
+    return directory / f"{mark[:12]}.zarr"
+
+
+def progress_shares(progress: Progress | None, passes: Sequence[int]) -> list[Progress | None]:
+    """Return for each of several parts, of so many passes, how it reports as part of all."""
+    if progress is None:
+        return [None] * len(passes)
+    starts = [sum(passes[:place]) for place in range(len(passes))]
+    return [_shifted(progress, start, sum(passes)) for start in starts]
+
+
+def _shifted(progress: Progress, start: int, total: int) -> Progress:
+    return lambda done, _: progress(start + done, total)

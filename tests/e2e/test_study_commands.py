@@ -1,0 +1,79 @@
+"""`relook objectives`, `relook magnitudes` and `relook statistics` from start to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.e2e.conftest import Relook
+
+from relook.policy import Policy, Step, SubPolicy
+
+
+def test_objectives_writes_all_it_found(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    command = (
+        "objectives", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6,
+        "--length", 2, "--runs", 2, "--out", out, "--name", "mine",
+        "--csv", tmp_path / "o.csv", "--markdown", tmp_path / "o.md", "--latex", tmp_path / "o.tex",
+    )  # fmt: skip
+    done = relook(*command)
+    assert done.code == 0, done.err
+    assert "searched with" in done.out
+    assert "The highest held-out cLL comes from" in done.out
+    assert (out / "figures" / "objectives.png").stat().st_size > 1000
+    assert "| metric | searched with | mine |" in (tmp_path / "o.md").read_text()
+    assert r"\label{table:gps_metrics}" in (tmp_path / "o.tex").read_text()
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 1 + 4
+    saved = (out / "objectives.json").read_bytes()
+    again = relook(*command, "--json")
+    assert json.loads(again.out)["runs"] == 2
+    assert json.loads(saved)["rows"] == json.loads(again.out)["rows"]
+    unknown = relook(*command, "--objectives", "cll,acuracy")
+    assert unknown.code == 2
+    assert "did you mean 'accuracy'" in unknown.err
+
+
+def test_magnitudes_prints_the_grid_and_the_choice(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    done = relook(
+        "magnitudes", "-m", model, "-d", data, "--recipe", "small", "--views", 2,
+        "--magnitudes", "0,20", "--runs", 2, "--out", out, "--markdown", tmp_path / "m.md",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "M* by each metric" in done.out
+    assert "M* is" in done.out
+    assert (out / "figures" / "magnitudes.svg").exists()
+    assert "| 20 |" in (tmp_path / "m.md").read_text()
+    for options, message in (
+        (("--magnitudes", "0,x"), "--magnitudes: expected numbers like 0,5,10"),
+        (("--magnitudes", "70"), "expected magnitudes from 0 to 60"),
+        (("--draws", "none"), "--draws: expected fixed or fresh"),
+    ):
+        failed = relook("magnitudes", "-m", model, "-d", data, "--out", out, *options)
+        assert failed.code == 2
+        assert message in failed.err
+
+
+def test_statistics_counts_groups_of_policies(relook: Relook, tmp_path: Path) -> None:
+    strong = Policy((SubPolicy((Step("rotate", 10), Step("rotate", 20))),))
+    weak = Policy((SubPolicy((Step("rotate", 2),)), SubPolicy()))
+    strong.save(tmp_path / "strong.json")
+    (tmp_path / "run").mkdir()
+    weak.save(tmp_path / "run" / "policy.json")
+    groups = (f"trained={tmp_path / 'strong.json'}", f"vanilla={tmp_path / 'run'}")
+    done = relook("statistics", *groups, "--out", tmp_path / "s", "--csv", tmp_path / "s.csv")
+    assert done.code == 0, done.err
+    assert "trained" in done.out
+    assert "1 of 2" in done.out
+    assert "trained,1,1,rotate,2,15" in (tmp_path / "s.csv").read_text()
+    assert (tmp_path / "s" / "figures" / "policy_transforms.png").exists()
+    plain = relook("statistics", tmp_path / "strong.json", "--json")
+    assert json.loads(plain.out)["groups"][0]["name"] == "policies"
+    missing = relook("statistics", "a=nowhere.json")
+    assert missing.code == 2
+    assert "nowhere.json" in missing.err

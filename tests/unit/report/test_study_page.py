@@ -1,0 +1,104 @@
+"""A study's page: whatever the names are, it is sound HTML that loads nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.report.example_run import example_comparison
+from tests.unit.report.html_reader import read_html
+
+from relook.comparison import Comparison
+from relook.report.paper_figures import methods_drawing, shift_drawing
+from relook.report.study_page import study_html, study_markdown, write_study
+from relook.report.study_sections import Section, TableFiles
+from relook.studies.robustness_result import Robustness, ShiftRow
+
+EVIL = '<img src=x onerror="1"> & **bold** | `code`'
+TABLE = TableFiles(
+    "numbers",
+    "Some words & more.\n\n| name | value |\n| --- | ---: |\n| <i>a</i> \\| b | **1.5** |\n",
+    "name,value\na,1.5\n",
+    "\\begin{tabular}",
+)
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return example_comparison()
+
+
+def section(comparison: Comparison, name: str = "in-domain") -> Section:
+    drawing = methods_drawing(name, EVIL, {EVIL: comparison, "other": comparison})
+    return Section(name, EVIL, "Figure x", EVIL, (TABLE,), (drawing,))
+
+
+def test_everything_is_escaped(comparison: Comparison) -> None:
+    page = study_html([section(comparison)], EVIL, [EVIL])
+    read_html(page)
+    assert "<img" not in page
+    assert "<i>a</i>" not in page
+    assert '<td class="number"><b>1.5</b></td>' in page
+    assert "&lt;i&gt;a&lt;/i&gt; | b" in page
+    assert "<script" not in page
+    assert not re.search(r'(src|href)="(https?:)?//', page)
+
+
+def test_markdown_takes_names_as_text(comparison: Comparison) -> None:
+    text = study_markdown([section(comparison)], EVIL, [EVIL])
+    assert text.startswith(r"# \<img src=x onerror=")
+    assert "![" in text
+    assert "figures/in-domain.png" in text
+
+
+def test_files_are_written_and_linked(comparison: Comparison, tmp_path: Path) -> None:
+    page = write_study([section(comparison)], "Mine", ["one"], tmp_path)
+    assert page == tmp_path / "index.html"
+    assert (tmp_path / "tables" / "numbers.tex").read_text() == "\\begin{tabular}"
+    for link in re.findall(r'href="([^"#]+)"', page.read_text(encoding="utf-8")):
+        assert (tmp_path / link).is_file(), link
+    before = page.read_bytes()
+    write_study([section(comparison)], "Mine", ["one"], tmp_path)
+    assert page.read_bytes() == before
+
+
+def test_long_tables_are_folded(comparison: Comparison) -> None:
+    long = replace(TABLE, markdown=TABLE.markdown + "| a | 1 |\n" * 30)
+    page = study_html([Section("x", "X", "Table x", "words", (long,))], "Mine", [])
+    assert "<details><summary>" in page
+    assert "<details>" not in study_html([section(comparison)], "Mine", [])
+
+
+def test_a_method_looks_the_same_in_every_figure(comparison: Comparison) -> None:
+    errors = {"fog": (0.1, 0.2)}
+    rows = [
+        ShiftRow(row.method, row.label, row.budget, row.views, 0.1, -0.1, errors, errors,
+                 row.metrics["accuracy"])
+        for row in comparison.rows
+        if row.method in ("plain", "cf", "gps") and row.budget in (1, *comparison.budgets)
+    ]  # fmt: skip
+    study = Robustness(tuple(rows), comparison.budgets, ("fog",), (1, 2), 9, False, True, {})
+    drawn = [
+        methods_drawing("a", "A", {"m": comparison}),
+        methods_drawing("b", "B", {"m": comparison}, methods=("cf", "gps"), metrics=("cll",)),
+        shift_drawing("c", "C", {"m": study}),
+    ]
+    looks = []
+    for drawing in drawn:
+        (legend,) = drawing.figure.legends
+        handles = {h.get_label(): h.get_color() for h in legend.legend_handles}  # type: ignore[union-attr]
+        looks.append(handles["random crops (CF)"])
+    assert len(set(looks)) == 1
+
+
+def test_panels_name_what_lies_below_them(comparison: Comparison) -> None:
+    metrics = {
+        name: replace(one, mean=one.mean - 50.0) for name, one in comparison.rows[0].metrics.items()
+    }
+    low = replace(comparison.rows[0], method="mtrain", label="RandAugment (MTrain)", budget=5,
+                  views=5, metrics=metrics, over_plain=None)  # fmt: skip
+    drawing = methods_drawing("a", "A", {"m": replace(comparison, rows=(*comparison.rows, low))})
+    titles = [axes.get_title(loc="right") for axes in drawing.figure.axes]
+    assert all("below:" in title and "MTrain" in title for title in titles)

@@ -1,0 +1,200 @@
+"""Magnitudes on a network whose predictions follow from the transform's strength by hand."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.unit.studies.brightness_model import SURE, ByBrightness, bright_and_dark
+
+from relook.baselines import GRID, Options, randaugment
+from relook.calibration import calibrated_log_likelihood
+from relook.errors import FileFormatError, RelookError
+from relook.evaluate import cross_validated
+from relook.magnitude import best_magnitude, search_magnitude
+from relook.recipes import Group, Recipe
+from relook.report.magnitudes_figures import magnitudes_drawing, save_magnitudes_figure
+from relook.studies import Magnitudes, load_magnitudes, magnitudes
+from relook.studies.magnitudes_result import MagnitudeRow
+from relook.studies.magnitudes_tables import (
+    best_table,
+    magnitudes_csv,
+    magnitudes_latex,
+    magnitudes_markdown,
+    magnitudes_table,
+)
+
+SOLARIZE = Recipe("solarize", ("solarize",), (Group(1, 1, 45),))
+# The threshold is 256 − 64/15·m: images of level 200 turn dark from this magnitude on.
+TURNS = (256 - 200) * 15 / 64
+
+
+def made(values: dict[float, dict[str, tuple[float, ...]]]) -> Magnitudes:
+    full = {m: {"temperature": tuple(1.0 for _ in own["cll"]), **own} for m, own in values.items()}
+    return Magnitudes(tuple(MagnitudeRow(m, own) for m, own in full.items()), 100, 5000, {})
+
+
+BY_HAND = made(
+    {
+        0.0: {"accuracy": (0.80, 0.82), "log_likelihood": (-0.70, -0.70), "cll": (-0.69, -0.67)},
+        10.0: {"accuracy": (0.82, 0.80), "log_likelihood": (-0.66, -0.72), "cll": (-0.63, -0.65)},
+        20.0: {"accuracy": (0.81, 0.81), "log_likelihood": (-0.75, -0.73), "cll": (-0.62, -0.62)},
+    }
+)
+
+
+def printed(table: object) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return text
+
+
+def test_the_best_magnitude_is_the_highest_score_and_of_equals_the_weakest() -> None:
+    assert best_magnitude([(0, -0.7), (10, -0.6), (20, -0.65)]) == 10
+    assert best_magnitude([(20, -0.6), (0, -0.7), (10, -0.6)]) == 10
+
+
+def test_m_star_differs_by_metric_as_worked_out_by_hand() -> None:
+    # Means: accuracy 0.81, 0.81, 0.81; LL −0.70, −0.69, −0.74; cLL −0.68, −0.64, −0.62.
+    assert BY_HAND.best("accuracy").magnitude == 0
+    assert BY_HAND.best("log_likelihood").magnitude == 10
+    assert BY_HAND.best("cll").magnitude == 20
+    assert BY_HAND.best_by_run("accuracy") == (10, 0)
+    assert BY_HAND.best_by_run("log_likelihood") == (10, 0)
+    assert BY_HAND.best_by_run("cll") == (20, 20)
+    deviation = BY_HAND.best("cll").metrics["accuracy"].deviation
+    assert deviation == 0
+    assert BY_HAND.rows[0].metrics["accuracy"].deviation == pytest.approx(0.02 / math.sqrt(2))
+    assert BY_HAND.sentence == (
+        "M* is 0 by accuracy, 10 by log-likelihood, 20 by cLL; in cLL, accuracy's choice loses "
+        "0.0600 and log-likelihood's choice loses 0.0200."
+    )
+
+
+def test_scores_follow_from_the_strength_of_the_transform() -> None:
+    found = magnitudes(
+        ByBrightness(), bright_and_dark(), recipe=SOLARIZE, views=1, length=1, seed=3
+    )
+    assert [row.magnitude for row in found.rows] == list(GRID)
+    strengths = [
+        randaugment(SOLARIZE, 1, 3, "fixed", 1, magnitude)[0].steps[0].magnitude
+        for magnitude in GRID
+    ]
+    turned = [strength >= TURNS for strength in strengths]
+    assert any(turned)
+    assert not all(turned)
+    for row, dark in zip(found.rows, turned, strict=True):
+        # Half of the images are bright; once they are turned, every one of them is wrong.
+        expected = 0.5 if dark else 1.0
+        assert row.metrics["accuracy"].mean == expected
+        by_hand = expected * math.log(SURE) + (1 - expected) * math.log(1 - SURE)
+        assert row.metrics["log_likelihood"].mean == pytest.approx(by_hand, abs=1e-6)
+    assert found.best("accuracy").magnitude == 0
+    assert found.sentence == "M* is 0 by accuracy, log-likelihood and cLL alike."
+
+
+def test_metrics_are_cross_validated_and_views_averaged() -> None:
+    dataset = bright_and_dark(wrong=5)
+    found = magnitudes(
+        ByBrightness(), dataset, recipe=SOLARIZE, grid=[45], views=2, length=1, seed=3
+    )
+    views = randaugment(SOLARIZE, 2, 3, "fixed", 1, 45)
+    bright = dataset.plain[:, 0, 0, 0].numpy() == 200
+    shown = [bright & (sub.steps[0].magnitude < TURNS) for sub in views]
+    chance = np.mean([np.where(one, SURE, 1 - SURE) for one in shown], axis=0)
+    expected = cross_validated(
+        np.log(np.stack([1 - chance, chance], axis=1)), dataset.labels, seed=3
+    )
+    for name, value in expected.metrics.items():
+        assert found.rows[0].values[name][0] == pytest.approx(value, abs=1e-6), name
+
+
+def test_mgrid_scores_the_same_predictions_by_its_own_cll() -> None:
+    dataset = bright_and_dark(wrong=5)
+    grid = search_magnitude(
+        ByBrightness(),
+        dataset,
+        SOLARIZE,
+        options=Options(length=1, grid_views=1),
+        seed=3,
+        draws="fixed",
+    )
+    chances = np.full((len(dataset), 2), 1 - SURE)
+    bright = (dataset.plain[:, 0, 0, 0] == 200).long().numpy()
+    chances[np.arange(len(dataset)), bright] = SURE
+    expected, _ = calibrated_log_likelihood(np.log(chances), dataset.labels)
+    assert dict(grid.scores)[0] == pytest.approx(expected, abs=1e-6)
+    assert grid.magnitude == 0
+
+
+def test_runs_draw_other_transforms_and_a_store_saves_all_passes(tmp_path: Path) -> None:
+    options = {"recipe": "cifar", "grid": [0, 30], "views": 2, "runs": 2, "store_path": tmp_path}
+    first, again = ByBrightness(), ByBrightness()
+    seen: list[tuple[int, int]] = []
+    found = magnitudes(
+        first,
+        bright_and_dark(),
+        progress=lambda done, total: seen.append((done, total)),
+        **options,  # type: ignore[arg-type]
+    )
+    assert found.runs == 2
+    assert {total for _, total in seen} == {2 * 2 * 2 * 40}
+    assert first.passes <= 2 * 2 * 2 * 40
+    assert magnitudes(again, bright_and_dark(), **options) == found  # type: ignore[arg-type]
+    assert again.passes == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grid": []}, "expected magnitudes from 0 to 60"),
+        ({"grid": [61]}, "expected magnitudes from 0 to 60"),
+        ({"views": 0}, "expected views of at least 1, got 0"),
+        ({"runs": 0}, "expected runs of at least 1, got 0"),
+        ({"length": -1}, "expected a length of at least 0"),
+        ({"recipe": "cifr"}, "did you mean 'cifar'"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(RelookError, match=message):
+        magnitudes(ByBrightness(), bright_and_dark(), **{"recipe": "cifar", **options})  # type: ignore[arg-type]
+
+
+def test_a_study_comes_back_from_its_file(tmp_path: Path) -> None:
+    BY_HAND.save(tmp_path / "magnitudes.json")
+    assert load_magnitudes(tmp_path / "magnitudes.json") == BY_HAND
+    (tmp_path / "bad.json").write_text('{"format": "else"}')
+    with pytest.raises(FileFormatError, match="run  relook magnitudes  again"):
+        load_magnitudes(tmp_path / "bad.json")
+
+
+def test_tables_hold_the_numbers_and_mark_the_best() -> None:
+    assert "−0.6200" in printed(magnitudes_table(BY_HAND))
+    chosen = printed(best_table(BY_HAND))
+    assert "10, 0" in chosen
+    text = magnitudes_markdown({"VGG": BY_HAND})
+    assert "| 20 | 81.00 | −0.7400±0.0141 | **−0.6200** |" in text
+    latex = magnitudes_latex({"VGG_16": BY_HAND})
+    assert r"VGG\_16" in latex
+    assert r"& cLL & $20$ & $81.00$ & $-0.7400\pm0.0141$ & $\mathbf{-0.6200}$ \\" in latex
+    lines = magnitudes_csv({"=VGG": BY_HAND}).splitlines()
+    assert lines[0] == "model,views,run,magnitude,temperature,accuracy,log_likelihood,cll"
+    assert lines[1] == "'=VGG,100,0,0,1,0.8,-0.7,-0.69"
+    assert len(lines) == 1 + 3 * 2
+
+
+def test_the_figure_is_the_same_every_time_and_says_what_it_shows(tmp_path: Path) -> None:
+    studies = {"VGG": BY_HAND, "WideResNet": BY_HAND}
+    drawing = magnitudes_drawing(studies)
+    assert "VGG: M* is 0 by accuracy" in drawing.description
+    assert len(drawing.figure.axes) == 4
+    files = save_magnitudes_figure(studies, tmp_path / "a")
+    assert [path.name for path in files] == ["magnitudes.svg", "magnitudes.png"]
+    again = save_magnitudes_figure(studies, tmp_path / "b")
+    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]

@@ -1,0 +1,161 @@
+"""The plans of the studies that are shipped, and what a changed setting runs again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from relook.policy_search import pool_of
+from relook.studies.study_cost import passes_of, pool_size
+from relook.studies.study_file import load_study
+from relook.studies.study_plan import Job, make_plan, search_settings
+
+STUDIES = Path(__file__).parents[3] / "studies"
+
+
+def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
+    return make_plan(load_study(STUDIES / f"{name}.toml", settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "pool"),
+    [
+        ("cifar10", {"train": 6, "search": 6, "magnitudes": 6, "compare": 6, "robustness": 3,
+                     "transfer": 1}, 1101),
+        ("cifar100", {"train": 10, "search": 6, "magnitudes": 6, "compare": 6, "robustness": 3,
+                      "objectives": 3, "transfer": 1, "ensembles": 1}, 1101),
+        ("cifars", {"train": 6, "search": 6, "transfer": 1}, 1101),
+        ("imagenet", {"search": 3, "compare": 3, "robustness": 3, "transfer": 1}, 900),
+        ("digits", {"train": 5, "search": 4, "magnitudes": 4, "compare": 4, "robustness": 2,
+                    "objectives": 2, "transfer": 1, "ensembles": 1}, None),
+    ],
+)  # fmt: skip
+def test_the_shipped_studies_have_the_papers_jobs(
+    name: str, jobs: dict[str, int], pool: int | None
+) -> None:
+    study = load_study(STUDIES / f"{name}.toml")
+    assert Counter(job.part for job in make_plan(study)) == jobs
+    if pool is not None:
+        assert pool_size(study) == pool == len(pool_of(search_settings(study)))
+
+
+def test_the_papers_settings_are_in_the_files() -> None:
+    for name in ("cifar10", "cifar100"):
+        study = load_study(STUDIES / f"{name}.toml")
+        (data,) = study.data.values()
+        assert (data.train_images, data.validation, data.test_images) == (50_000, 5_000, 10_000)
+        assert study.train.augments == ("randaugment", "crop_flip")
+        assert (study.train.epochs, study.train.batch) == (2000, 128)
+        assert study.train.learning_rate == 0.1
+        decays = {model.network: model.weight_decay for model in study.models.values()}
+        assert decays == {
+            "cifar:vgg16": 3e-4,
+            "cifar:preresnet110": 3e-4,
+            "cifar:wrn28x10": 5e-4,
+        }
+        assert study.search.length == 100
+        assert study.compare.table == (5, 10, 100)
+        assert study.compare.runs == 5
+        assert (study.train.length, study.train.magnitude) == (3, 45)
+        assert study.magnitudes.grid == tuple(range(0, 60, 5))
+    assert load_study(STUDIES / "cifar100.toml").models["WideResNet28x10"].members == 5
+    study = load_study(STUDIES / "imagenet.toml")
+    assert study.search.length == 20
+    assert study.compare.budgets == (5, 10, 20)
+    assert [name for name, model in study.models.items() if not model.searched] == [
+        "EfficientNet L2"
+    ]
+    settings = search_settings(study)
+    assert (settings.draws, settings.plain) == ("fresh", False)
+
+
+def test_passes_are_counted_by_hand() -> None:
+    passes = {
+        job.title: passes_of(job, study)
+        for study in [load_study(STUDIES / "cifar10.toml")]
+        for job in make_plan(study)
+    }
+    # Three for each image and epoch, on 45,000 images and then on 50,000.
+    assert passes["train cifar-10-vgg-randaugment"] == 3 * 2000 * 95_000
+    # The pool; then the policy, as many crops and the plain image on the test images.
+    assert passes["search cifar-10-vgg-randaugment"] == 1101 * 5000 + 201 * 10_000
+    assert passes["magnitudes cifar-10-vgg-randaugment"] == 12 * 100 * 5000
+    # CF, MTrain, MGrid and the policy with five draws each, and the plain image.
+    assert passes["compare cifar-10-vgg-randaugment"] == (4 * 5 * 100 + 1) * 10_000
+    # CF, MGrid, the policy and the plain image, clean and under 15 corruptions × 5 severities.
+    assert passes["robustness cifar-10-vgg-randaugment"] == 301 * 10_000 * 76
+    # Three policies and CF, five draws each, and the plain image on three networks.
+    assert passes["transfer all"] == 3 * (4 * 5 * 100 + 1) * 10_000
+
+
+def test_images_that_nobody_counted_leave_passes_open() -> None:
+    study = load_study(
+        STUDIES / "digits.toml", settings=["data.digits={train='digits:train', test='digits:test'}"]
+    )
+    assert {passes_of(job, study) for job in make_plan(study)} == {None}
+
+
+def marks(*settings: str) -> dict[str, str]:
+    return {job.title: job.mark for job in plan_of("digits", *settings)}
+
+
+@pytest.mark.parametrize(
+    ("setting", "changed"),
+    [
+        ("robustness.images=100", {"robustness"}),
+        ("compare.runs=3", {"compare"}),
+        ("transfer.runs=3", {"transfer"}),
+        ("objectives.runs=3", {"objectives"}),
+        ("ensembles.budgets=[3]", {"ensembles"}),
+        ("search.length=3", {"search", "compare", "robustness", "objectives", "transfer",
+                             "ensembles"}),
+        ("magnitudes.views=3", {"magnitudes", "compare", "robustness", "ensembles"}),
+        ("train.epochs=3", {"train", "search", "magnitudes", "compare", "robustness", "objectives",
+                            "transfer", "ensembles"}),
+        ("compare.table=[5]", set()),
+        ("title=other", set()),
+        ("train.threads=2", set()),
+    ],
+)  # fmt: skip
+def test_a_changed_setting_changes_what_depends_on_it(setting: str, changed: set[str]) -> None:
+    before, after = marks(), marks(setting)
+    assert before.keys() == after.keys()
+    different = {title.split()[0] for title in before if before[title] != after[title]}
+    assert different == changed
+
+
+def test_a_changed_network_leaves_the_other_alone() -> None:
+    before, after = marks(), marks("models.Wide.network=small:12")
+    different = {title for title in before if before[title] != after[title]}
+    assert different
+    assert all("wide" in title or title == "transfer all" for title in different)
+
+
+def test_studies_share_the_jobs_of_the_same_settings() -> None:
+    shared = {job.mark for job in (*plan_of("cifar10"), *plan_of("cifar100"))}
+    own = [job.title for job in plan_of("cifars") if job.mark not in shared]
+    assert own == ["transfer all"]
+
+
+def test_a_part_brings_what_it_needs_each_job_after_its_needs() -> None:
+    study = load_study(STUDIES / "digits.toml")
+    plan = make_plan(study, ["robustness"])
+    assert Counter(job.part for job in plan) == {
+        "train": 2, "search": 2, "magnitudes": 2, "robustness": 2
+    }  # fmt: skip
+    assert {job.part for job in make_plan(study, ["statistics"])} == {"train", "search"}
+    places = {job.mark: place for place, job in enumerate(plan)}
+    assert all(places[need.mark] < places[job.mark] for job in plan for need in job.needs)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        '[data.A]\npath = "here"\ntest = "npz:{path}/a.npz?layout=nchw"\n'
+        '[models.M]\nspec = "small@weights/m.safetensors"\n'
+    )
+    plan = make_plan(load_study(tmp_path / "mine.toml"), ["search"])
+    (search,) = plan
+    assert search.settings["test"] == f"npz:{tmp_path}/here/a.npz?layout=nchw"
+    assert search.settings["model"]["spec"] == f"small@{tmp_path}/weights/m.safetensors"

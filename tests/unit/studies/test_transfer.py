@@ -1,0 +1,347 @@
+"""Transfer on a network whose calibrated log-likelihood can be written down by hand."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from relook.baselines import BASELINES
+from relook.data import Dataset
+from relook.errors import FileFormatError, RelookError
+from relook.policy import Policy, Step, SubPolicy
+from relook.recipes import RECIPES
+from relook.report.transfer_figures import save_transfer_figures, views_drawing
+from relook.splits import halvings
+from relook.studies.transfer import Target, transfer
+from relook.studies.transfer_result import Transfer, load_transfer
+from relook.studies.transfer_tables import (
+    fitting_matrix,
+    matrix_table,
+    transfer_csv,
+    transfer_latex,
+    transfer_markdown,
+)
+
+IMAGES = 80
+MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
+# Pixels of 215 and more are inverted: a bright image of 230 becomes dark, one of 200 stays.
+DARKER = Policy((SubPolicy((Step("solarize", (256 - 215) * 15 / 64),)),), recipe="cifar")
+
+
+@dataclass
+class ByBrightness:
+    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
+
+    fingerprint: str = "by brightness"
+    classes: int = 2
+    calls: int = 0
+
+    def __call__(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        bright = images.double().mean((1, 2, 3)) > 127.5
+        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
+        chances[torch.arange(len(images)), bright.long()] = 0.8
+        return chances.log()
+
+
+def levels_and_labels(wrong: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return grey levels and labels: so many of the plain images' predictions are wrong."""
+    levels = np.array([50, 200, 230, 50, 200, 50, 200, 50] * (IMAGES // 8))
+    labels = (levels > 127).astype(np.int64)
+    labels[np.arange(wrong) * (IMAGES // wrong)] ^= 1
+    return levels, labels
+
+
+def dataset(wrong: int, name: str = "levels", channels: int = 3) -> Dataset:
+    levels, labels = levels_and_labels(wrong)
+    images = torch.from_numpy(levels.astype(np.uint8))[:, None, None, None]
+    images = images.expand(-1, channels, 32, 32).contiguous()
+    return Dataset(images, labels, ("dark", "bright"), name)
+
+
+def right(wrong: int, policy: Policy) -> np.ndarray[Any, Any]:
+    """Return by hand which images a policy of one view gets right."""
+    levels, labels = levels_and_labels(wrong)
+    seen = np.where((policy is DARKER) & (levels >= 215), 255 - levels, levels)
+    return np.asarray((seen > 127) == labels)
+
+
+def likelihoods(hits: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, Any]:
+    """Return each image's cLL: a half with a share r of hits turns 80 % into r."""
+    total = np.zeros(len(hits))
+    pairs = halvings(len(hits), 5, seed)
+    for calibrate, score in pairs:
+        share = hits[calibrate].mean()
+        assert 0.55 < share < 1  # the temperature that gives r is within its bounds
+        total[score] += np.where(hits[score], math.log(share), math.log(1 - share)) / 5
+    return total
+
+
+def study(**options: Any) -> Transfer:
+    arguments: dict[str, Any] = {
+        "budgets": (1,),
+        "resamples": 200,
+        "methods": ["plain"],
+        **options,
+    }
+    targets = [
+        Target("one", ByBrightness(), dataset(8), own="mirror"),
+        Target("two", ByBrightness(), dataset(16, "others"), own="darker"),
+    ]
+    return transfer(targets, {"mirror": MIRROR, "darker": DARKER}, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("target", "wrong", "own", "foreign"),
+    [("one", 8, ("mirror", MIRROR), ("darker", DARKER)),
+     ("two", 16, ("darker", DARKER), ("mirror", MIRROR))],
+)  # fmt: skip
+def test_the_change_is_foreign_minus_own_by_hand(
+    target: str, wrong: int, own: tuple[str, Policy], foreign: tuple[str, Policy]
+) -> None:
+    cell = study().cell(foreign[0], target, 1)
+    mine = study().cell(own[0], target, 1)
+    assert cell is not None
+    assert mine is not None
+    assert cell.change is not None
+    mine_right, their_right = right(wrong, own[1]), right(wrong, foreign[1])
+    assert (mine_right != their_right).any()
+    # Accuracy by counting, cLL with the calibrated chance of each half.
+    assert mine.metrics["accuracy"].mean == pytest.approx(mine_right.mean())
+    assert cell.change["accuracy"].estimate == pytest.approx(their_right.mean() - mine_right.mean())
+    expected = likelihoods(their_right) - likelihoods(mine_right)
+    assert mine.metrics["cll"].mean == pytest.approx(likelihoods(mine_right).mean(), abs=1e-6)
+    assert cell.change["cll"].estimate == pytest.approx(expected.mean(), abs=1e-6)
+    assert cell.change["cll"].low <= expected.mean() <= cell.change["cll"].high
+    assert mine.change is None
+
+
+def test_own_policies_and_foreign_ones_are_told_apart() -> None:
+    found = study()
+    assert {(cell.source, cell.target) for cell in found.foreign(1)} == {
+        ("mirror", "two"),
+        ("darker", "one"),
+    }
+    assert [target.own for target in found.targets] == ["mirror", "darker"]
+    assert [target.images for target in found.targets] == [IMAGES, IMAGES]
+    assert "on average over 2 pairs" in found.sentence
+
+
+def test_policies_are_compared_at_equal_distinct_views() -> None:
+    plain = SubPolicy()
+    short = Policy((*MIRROR, *MIRROR, plain, *MIRROR), recipe="cifar")  # two distinct views
+    long = Policy((*DARKER, *MIRROR, plain), recipe="cifar")
+    found = transfer(
+        [Target("one", ByBrightness(), dataset(8), own="short")],
+        {"short": short, "long": long},
+        budgets=(1, 2, 5),
+        resamples=50,
+    )
+    assert found.budgets == (1, 2)
+    assert found.settings["asked_budgets"] == [1, 2, 5]
+    for cell in found.cells:
+        if cell.source in found.policies:
+            assert cell.views == cell.budget
+    # The repeats of the two views count: flip, flip, plain, flip.
+    two = found.cell("short", "one", 2)
+    assert two is not None
+    assert two.metrics["accuracy"].mean == pytest.approx(0.9)
+
+
+def test_a_target_without_a_policy_of_its_own_is_held_against_crops() -> None:
+    found = transfer(
+        [Target("large", ByBrightness(), dataset(8))],
+        {"small": DARKER},
+        budgets=(1,),
+        resamples=50,
+    )
+    cell = found.cell("small", "large", 1)
+    crops = found.cell("cf", "large", 1)
+    assert cell is not None
+    assert crops is not None
+    assert cell.change is None
+    assert cell.over_crops is not None
+    assert found.shown(cell) is cell.over_crops
+    assert crops.over_crops is None
+    assert cell.over_crops["accuracy"].estimate == pytest.approx(
+        cell.metrics["accuracy"].mean - crops.metrics["accuracy"].mean
+    )
+    assert "the policy of small on large" in found.sentence
+
+
+def test_a_difference_to_crops_and_plain_is_there_for_all() -> None:
+    found = study(methods=["plain", "cf", "flip"])
+    assert found.baselines == ("plain", "cf")  # a mirror image besides takes two views
+    assert "flip on one" in found.settings["left_out"]
+    cell = found.cell("darker", "one", 1)
+    assert cell is not None
+    assert cell.over_plain is not None
+    assert cell.over_plain["accuracy"].estimate == pytest.approx(
+        right(8, DARKER).mean() - right(8, MIRROR).mean()
+    )
+
+
+def test_fresh_policies_have_runs() -> None:
+    fresh = BASELINES["cf"].policy(RECIPES["cifar"], 2, seed=3, draws="fresh")
+    noisy = dataset(8)
+    images = torch.randint(0, 256, noisy.plain.shape, generator=torch.manual_seed(0))
+    noisy = replace(noisy, images=images.to(torch.uint8))
+    found = transfer(
+        [Target("one", ByBrightness(), noisy, own="fresh")],
+        {"fresh": fresh, "mirror": Policy((*MIRROR, *DARKER), recipe="cifar")},
+        budgets=(2,),
+        runs=3,
+        resamples=50,
+    )
+    cell, fixed = found.cell("fresh", "one", 2), found.cell("mirror", "one", 2)
+    assert cell is not None
+    assert fixed is not None
+    assert cell.metrics["cll"].deviation > 0
+    assert fixed.metrics["cll"].deviation == 0
+    assert found.settings["draws"] == "fresh"
+
+
+def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
+    class Interrupted(ByBrightness):
+        def __call__(self, images: Tensor) -> Tensor:
+            if self.calls == 9:
+                raise KeyboardInterrupt
+            return super().__call__(images)
+
+    def run(predictor: ByBrightness, path: Path | None) -> Transfer:
+        return transfer(
+            [Target("one", predictor, dataset(8), own="mirror")],
+            {"mirror": MIRROR, "darker": DARKER},
+            budgets=(1,),
+            store_path=path,
+            batch=16,
+            resamples=50,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Interrupted(), tmp_path)
+    rest, whole = ByBrightness(), ByBrightness()
+    assert run(rest, tmp_path) == run(whole, None)
+    assert 0 < rest.calls < whole.calls
+    again = ByBrightness()
+    run(again, tmp_path)
+    assert again.calls == 0
+
+
+def test_progress_counts_every_pass_once() -> None:
+    seen: list[tuple[int, int]] = []
+    small = dataset(8).subset(np.arange(40))
+    transfer(
+        [
+            Target("one", ByBrightness(), dataset(8), own="mirror"),
+            Target("two", ByBrightness(), small),
+        ],
+        {"mirror": MIRROR},
+        budgets=(1,),
+        resamples=50,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == sorted(seen)
+    # Three views (plain, a crop, the mirror image) of 80 and of 40 images.
+    assert seen[-1] == (360, 360)
+
+
+def test_a_saved_study_is_read_back(tmp_path: Path) -> None:
+    found = study(record={"command": "relook transfer"})
+    found.save(tmp_path / "transfer.json")
+    assert load_transfer(tmp_path / "transfer.json") == found
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(FileFormatError, match="run  relook transfer  again"):
+        load_transfer(tmp_path / "other.json")
+
+
+def test_tables_hold_the_matrix() -> None:
+    found = study()
+    change = found.cell("darker", "one", 1)
+    assert change is not None
+    assert change.change is not None
+    figure = f"{change.change['cll'].estimate:+.4f}".replace("-", "−")
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(matrix_table(found))
+    text = console.export_text()
+    assert figure in text
+    assert "own −0." in text
+    narrow = Console(width=60, file=io.StringIO(), record=True)
+    narrow.print(fitting_matrix(found, "accuracy", narrow))
+    assert "[" not in narrow.export_text()
+    assert f"| {figure} [" in transfer_markdown(found).replace("**", "")
+    lines = transfer_csv(found).splitlines()
+    assert len(lines) == 1 + len(found.cells)
+    assert lines[1].startswith("mirror,policy,one,levels,80,1,1,1,")
+    latex = transfer_latex(found)
+    assert figure.replace("−", "-") in latex
+    assert latex.count(r"\\") == 2 + len(found.policies) + len(found.baselines)
+
+
+def test_names_cannot_break_tables() -> None:
+    found = transfer(
+        [Target("a|b_&", ByBrightness(), dataset(8))], {"=p|1": MIRROR}, budgets=[1], resamples=20
+    )
+    assert "'=p|1," in transfer_csv(found)
+    assert r"=p\|1" in transfer_markdown(found)
+    assert r"a|b\_\&" in transfer_latex(found)
+
+
+def test_figures_are_files_of_the_same_bytes(tmp_path: Path) -> None:
+    found = study(methods=["plain", "cf"])
+    first = save_transfer_figures(found, tmp_path / "a")
+    assert [path.name for path in first] == ["transfer.svg", "transfer.png"]
+    for one, other in zip(first, save_transfer_figures(found, tmp_path / "b"), strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert "its own policy with 1 views" in views_drawing(found, "two").description
+    alone = replace(found, targets=tuple(replace(one, own=None) for one in found.targets))
+    names = {path.stem for path in save_transfer_figures(alone, tmp_path / "c")}
+    assert names == {"transfer", "transfer_views_1", "transfer_views_2"}
+
+
+def test_wrong_requests_are_one_line() -> None:
+    one = Target("one", ByBrightness(), dataset(8), own="mirror")
+    with pytest.raises(RelookError, match="at least one model"):
+        transfer([], {"mirror": MIRROR})
+    with pytest.raises(RelookError, match="expected a policy"):
+        transfer([one], {})
+    with pytest.raises(RelookError, match="'one' is there twice"):
+        transfer([one, one], {"mirror": MIRROR})
+    with pytest.raises(RelookError, match="unknown policy 'mirror'"):
+        transfer([one], {"mirrors": MIRROR})
+    with pytest.raises(RelookError, match="a baseline's name"):
+        transfer([replace(one, own=None)], {"cf": MIRROR})
+    with pytest.raises(RelookError, match="at least 1 view"):
+        transfer([one], {"mirror": MIRROR}, budgets=[0])
+
+
+def test_policies_of_another_recipe_are_refused() -> None:
+    one = Target("one", ByBrightness(), dataset(8))
+    other = replace(DARKER, recipe="imagenet")
+    with pytest.raises(
+        RelookError, match=r"'darker': expected one of the recipe 'cifar'.*imagenet"
+    ):
+        transfer([one], {"mirror": MIRROR, "darker": other})
+    with pytest.raises(RelookError, match="recipe 'small'"):
+        transfer([one], {"mirror": MIRROR}, recipe="small")
+    with pytest.raises(RelookError, match="which recipe"):
+        transfer([one], {"mirror": replace(MIRROR, recipe=None)})
+
+
+def test_other_channels_and_other_classes_are_refused() -> None:
+    one = Target("one", ByBrightness(), dataset(8))
+    grey = Target("grey", ByBrightness(), dataset(8, channels=1))
+    with pytest.raises(RelookError, match="same number of channels, got 3 for 'one' and 1"):
+        transfer([one, grey], {"mirror": MIRROR})
+    three = replace(dataset(8), classes=("a", "b", "c"), labels=np.arange(IMAGES) % 3)
+    with pytest.raises(RelookError, match="expected labels from 0 to 1"):
+        transfer([Target("three", ByBrightness(), three)], {"mirror": MIRROR}, budgets=[1])
