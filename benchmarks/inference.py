@@ -114,12 +114,15 @@ def contestants(network: nn.Module, images: Tensor) -> dict[str, Callable[[], ob
     return found
 
 
-def measure(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Spent]:
-    """Return each contestant's best round, after one that warms up."""
+def measure(
+    runs: Mapping[str, Callable[[], object]], rounds: int, pause: float = 0.0
+) -> dict[str, Spent]:
+    """Return each contestant's best round, after one that warms up; each starts after a pause."""
     best: dict[str, Spent] = {}
     with torch.no_grad():
         for turn in range(rounds + 1):
             for name, run in runs.items():
+                time.sleep(pause)
                 wall, cpu = time.perf_counter(), time.process_time()
                 run()
                 spent = Spent(time.perf_counter() - wall, time.process_time() - cpu)

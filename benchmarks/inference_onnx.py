@@ -4,7 +4,9 @@
 
 Both run in ONNX Runtime and take the same uint8 images, on photographs. The file's loop over parts
 of a batch is measured beside a file without it, in which all views of all images go through
-the network at once. Contestants take turns within each round; each keeps its best round.
+the network at once. Contestants take turns within each round; each keeps its best round. Each waits
+until the threads of the one before are asleep: ONNX Runtime's spin for some 30 ms after a run, on
+the cores that the next contestant needs, and runs of one small image take less than that.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from benchmarks.views import photos
 import relook
 from relook.models import TorchPredictor
 from relook.models.onnx_runtime import export_network, open_session
+
+PAUSE = 0.2
+"""Seconds before each run."""
 
 
 def sessions(predictor: TorchPredictor, side: int) -> dict[str, Any]:
@@ -85,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ready = sessions(TorchPredictor(network, mean=MEAN, std=STD), side)
         for count in counts:
             images = torch.from_numpy(photos(side, count))
-            report(name, count, measure(contestants(ready, images), given.rounds))
+            report(name, count, measure(contestants(ready, images), given.rounds, PAUSE))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -47,6 +48,21 @@ def test_a_rule_is_learned_reported_and_runs(
     exited = tta.exit_early(load_data(data).plain)
     learned_and_reported = 120 * rule.mean_views + 120 * report["own"]["views"]
     assert exited.views.sum() == pytest.approx(learned_and_reported, abs=2)
+    predicted = relook(
+        *("predict", "-m", model, "-p", policy, "-d", data, "-o", tmp_path / "out.csv"),
+        *("--early-exit", tmp_path / "early-exit.json"),
+    )
+    assert "at most 4 views each" in predicted.err
+    rows = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    assert [int(row["views"]) for row in rows] == exited.views.tolist()
+
+
+def test_a_policy_needs_no_recipe(relook: Relook, model: str, data: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    Policy(sample_pool("small", 5, 0)[:3]).save(path)
+    common = ("early-exit", "-m", model, "-p", path, "-d", data, "--no-figures")
+    done = relook(*common, "--target", "views=2")
+    assert done.code == 0, done.err
 
 
 def test_a_run_gives_only_images_that_its_search_has_not_seen(

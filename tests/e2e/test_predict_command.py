@@ -10,7 +10,7 @@ from PIL import Image
 from tests.e2e.conftest import Relook
 
 from relook.data import load_data
-from relook.policy import Policy
+from relook.policy import Policy, Step, SubPolicy
 from relook.pool import sample_pool
 
 
@@ -122,3 +122,21 @@ def test_arrays_can_be_predicted_too(
     assert done.code == 0, done.err
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["file"] for row in rows] == [str(i) for i in np.arange(240)]
+
+
+def test_crops_are_cut_from_the_originals_as_in_a_search(
+    relook: Relook, model: str, pictures: Path, tmp_path: Path
+) -> None:
+    for path in pictures.iterdir():
+        with Image.open(path) as image:
+            image.resize((80, 72)).save(path)
+    draws = {"area": 0.5, "aspect": 0.5, "x": 0.2, "y": 0.8}
+    path = tmp_path / "crops.json"
+    Policy((SubPolicy((Step("scale_crop", 20, draws=draws),)),), temperatures=(1.0,)).save(path)
+    common = ("predict", "-m", model, "-p", path, "-d", pictures, "--size", 32)
+    done = relook(*common, "-o", tmp_path / "full.csv")
+    assert done.code == 0, done.err
+    assert "crops cut from the originals" in done.err
+    small = relook(*common, "-o", tmp_path / "small.csv", "--full-size", "no")
+    assert "crops cut from the originals" not in small.err
+    assert (tmp_path / "full.csv").read_text() != (tmp_path / "small.csv").read_text()

@@ -1,4 +1,4 @@
-"""`relook calibrate`: fit a policy's temperatures anew."""
+"""`relook calibrate`: fit a policy's temperatures anew, and its views' weights if asked for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import typer
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.errors import RelookError
+from relook.deploy.weighted_policy import WeighedPolicy, weigh_policy
+from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
 from relook.policy_calibration import calibrate_policy
 from relook.policy_file import policy_to_json
+from relook.report import numbers
+from relook.tables import new_table
+
+_WEIGHTS = ("equal", "learn", "always")
 
 
 def calibrate_command(
@@ -28,6 +33,15 @@ def calibrate_command(
     balanced: Annotated[
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="How the views count: equal (as the policy has them), learn (learned on the "
+            "images, and kept if held-out ones say that this is better), or always (kept in any "
+            "case)."
+        ),
+    ] = "equal",
+    seed: options.SeedOption = 0,
     size: options.SizeOption = None,
     crop: options.CropOption = None,
     channels: options.ChannelsOption = None,
@@ -41,12 +55,17 @@ def calibrate_command(
     pretrained: options.PretrainedOption = False,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = 256,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Fit a policy's temperatures on labelled images: other data, another model, a frozen policy.
 
     Use images that are not used to claim a gain.
     """
+    if weights not in _WEIGHTS:
+        raise unknown_name("answer to --weights", weights, _WEIGHTS)
+    if balanced and weights != "equal":
+        raise RelookError("--balanced: weights of views are learned with equal weight an image")
     found = Policy.load(policy)
     target = policy.with_suffix(".calibrated.json") if out is None else out
     if target.exists() and not force:
@@ -67,14 +86,30 @@ def calibrate_command(
         ),
         cache=cache,
     )
-    with resumable("Nothing was written."), progress_bar("predicting", "views") as bar:
-        calibrated = calibrate_policy(
-            predictor, dataset, found, balanced=balanced, batch=batch, progress=bar
-        )
+    with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
+        weighed = None
+        if weights == "equal":
+            calibrated = calibrate_policy(
+                predictor, dataset, found, balanced=balanced, batch=batch, progress=bar
+            )
+        else:
+            weighed = weigh_policy(
+                predictor,
+                dataset,
+                found,
+                always=weights == "always",
+                seed=seed,
+                batch=batch,
+                progress=bar,
+            )
+            calibrated = weighed.policy
     calibrated.save(target)
     if as_json:
-        print_json({"out": str(target), "policy": policy_to_json(calibrated)})
+        learned = {} if weighed is None else {"weights": weighed.to_json()}
+        print_json({"out": str(target), "policy": policy_to_json(calibrated), **learned})
         return
+    if weighed is not None:
+        _print_weights(weighed)
     temperatures = calibrated.temperatures or ()
     shown = sorted(
         {1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1))
@@ -82,3 +117,31 @@ def calibrate_command(
     for length in shown:
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
     say(f"written to {target}")
+
+
+def _print_weights(weighed: WeighedPolicy) -> None:
+    """Print what learned weights bring beside equal ones, and what became of them."""
+    found = weighed.learned
+    table = new_table("cLL of the views' mean, with equal and with learned weights")
+    for name in ("", "equal", "learned", "learned − equal"):
+        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    gain = numbers.signed(found.gain.estimate, 4)
+    table.add_row(
+        "held-out images",
+        numbers.plain(found.cll_equal, 4),
+        numbers.plain(found.cll, 4),
+        f"{gain} {numbers.interval(found.gain, 4)}",
+    )
+    table.add_row(
+        "images of the fit",
+        numbers.plain(found.fit_cll_equal, 4),
+        numbers.plain(found.fit_cll, 4),
+        numbers.signed(found.fit_cll - found.fit_cll_equal, 4),
+    )
+    console.print(table)
+    kept = "the learned weights are written, as repeats of views"
+    if not weighed.used:
+        kept = "the views count as before: held-out images do not say that learned weights help"
+    elif not found.better:
+        kept += ", though held-out images do not say that they help"
+    say(f"{kept} ({', '.join(f'{weight:.2f}' for weight in found.weights)})")

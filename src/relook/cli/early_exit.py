@@ -14,7 +14,7 @@ from relook.calibration import LogProbs
 from relook.cli import full_size as images_kept
 from relook.cli import options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.cli.inputs import Inputs, read_inputs
+from relook.cli.inputs import PolicyInputs, read_policy_inputs
 from relook.data import Dataset
 from relook.deploy.early_exit import EarlyExit
 from relook.deploy.exit_report import ExitReport, report_early_exit
@@ -97,6 +97,7 @@ def early_exit_command(
     ] = "torch",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn how many views each image needs, so that easy images get few and hard ones more.
@@ -113,7 +114,6 @@ def early_exit_command(
         mean=mean,
         std=std,
         outputs=outputs,
-        recipe="cifar",  # read_inputs wants one, but nothing is drawn here
         size=size,
         crop=crop,
         channels=channels,
@@ -122,13 +122,14 @@ def early_exit_command(
         cache=cache,
     )
     file = _file(out, policy, run, force)
-    inputs = read_inputs(run, None if policy is None else [policy], given, device, full_size)
+    searched = None if policy is None else [policy]
+    inputs = read_policy_inputs(run, searched, given, device, full_size)
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
     check_target(wanted, len(learn_on), len(plan.views))
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
-    log_probs = _predictions(inputs, plan, accelerate_with, file, batch)
+    log_probs = _predictions(inputs, plan, accelerate_with, file, batch, timeout)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
     rule = learn_early_exit(
         *learned_on, plan.policy, wanted, seed=seed, groups=_groups(dataset, learn_on)
@@ -155,26 +156,29 @@ def _file(out: Path | None, policy: Path | None, run: Path | None, force: bool) 
 
 
 def _predictions(
-    inputs: Inputs, plan: ViewPlan, engine: str, file: Path, batch: int | None
+    inputs: PolicyInputs,
+    plan: ViewPlan,
+    engine: str,
+    file: Path,
+    batch: int | None,
+    timeout: float | None,
 ) -> LogProbs:
     """Return each distinct view's log-probabilities; what is done stays on disk."""
     images = inputs.dataset.images
-    predictor = accelerate(inputs.predictor, images, mode=engine).predictor
-    mark = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
-    with (
-        resumable("Run the same command again to go on."),
-        progress_bar("predicting", "views") as bar,
-    ):
-        return predict_views(
-            predictor,
-            images,
-            plan.views,
-            seed=plan.seed,
-            store_path=file.parent / f"early-exit-{mark[:8]}.zarr",
-            batch=batch,
-            indices=inputs.indices,
-            progress=bar,
-        )
+    with resumable("Run the same command again to go on.", timeout):
+        predictor = accelerate(inputs.predictor, images, mode=engine).predictor
+        mark = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
+        with progress_bar("predicting", "views") as bar:
+            return predict_views(
+                predictor,
+                images,
+                plan.views,
+                seed=plan.seed,
+                store_path=file.parent / f"early-exit-{mark[:8]}.zarr",
+                batch=batch,
+                indices=inputs.indices,
+                progress=bar,
+            )
 
 
 def _groups(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[Any] | None:
@@ -184,7 +188,7 @@ def _groups(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[Any] | None:
 def _finish(
     rule: EarlyExit,
     report: ExitReport,
-    inputs: Inputs,
+    inputs: PolicyInputs,
     plan: ViewPlan,
     file: Path,
     figures: bool,

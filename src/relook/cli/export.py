@@ -87,6 +87,7 @@ def export_command(
     std: options.StdOption = None,
     outputs: options.OutputsOption = None,
     pretrained: options.PretrainedOption = False,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
@@ -115,7 +116,7 @@ def export_command(
     predictor = model_of(given, "cpu")
     names = names_of(given, record, predictor)
     images, found = _images(data, given, predictor, resize_from)
-    with resumable("Nothing was written."):
+    with resumable("Nothing was written.", timeout):
         done = export(
             predictor,
             policy / "policy.json" if record is not None else policy,

@@ -27,16 +27,31 @@ _OF_DATA = ("data", "test", "group", "skip_bad")
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a comparison is made of; `indices` are the images' places in the whole data set."""
+class PolicyInputs:
+    """Model, images and policies; `indices` are the images' places in the whole data set."""
 
     predictor: Predictor
     dataset: Dataset
     indices: NDArray[np.int64]
     validation: Dataset | None
     policies: tuple[Policy, ...]
-    recipe: Recipe
     record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Inputs(PolicyInputs):
+    """What a comparison is made of: the recipe besides, whose views stand beside the policies."""
+
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The options, completed by those of a run, with its record and the policies' files."""
+
+    options: Mapping[str, Any]
+    paths: tuple[Path, ...]
+    record: RunRecord | None
 
 
 def read_inputs(
@@ -47,13 +62,30 @@ def read_inputs(
     full_size: str,
 ) -> Inputs:
     """Bring model, images, policies and recipe together, from a run or from the options."""
+    known = _known(run, policy, given)
+    found = _read(known, device, full_size)
+    return Inputs(**vars(found), recipe=_recipe(known, found.policies[0]))
+
+
+def read_policy_inputs(
+    run: Path | None,
+    policy: list[Path] | None,
+    given: Mapping[str, Any],
+    device: str,
+    full_size: str,
+) -> PolicyInputs:
+    """Bring model, images and policies together, where no recipe is needed."""
+    return _read(_known(run, policy, given), device, full_size)
+
+
+def _known(run: Path | None, policy: list[Path] | None, given: Mapping[str, Any]) -> _Given:
     if run is None:
         missing = [f"--{name}" for name in ("model", "data") if name not in given]
         if not policy:
             missing.append("--policy")
         if missing:
             raise RelookError(f"expected --run, or else {' and '.join(missing)} besides")
-        return _from_options(policy or [], given, device, full_size)
+        return _Given(given, tuple(policy or ()), None)
     record = load_run(run)
     recorded = dict(record.origin)
     if "data" in given:  # other images: what was said of the search's does not hold for them
@@ -65,18 +97,14 @@ def read_inputs(
     merged = {**recorded, **given}
     if "model" not in merged or "data" not in merged:
         raise RelookError(f"{run} was searched from Python: give --model and --data")
-    return _from_options(policy or [run / "policy.json"], merged, device, full_size, record)
+    return _Given(merged, tuple(policy or [run / "policy.json"]), record)
 
 
-def _from_options(
-    paths: list[Path],
-    given: Mapping[str, Any],
-    device: str,
-    full_size: str,
-    record: RunRecord | None = None,
-) -> Inputs:
+def _read(known: _Given, device: str, full_size: str) -> PolicyInputs:
+    paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
-    given = {**given, "full_size": _full_size(full_size, given["data"], paths[0], policies)}
+    kept_full = _full_size(full_size, known.options["data"], paths[0], policies)
+    given = {**known.options, "full_size": kept_full}
     predictor = options.read_model(
         given["model"],
         given.get("mean"),
@@ -97,10 +125,7 @@ def _from_options(
         "model": {"spec": " + ".join(options.as_list(given["model"]))},
         "data": {"spec": given["data"]},
     }
-    if record is None and (paths[0].parent / "run.json").is_file():
-        record = load_run(paths[0].parent)
-    recipe = _recipe(given, policies[0], record)
-    return Inputs(predictor, dataset, indices, validation, policies, recipe, kept)
+    return PolicyInputs(predictor, dataset, indices, validation, policies, kept)
 
 
 def _full_size(asked: str, spec: str, path: Path, policies: Sequence[Policy]) -> bool:
@@ -142,8 +167,11 @@ def _held_out(
     return whole.subset(held_out), held_out, validation or whole.subset(splits[0].search)
 
 
-def _recipe(given: Mapping[str, Any], policy: Policy, record: RunRecord | None) -> Recipe:
+def _recipe(known: _Given, policy: Policy) -> Recipe:
     """Return the recipe of the option, of the search, or of the policy, whichever is there."""
+    given, record, beside = known.options, known.record, known.paths[0].parent
+    if record is None and (beside / "run.json").is_file():
+        record = load_run(beside)
     if "recipe" in given:
         found = get_recipe(given["recipe"])
     elif record is not None:

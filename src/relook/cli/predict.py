@@ -9,17 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
+from relook.cli import full_size as images_kept
 from relook.cli import options, sources
 from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.data import Preparation
 from relook.deploy.batch_prediction import Predicted, predict_source
-from relook.deploy.image_source import ImageSource, open_source
+from relook.deploy.image_source import ImageSource, file_source, open_source
 from relook.deploy.prediction_files import writer_for
 from relook.deploy.tta import TTA
 from relook.errors import RelookError
 from relook.files import one_line
 from relook.models import Predictor
+from relook.policy import Policy
 from relook.run_record import RunRecord, load_run
 
 _SHOWN = 20
@@ -56,6 +58,14 @@ def predict_command(
     views: sources.ViewsOption = None,
     top: Annotated[int, typer.Option(help="Likeliest classes to write.", min=1)] = 5,
     temperature: sources.TemperatureOption = "policy",
+    early_exit: Annotated[
+        Path | None,
+        typer.Option(
+            help="A rule of  relook early-exit  for this policy: each image gets as many views as "
+            "it needs, with the rule's own temperatures.",
+            show_default=False,
+        ),
+    ] = None,
     draws: Annotated[
         str, typer.Option(help="fixed (a fresh policy is frozen by its seed) or fresh.")
     ] = "fixed",
@@ -65,12 +75,14 @@ def predict_command(
     channels: options.ChannelsOption = None,
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
+    full_size: images_kept.FullSizeOption = "auto",
     mean: options.MeanOption = None,
     std: options.StdOption = None,
     outputs: options.OutputsOption = None,
     pretrained: options.PretrainedOption = False,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = None,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Predict images without labels with a policy: top classes, entropy, views' disagreement.
@@ -94,20 +106,24 @@ def predict_command(
     )
     given = {**of_run(record), **given}
     predictor = model_of(given, device)
+    file = policy / "policy.json" if record is not None else policy
     tta = TTA(
         predictor,
-        policy / "policy.json" if record is not None else policy,
+        file,
         views=views,
         temperature=temperature_of(temperature),
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=size_of(given, record),
         classes=names_of(given, record, predictor),
         max_batch=batch,
+        early_exit=early_exit,
     )
-    source = _source(data, given, predictor, record, skip_bad)
-    say(f"{len(source.names):,} images of {source.prepared}, {tta.views} views each")
+    full = _keeps_full_size(full_size, data, file, tta.policy)
+    source = _source(data, given, predictor, record, skip_bad, full)
+    most = "" if early_exit is None else "at most "
+    say(f"{len(source.names):,} images of {source.prepared}, {most}{tta.views} views each")
     with (
-        resumable("Run the same command again to go on."),
+        resumable("Run the same command again to go on.", timeout),
         progress_bar("predicting", "images") as bar,
     ):
         done = predict_source(
@@ -123,18 +139,27 @@ def predict_command(
     _print(done, as_json)
 
 
+def _keeps_full_size(asked: str, data: str, file: Path, policy: Policy) -> bool:
+    """Return whether crops are cut from the original files: as in the search, if that is known."""
+    was = images_kept.was_full_size(file) if asked == "auto" else None
+    crops = images_kept.begins_with_crops([policy]) if was is None else was
+    return images_kept.keeps_full_size(asked, file_source(data), crops)
+
+
 def _source(
     data: str,
     given: Mapping[str, Any],
     predictor: Predictor,
     record: RunRecord | None,
     skip_bad: bool,
+    full_size: bool,
 ) -> ImageSource:
     wanted = Preparation(
         options.pixels(given.get("size")),
         given.get("crop"),
         channels=given.get("channels"),
         skip_bad=skip_bad,
+        full_size=full_size,
         tell=say,
     ).for_model(predictor)
     shape = shape_of(record)

@@ -126,15 +126,21 @@ def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str]
     def content(image: Image.Image) -> tuple[Levels, str]:
         if (image.height, image.width) != size:
             raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
-        resized_size(size, plan)  # a view of it must not fail later
-        image = in_mode(image, "L" if plan.channels == 1 else "RGB")
-        height, width = kept_size(size, plan)
-        if (height, width) != size:
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
-        levels = np.asarray(image).reshape(height, width, plan.channels)
+        levels = full_levels(image, plan)
         return levels, mark_of(levels)
 
     return decoded(file, content)
+
+
+def full_levels(image: Image.Image, plan: Plan) -> Levels:
+    """Return an image uint8 `[h, w, c]` as it is kept; one too small for a view raises."""
+    size = (image.height, image.width)
+    resized_size(size, plan)  # a view of it must not fail later
+    image = in_mode(image, "L" if plan.channels == 1 else "RGB")
+    height, width = kept_size(size, plan)
+    if (height, width) != size:
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(image).reshape(height, width, plan.channels)
 
 
 @contextmanager

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relook.deploy.image_source import Block, ImageSource
 from relook.deploy.prediction_files import (
+    EXIT_FIGURES,
+    FIGURES,
     Prediction,
     same_names,
     write_faults,
@@ -21,13 +24,16 @@ from relook.deploy.prediction_files import (
     writer_for,
 )
 from relook.deploy.tta import TTA
-from relook.deploy.uncertainty import uncertainty
-from relook.errors import FileFormatError, RelookError
-from relook.files import read_json, write_json_atomic
+from relook.deploy.uncertainty import entropy, uncertainty
+from relook.errors import FileFormatError, RelookError, RunError
+from relook.files import is_sealed, one_line, read_json, sealed, write_json_atomic
 from relook.fingerprint import fingerprint
 from relook.run_directory import RunDirectory
 
 Progress = Callable[[int, int], None]
+
+_COMPARED = 8
+_SAME = 0.01  # of a probability; other batches and threads differ by far less
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ def predict_source(
 
     `model` is the model's fingerprint. Blocks that are done wait in a directory beside `out`,
     which the same call goes on from, whatever ended the last one; it is removed at the end.
+    With an early exit, the number of views that an image got stands beside its classes.
     """
     writer_for(out)
     if out.exists() and not force:
@@ -71,6 +78,7 @@ def predict_source(
                 "batch": tta.max_batch,
                 "top": top,
                 "classes": None if tta.classes is None else fingerprint(list(tta.classes)),
+                "early_exit": None if tta.early_exit is None else tta.early_exit.to_json(),
             }
         )
         _predict_blocks(tta, source, directory.path, top, skip_bad, progress)
@@ -78,13 +86,28 @@ def predict_source(
         images = len(source.names) - len(faults)
         if not images:
             raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
-        count = len(next(_predictions(source, directory.path)).classes)
-        write_predictions(out, _predictions(source, directory.path), count)
         faults_file = out.with_name(f"{out.name}.bad.csv") if faults else None
         if faults_file is not None:
             write_faults(faults_file, faults)
-        shutil.rmtree(work)
+        count = len(next(_predictions(source, directory.path)).classes)
+        figures = FIGURES if tta.early_exit is None else EXIT_FIGURES
+        write_predictions(out, _predictions(source, directory.path), count, figures)
+        _remove(work)
     return Predicted(out, images, faults, faults_file)
+
+
+def _remove(work: Path) -> None:
+    """Remove what is no longer needed: under another name, lest half of it be gone on from."""
+    gone = work.with_name(f".{work.name}.removed")
+    try:
+        shutil.rmtree(gone, ignore_errors=True)
+        work.rename(gone)
+        shutil.rmtree(gone)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RelookError(
+            f"cannot remove {one_line(str(work))}, which is no longer needed: {reason}"
+        ) from None
 
 
 def _predict_blocks(
@@ -95,7 +118,8 @@ def _predict_blocks(
     skip_bad: bool,
     progress: Progress | None,
 ) -> None:
-    missing = [part for part in source.ranges() if not _part(directory, part.start).exists()]
+    missing = [part for part in source.ranges() if _stored(directory, part) is None]
+    _check_same_answers(tta, source, directory, top, missing)
     done = len(source.names) - sum(map(len, missing))
     if progress is not None:
         progress(done, len(source.names))
@@ -108,28 +132,45 @@ def _predict_blocks(
                     "it, or leave such files out with --skip-bad"
                 )
             content = {
-                "predictions": _rows(tta, source, block, top) if block.places else [],
+                "predictions": _rows(tta, source, block, top),
                 "faults": [[source.names[i], why] for i, why in block.faults.items()],
             }
-            write_json_atomic(_part(directory, part.start), content)
+            write_json_atomic(_part(directory, part.start), sealed(content))
             done += len(part)
             if progress is not None:
                 progress(done, len(source.names))
 
 
-def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[object]]:
+def _check_same_answers(
+    tta: TTA, source: ImageSource, directory: Path, top: int, missing: list[range]
+) -> None:
+    """Raise where the model, by its weights the same, no longer answers as it did before."""
+    done = next((part for part in source.ranges() if part not in missing), None)
+    if not missing or done is None:
+        return
+    stored = {row[0]: row for row in _read(directory, done)["predictions"]}
+    with closing(source.read([done[:_COMPARED]])) as blocks:
+        rows = [row for block in blocks for row in _rows(tta, source, block, top)]
+    for file, classes, shares, _ in rows:
+        before = dict(zip(*stored[file][1:3], strict=True)) if file in stored else {}
+        for name, share in zip(classes, shares, strict=True):
+            if abs(before.get(name, share) - share) > _SAME:
+                raise RunError(
+                    f"the model no longer answers as it did when {directory} was begun ({file}, "
+                    f"class {name}: {before[name]:.3f}, now {share:.3f}): delete {directory} to "
+                    "start again"
+                )
+
+
+def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[Any]]:
     """Return the block's predictions as plain rows, exact when they are read again."""
-    log_probs = np.concatenate(
-        [
-            tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
-            .cpu()
-            .numpy()
-            for rows in _runs(tta, block.places)
-        ],
-        axis=1,
-    )
-    unsure = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
-    probabilities = tta.probabilities(log_probs)
+    if not block.places:
+        return []
+    try:
+        probabilities, figures = _answers(tta, block)
+    except RelookError as error:
+        ends = (source.names[block.places[0]], source.names[block.places[-1]])
+        raise RelookError(f"the model failed between {' and '.join(ends)}: {error}") from error
     names = same_names(tta.classes, probabilities.shape[1])
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
     return [
@@ -137,11 +178,32 @@ def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[ob
             source.names[place],
             [names[c] for c in order[i]],
             [_short(probabilities[i, c]) for c in order[i]],
-            _short(unsure.entropy[i]),
-            _short(unsure.mutual_information[i]),
+            {name: _short(values[i]) for name, values in figures.items()},
         ]
         for i, place in enumerate(block.places)
     ]
+
+
+def _answers(tta: TTA, block: Block) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+    """Return probabilities `[n, class]`, and figures `[n]` by name."""
+    if tta.early_exit is not None:
+        exited = tta.exit_early(block.images)
+        probabilities = np.exp(exited.log_probs).astype(np.float32)
+        ended = (entropy(exited.log_probs), exited.views)
+        return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
+    log_probs = _log_probs(tta, block)
+    found = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
+    told = (found.entropy, found.predictive_entropy, found.mutual_information)
+    return tta.probabilities(log_probs), dict(zip(FIGURES, told, strict=True))
+
+
+def _log_probs(tta: TTA, block: Block) -> NDArray[np.float32]:
+    """Return the block's log-probabilities `[view, image, class]`."""
+    parts = [
+        tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
+        for rows in _runs(tta, block.places)
+    ]
+    return np.concatenate([part.cpu().numpy() for part in parts], axis=1)
 
 
 def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
@@ -152,15 +214,15 @@ def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
     return [range(*pair) for pair in pairwise([0, *cuts, len(places)])]
 
 
-def _short(number: float) -> float:
-    """Keep six digits: more differ from machine to machine."""
-    return float(f"{number:.6g}")
+def _short(number: np.generic) -> float:
+    """Keep six digits, more differ from machine to machine; a whole number stays one."""
+    return int(number) if isinstance(number, np.integer) else float(f"{number:.6g}")
 
 
 def _predictions(source: ImageSource, directory: Path) -> Iterator[Prediction]:
     for part in source.ranges():
-        for file, classes, shares, entropy, information in _read(directory, part)["predictions"]:
-            yield Prediction(file, tuple(classes), tuple(shares), entropy, information)
+        for file, classes, shares, figures in _read(directory, part)["predictions"]:
+            yield Prediction(file, tuple(classes), tuple(shares), figures)
 
 
 def _faults(source: ImageSource, directory: Path) -> Iterator[list[str]]:
@@ -169,11 +231,21 @@ def _faults(source: ImageSource, directory: Path) -> Iterator[list[str]]:
 
 
 def _read(directory: Path, part: range) -> dict[str, list[Any]]:
-    path = _part(directory, part.start)
-    content = read_json(path, what="predictions of a run that goes on")
-    if not isinstance(content, dict) or content.keys() != {"predictions", "faults"}:
-        raise FileFormatError(f"{path}: expected predictions: delete {directory} and start again")
+    content = _stored(directory, part)
+    if content is None:
+        raise RunError(
+            f"{_part(directory, part.start)} is missing or damaged: run the same command again"
+        )
     return content
+
+
+def _stored(directory: Path, part: range) -> dict[str, list[Any]] | None:
+    """Return a block's predictions and faults, None where they are missing or damaged."""
+    try:
+        content = read_json(_part(directory, part.start), what="predictions")
+    except FileFormatError:
+        return None
+    return content if is_sealed(content) else None
 
 
 def _part(directory: Path, start: int) -> Path:

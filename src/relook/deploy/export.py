@@ -24,6 +24,7 @@ from relook.models.base import InputSpec, input_of
 from relook.models.options import USUAL_CROP
 from relook.policy import Policy
 from relook.transforms.checks import check_images
+from relook.watchdog import watched
 
 Format = Literal["onnx", "torch-export"]
 TOLERANCE = 1e-4
@@ -90,7 +91,8 @@ def export(
     given = image_input(predictor, wanted, images)
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)
-    count = int(predictor(example[:1]).shape[1])
+    with watched(lambda: "an image, before the export"):
+        count = int(predictor(example[:1]).shape[1])
     whole = ModelPlan(plan, given, count, output, whole_batch)
     job = Job(
         whole, predictor, checked_on, images is None, _names(classes, count), Path(path), tolerance

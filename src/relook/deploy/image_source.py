@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from relook.data import Dataset, load_data
 from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
+from relook.data.full_images import FullImages
+from relook.data.full_size import LARGEST, full_levels
 from relook.data.plan import Levels, Plan
 from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
@@ -26,6 +29,7 @@ BLOCK = 256
 _LOOKED_AT = 4096
 _PIXELS = 1 << 23  # of a block: 256 images of 181×181, 167 of 224×224
 _NO_BARS = Preparation()
+_CUT = ", crops cut from the originals"
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Block:
     """Consecutive images of a source: those that can be read, their places, and the faults."""
 
     number: int
-    images: Tensor
+    images: Tensor | FullImages
     places: tuple[int, ...]
     faults: dict[int, str]
 
@@ -63,7 +67,8 @@ class ImageSource:
 def open_source(spec: str, wanted: Preparation) -> ImageSource:
     """Return the images that a spec names: folder:DIR, files:LIST, a file, or a data set.
 
-    Folders are read at any depth and labels are left alone.
+    Folders are read at any depth and labels are left alone. With `full_size`, files stay larger
+    than the network's input, for views to be cut from them.
     """
     prefix, _, rest = spec.partition(":")
     if prefix == "folder" and rest:
@@ -78,16 +83,24 @@ def open_source(spec: str, wanted: Preparation) -> ImageSource:
     return _from_dataset(load_data(spec, wanted))
 
 
+def file_source(spec: str) -> str:
+    """Return a spec as a data source of `relook search` has it: folder:… for what is files."""
+    prefix, _, rest = spec.partition(":")
+    is_files = prefix == "files" and rest
+    return f"folder:{spec}" if is_files or Path(spec).expanduser().exists() else spec
+
+
 def _from_dataset(dataset: Dataset) -> ImageSource:
     column = dataset.columns.get("path")
     names = [str(i) for i in range(len(dataset))] if column is None else [str(n) for n in column]
 
     def read(ranges: Sequence[range]) -> Generator[Block, None, None]:
         for part in ranges:
-            images = dataset.plain[part.start : part.stop]
+            images = dataset.images[part.start : part.stop]
             yield Block(part.start, images, tuple(part), {})
 
-    shape = "×".join(map(str, dataset.plain.shape[1:]))
+    shape = "×".join(map(str, dataset.images.shape[1:]))
+    shape += _CUT if isinstance(dataset.images, FullImages) else ""
     return ImageSource(names, dataset.fingerprint, shape, BLOCK, read, {})
 
 
@@ -95,11 +108,13 @@ def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparatio
     if not names:
         raise RelookError(f"{one_line(where)}: expected image files, got none")
     plan, faults = _look(root, names, where, wanted)
-    side = max(1, plan.size[0] * plan.size[1])
-    block = min(BLOCK, max(8, _PIXELS // side))
-    read = partial(_blocks, root, names, plan, faults)
+    full = wanted.full_size and plan.crop is not None  # else all have the input's size
+    side = max(1, plan.size[0] * plan.size[1]) * (LARGEST**2 if full else 1)
+    block = min(BLOCK, max(8, int(_PIXELS // side)))
+    read = partial(_blocks, root, names, plan, faults, full)
     shown = [one_line(name) for name in names]
-    return ImageSource(shown, _mark(root, names), str(plan), block, read, faults)
+    prepared = f"{plan}{_CUT if full else ''}"
+    return ImageSource(shown, _mark(root, names), prepared, block, read, faults)
 
 
 def _look(
@@ -129,12 +144,14 @@ def _blocks(
     names: Sequence[str],
     plan: Plan,
     known: dict[int, str],
+    full: bool,
     ranges: Sequence[range],
 ) -> Generator[Block, None, None]:
     """Decode files in a few threads, a little ahead of their use."""
     wanted = [place for part in ranges for place in part if place not in known]
     with quiet():
-        results = mapped(lambda i: _decode(plan, root / names[i]), wanted, _NO_BARS, "decoding")
+        decode = partial(_decode, full_levels if full else to_array, plan)
+        results = mapped(lambda i: decode(root / names[i]), wanted, _NO_BARS, "decoding")
         for part in ranges:
             levels, faults = {}, {}
             for place in part:
@@ -143,14 +160,28 @@ def _blocks(
                     faults[place] = found.reason
                 else:
                     levels[place] = found
-            images = torch.empty((len(levels), plan.channels, *plan.size), dtype=torch.uint8)
-            for row, pixels in enumerate(levels.values()):
-                images[row] = torch.from_numpy(pixels.copy())
+            pixels = list(levels.values())
+            images = _full(pixels, plan) if full else _stacked(pixels, plan)
             yield Block(part.start, images, tuple(levels), faults)
 
 
-def _decode(plan: Plan, path: Path) -> Levels | Bad:
-    return decoded(path, lambda image: to_array(image, plan))
+def _decode(read: Callable[[Image.Image, Plan], Levels], plan: Plan, path: Path) -> Levels | Bad:
+    return decoded(path, lambda image: read(image, plan))
+
+
+def _stacked(pixels: Sequence[Levels], plan: Plan) -> Tensor:
+    images = torch.empty((len(pixels), plan.channels, *plan.size), dtype=torch.uint8)
+    for row, levels in enumerate(pixels):
+        images[row] = torch.from_numpy(levels.copy())
+    return images
+
+
+def _full(pixels: Sequence[Levels], plan: Plan) -> FullImages:
+    sizes = np.array([levels.size for levels in pixels], dtype=np.int64)
+    shapes = np.array([levels.shape[:2] for levels in pixels], dtype=np.int64).reshape(-1, 2)
+    joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in pixels)])
+    marks = np.full(len(pixels), "", "U32")  # nothing is stored by them here
+    return FullImages(joined, np.cumsum(sizes) - sizes, shapes, marks, plan)
 
 
 def _mark(root: Path, names: Sequence[str]) -> str:

@@ -9,21 +9,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.data.full_images import FullImages
 from relook.deploy.network import is_traced
 from relook.errors import RelookError
 from relook.policy import Policy
 from relook.recipes import RECIPES
 from relook.transforms.checks import check_images
 
-Images = Tensor | NDArray[Any]
+Images = Tensor | NDArray[Any] | FullImages
 Size = tuple[int, int]
 
 
-def as_levels(images: Images) -> Tensor:
+def as_levels(images: Images) -> Tensor | FullImages:
     """Return images as uint8 `[n, c, h, w]`; floats in [0, 1] are rounded to grey levels.
+
+    Full-size images stay as they are: views are cut from them.
 
     Values are not looked at while a graph is made: a graph takes them as they come.
     """
+    if isinstance(images, FullImages):
+        if not len(images):
+            raise RelookError("expected at least 1 image, got none")
+        return images
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(np.array(images))
     if not isinstance(images, Tensor):
@@ -40,7 +47,9 @@ def as_levels(images: Images) -> Tensor:
     return images
 
 
-def check_fit(images: Tensor, channels: int | None, size: Size | None, policy: Policy) -> None:
+def check_fit(
+    images: Tensor | FullImages, channels: int | None, size: Size | None, policy: Policy
+) -> None:
     """Raise where images `[n, c, h, w]` are not what network and policy were made for.
 
     Without a stated size, a built-in recipe's policy takes from half to twice its image size.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.data.full_images import FullImages
 from relook.errors import RelookError
 from relook.policy import DrawKind, Policy
 from relook.policy_file import policy_to_json
@@ -40,8 +41,11 @@ class ViewPlan:
         """Whether every image gets the same views at every call."""
         return self.policy.is_fixed
 
-    def make(self, view: int, images: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices."""
+    def make(self, view: int, images: Tensor | FullImages, indices: NDArray[np.int64]) -> Tensor:
+        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices.
+
+        Of full-size images, a first step that crops is cut from the large original.
+        """
         wanted = self.views[view]
         return apply_subpolicy(wanted.subpolicy, images, indices, self.seed, wanted.index)
 

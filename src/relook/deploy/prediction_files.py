@@ -20,18 +20,23 @@ from relook.tables import csv_safe
 ClassName = str | int
 
 
+FIGURES = ("entropy", "uncalibrated_entropy", "uncalibrated_mutual_information")
+"""What is told of an image beside its classes: the last two are before the temperature."""
+EXIT_FIGURES = ("entropy", "views")
+"""The same where each image gets as many views as it needs."""
+
+
 @dataclass(frozen=True)
 class Prediction:
-    """One image's result: the likeliest classes with their probabilities, and its uncertainty."""
+    """One image's result: the likeliest classes with their probabilities, and figures by name."""
 
     file: str
     classes: tuple[ClassName, ...]
     probabilities: tuple[float, ...]
-    entropy: float
-    mutual_information: float
+    figures: Mapping[str, float]
 
 
-Writer = Callable[[Path, Iterable[Prediction], int], None]
+Writer = Callable[[Path, Iterable[Prediction], Sequence[str]], None]
 
 
 def writer_for(path: Path) -> Writer:
@@ -44,17 +49,19 @@ def writer_for(path: Path) -> Writer:
     return writer
 
 
-def write_predictions(path: Path, rows: Iterable[Prediction], top: int) -> None:
-    """Write the rows, of `top` classes each, whole or not at all."""
+def write_predictions(
+    path: Path, rows: Iterable[Prediction], top: int, figures: Sequence[str] = FIGURES
+) -> None:
+    """Write the rows, of `top` classes and these figures each, whole or not at all."""
     writer = writer_for(path)
     with _replacing(path) as unfinished:
-        writer(unfinished, rows, top)
+        writer(unfinished, rows, columns(top, figures))
 
 
-def columns(top: int) -> list[str]:
+def columns(top: int, figures: Sequence[str] = FIGURES) -> list[str]:
     """Return the names of the columns."""
     pairs = chain.from_iterable((f"class_{i}", f"probability_{i}") for i in range(1, top + 1))
-    return ["file", *pairs, "entropy", "mutual_information"]
+    return ["file", *pairs, *figures]
 
 
 def write_faults(path: Path, faults: Iterable[tuple[str, str]]) -> None:
@@ -67,18 +74,18 @@ def write_faults(path: Path, faults: Iterable[tuple[str, str]]) -> None:
 
 def _cells(row: Prediction) -> list[Any]:
     pairs = zip(row.classes, row.probabilities, strict=True)
-    return [row.file, *chain.from_iterable(pairs), row.entropy, row.mutual_information]
+    return [row.file, *chain.from_iterable(pairs), *row.figures.values()]
 
 
-def _write_csv(path: Path, rows: Iterable[Prediction], top: int) -> None:
+def _write_csv(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns(top))
+        writer.writerow(heads)
         for row in rows:
             writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in _cells(row)])
 
 
-def _write_json(path: Path, rows: Iterable[Prediction], top: int) -> None:
+def _write_json(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write("[")
         for i, row in enumerate(rows):
@@ -86,21 +93,21 @@ def _write_json(path: Path, rows: Iterable[Prediction], top: int) -> None:
             content = {
                 "file": row.file,
                 "classes": [{"class": name, "probability": p} for name, p in pairs],
-                "entropy": row.entropy,
-                "mutual_information": row.mutual_information,
+                **row.figures,
             }
             file.write(("," if i else "") + "\n  ")
             file.write(json.dumps(content, ensure_ascii=False, allow_nan=False))
         file.write("\n]\n")
 
 
-def _write_parquet(path: Path, rows: Iterable[Prediction], top: int) -> None:
+def _write_parquet(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
     arrow, parquet = _pyarrow()
     groups = _grouped(rows, 4096)
     first = next(groups)
     name = arrow.int64() if isinstance(first[0].classes[0], int) else arrow.string()
-    kinds = {"file": arrow.string()} | {f"class_{i}": name for i in range(1, top + 1)}
-    schema = arrow.schema([(c, kinds.get(c, arrow.float64())) for c in columns(top)])
+    kinds = {"file": arrow.string(), "views": arrow.int64()}
+    kinds |= {head: name for head in heads if head.startswith("class_")}
+    schema = arrow.schema([(head, kinds.get(head, arrow.float64())) for head in heads])
     with parquet.ParquetWriter(path, schema) as writer:
         for group in chain([first], groups):
             values = zip(*map(_cells, group), strict=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relook.calibration import LOG_FLOOR, mean_log_probs, temper
+from relook.data.full_images import FullImages
 from relook.deploy.early_exit import EarlyExit, Exited, apply_early_exit, exit_counts
 from relook.deploy.exit_run import plan_with_exits, run_early_exit
 from relook.deploy.inputs import Images, as_levels, check_fit
@@ -25,6 +26,7 @@ from relook.deploy.traced import run_steps, traced_steps
 from relook.deploy.uncertainty import Uncertainty, uncertainty
 from relook.errors import RelookError, unknown_name
 from relook.policy import DrawKind, Policy
+from relook.watchdog import watched
 
 Output = Literal["probabilities", "log_probs", "logits"]
 
@@ -40,8 +42,10 @@ class TTA(nn.Module):
     """Averages a model's predictions over the views of a policy, and calibrates them.
 
     Takes uint8 images `[n, c, h, w]`, or float ones in [0, 1], which are rounded to grey
-    levels; returns `output` `[n, class]`, float32 on the model's device. Each distinct view
-    runs once and counts as often as the policy repeats it. `model` is a torch module
+    levels; returns `output` `[n, class]`, float32 on the model's device. A data set's full-size
+    images do as well: crops are cut from those, as in a search with `--full-size`, instead of
+    from images of the network's size. Each distinct view runs once and counts as often as the
+    policy repeats it. `model` is a torch module
     (`mean`, `std`, `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
 
     `views` is a budget of model passes an image. `temperature` is the policy's for that budget,
@@ -87,6 +91,7 @@ class TTA(nn.Module):
         known = None if self.network.input is None else self.network.input.size
         self.size = (size, size) if isinstance(size, int) else size or known
         self.next_index = 0
+        self._outputs: int | None = None
         fixed = [view.subpolicy for view in self.plan.views] if self.plan.is_fixed else []
         self._traced = [traced_steps(subpolicy) for subpolicy in fixed]
         self._texts = [subpolicy_text(subpolicy) for subpolicy in fixed]
@@ -106,7 +111,7 @@ class TTA(nn.Module):
         """What the averaged log-probabilities are divided by; 1 without calibration."""
         return self.plan.temperature
 
-    def forward(self, images: Tensor, first_index: int | None = None) -> Tensor:
+    def forward(self, images: Images, first_index: int | None = None) -> Tensor:
         """Return `output` `[n, class]`; `first_index` is the first image's, for fresh draws.
 
         Without it, the images count on from those of the last call.
@@ -125,12 +130,12 @@ class TTA(nn.Module):
         """Return each distinct view's log-probabilities `[view, n, class]`, float32."""
         levels = as_levels(images)
         check_fit(levels, self.network.channels, self.size, self.policy)
-        if is_traced():
+        if is_traced() and isinstance(levels, Tensor):
             return self._traced_log_probs(levels)
         first = self.next_index if first_index is None else first_index
         if first_index is None and not self.plan.is_fixed:
             self.next_index += len(levels)
-        limit = self._limit(levels)
+        limit = self._limit(levels.shape)
         parts = []
         with torch.no_grad(), _evaluating(self.model):
             for start in range(0, len(levels), limit):
@@ -213,23 +218,27 @@ class TTA(nn.Module):
         rule = "" if self.early_exit is None else json.dumps(self.early_exit.to_json())
         return f"{self.plan.record()}{network}{rule}".encode()
 
-    def _limit(self, images: Tensor) -> int:
+    def _limit(self, shape: Sequence[int]) -> int:
+        """Return how many views of images of a shape `[n, c, h, w]` go through together."""
         if self.max_batch is not None:
             return self.max_batch
-        first = next(self.model.parameters(), images)
-        if first.device.type not in ("cpu", "meta"):
+        first = next(self.model.parameters(), None)
+        if first is not None and first.device.type not in ("cpu", "meta"):
             return _BATCH
         pixels = _THREAD_PIXELS * torch.get_num_threads()
-        return min(_BATCH, max(_LEAST_BATCH, pixels // (images.shape[2] * images.shape[3])))
+        return min(_BATCH, max(_LEAST_BATCH, pixels // (shape[2] * shape[3])))
 
-    def _part_log_probs(self, images: Tensor, indices: NDArray[np.int64], limit: int) -> Tensor:
+    def _part_log_probs(
+        self, images: Tensor | FullImages, indices: NDArray[np.int64], limit: int
+    ) -> Tensor:
         """Run a few images, as many views of them at once as the limit allows."""
         together = max(1, limit // len(images))
         results = []
         for start in range(0, self.views, together):
             group = range(start, min(start + together, self.views))
             made = [self.plan.make(view, images, indices) for view in group]
-            rows = self.network(self.model, made[0] if len(made) == 1 else torch.cat(made))
+            with watched(lambda: f"images {indices[0]}…{indices[-1]}"):
+                rows = self.network(self.model, made[0] if len(made) == 1 else torch.cat(made))
             self._check_classes(rows.shape[-1])
             results.append(rows.view(len(group), len(images), -1))
         return results[0] if len(results) == 1 else torch.cat(results)
@@ -240,22 +249,22 @@ class TTA(nn.Module):
             raise RelookError("early exit cannot be compiled or exported: leave early_exit out")
         levels = as_levels(images)
         check_fit(levels, self.network.channels, self.size, self.policy)
-        limit = self._limit(levels)
+        limit = self._limit(levels.shape)
 
         def predict(view: int, places: Tensor) -> Tensor:
             parts = [
-                self._one_view(view, levels[part.to(levels.device)])
-                for part in torch.split(places, limit)
+                self._one_view(view, _chosen(levels, part)) for part in torch.split(places, limit)
             ]
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         with _evaluating(self.model):
             return run_early_exit(rule, self.plan, len(levels), predict)
 
-    def _one_view(self, view: int, images: Tensor) -> Tensor:
+    def _one_view(self, view: int, images: Tensor | FullImages) -> Tensor:
         # A fixed view is the same whatever the image's index.
         made = self.plan.make(view, images, np.zeros(len(images), dtype=np.int64))
-        rows = self.network(self.model, made)
+        with watched(lambda: f"{len(images)} images, view {view + 1}"):
+            rows = self.network(self.model, made)
         self._check_classes(rows.shape[-1])
         return rows
 
@@ -289,18 +298,28 @@ class TTA(nn.Module):
 
     def _parts(self, images: Images, batches: int = 1) -> Iterator[Images]:
         """Yield a few images at a time."""
-        if not isinstance(images, Tensor | np.ndarray) or images.ndim != 4 or not len(images):
+        known = isinstance(images, Tensor | np.ndarray | FullImages)
+        if not known or len(images.shape) != 4 or not len(images):
             as_levels(images)  # says what is wrong
             raise RelookError("expected at least 1 image, got none")
-        step = max(1, self._limit(torch.empty((1, *images.shape[1:]), device="meta")))
+        step = max(1, self._limit(images.shape))
         for start in range(0, len(images), step * batches):
             yield images[start : start + step * batches]
 
     def _check_classes(self, count: int) -> None:
+        if self._outputs not in (None, count):
+            raise RelookError(
+                f"expected {self._outputs} classes from the model, as before, got {count}"
+            )
+        self._outputs = count
         if self.classes is not None and len(self.classes) != count:
             raise RelookError(
                 f"expected a name for each of the model's {count} classes, got {len(self.classes)}"
             )
+
+
+def _chosen(images: Tensor | FullImages, places: Tensor) -> Tensor | FullImages:
+    return images[places.to(images.device) if isinstance(images, Tensor) else places]
 
 
 @contextmanager

@@ -11,17 +11,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.unit.deploy.exit_cases import some_rule
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 
-from relook.data import Preparation
+from relook.calibration import mean_log_probs, temper
+from relook.data import Preparation, load_data
 from relook.deploy import TTA, image_source
 from relook.deploy.batch_prediction import predict_source
 from relook.deploy.image_source import ImageSource, open_source
-from relook.deploy.prediction_files import Prediction, columns, write_predictions
+from relook.deploy.prediction_files import (
+    EXIT_FIGURES,
+    FIGURES,
+    Prediction,
+    columns,
+    write_predictions,
+)
 from relook.errors import FileFormatError, RelookError
+from relook.models import as_predictor
 from relook.policy import Policy, Step, SubPolicy
+from relook.predict import View, predict_views
 
 COUNT = 21
+_DRAWS = {"area": 0.5, "aspect": 0.3, "x": 0.2, "y": 0.7}
 
 
 @pytest.fixture
@@ -66,8 +77,65 @@ def test_the_rows_are_the_module_s_predictions(folder: Path, tmp_path: Path) -> 
         assert float(row["probability_1"]) == pytest.approx(best, abs=1e-5)
         assert float(row["probability_2"]) == pytest.approx(second, abs=1e-5)
         assert float(row["entropy"]) == pytest.approx(unsure.entropy[i], abs=1e-5)
-        information = float(row["mutual_information"])
+        before = float(row["uncalibrated_entropy"])
+        assert before == pytest.approx(unsure.predictive_entropy[i], abs=1e-5)
+        information = float(row["uncalibrated_mutual_information"])
         assert information == pytest.approx(unsure.mutual_information[i], abs=1e-5)
+
+
+def test_an_early_exit_tells_how_many_views_each_image_got(folder: Path, tmp_path: Path) -> None:
+    policy = fixed_policy()
+    first = TTA(network(), policy, views=1, temperature=1.0).predict_proba(some_images(COUNT))
+    rule = some_rule(policy, (float(np.median(first.max(axis=1))), 1.0, 1.0, 1.0))
+    tta = TTA(network(), policy, early_exit=rule)
+    source = opened(folder)
+    predict_source(tta, source, tmp_path / "out.json", model="m", top=1)
+    rows = json.loads((tmp_path / "out.json").read_text())
+    places = [int(Path(name).stem) for name in source.names]
+    exited = tta.exit_early(some_images(COUNT)[places])
+    assert [row["views"] for row in rows] == exited.views.tolist()
+    assert set(exited.views.tolist()) == {1, 5}
+    assert list(rows[0]) == ["file", "classes", "entropy", "views"]
+    found = [row["classes"][0]["probability"] for row in rows]
+    np.testing.assert_allclose(found, np.exp(exited.log_probs.max(axis=1)), atol=1e-5)
+
+
+def test_another_rule_does_not_go_on_from_here(folder: Path, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    policy, out = fixed_policy(), tmp_path / "out.csv"
+    with pytest.raises(KeyboardInterrupt):
+        predict_source(TTA(network(), policy), opened(folder), out, model="m", progress=stop)
+    exits = TTA(network(), policy, early_exit=some_rule(policy, (0.5,) * 4))
+    with pytest.raises(RelookError, match="early_exit"):
+        predict_source(exits, opened(folder), out, model="m")
+
+
+def test_crops_are_cut_from_full_size_files_as_in_a_search(tmp_path: Path) -> None:
+    root = tmp_path / "large"
+    for i, levels in enumerate(some_images(8, side=90).numpy()):
+        (root / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        shown = np.moveaxis(levels[:, : 60 + i], 0, 2)
+        Image.fromarray(shown).resize((240 - i, 170)).save(root / "ab"[i % 2] / f"{i}.png")
+    wanted = Preparation(size=(32, 32), full_size=True)
+    crops = [SubPolicy((Step("scale_crop", m, draws=_DRAWS),)) for m in (10, 25)]
+    policy = Policy((SubPolicy(), *crops), temperatures=(1.0, 1.0, 1.2))
+    tta = TTA(network(), policy, size=32)
+    source = open_source(f"folder:{root}", wanted)
+    assert "cut from the originals" in source.prepared
+    predict_source(tta, source, tmp_path / "out.json", model="m", top=1)
+    rows = json.loads((tmp_path / "out.json").read_text())
+    dataset = load_data(f"folder:{root}", wanted)
+    views = [View(sub, i) for i, sub in enumerate(policy)]
+    log_probs = predict_views(as_predictor(network()), dataset.images, views, seed=0)
+    expected = np.exp(temper(mean_log_probs(log_probs), 1.2)).max(axis=1)
+    found = [row["classes"][0]["probability"] for row in rows]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(tta.predict_proba(dataset.images).max(axis=1), expected, atol=1e-5)
+    small = tta.predict_proba(dataset.plain).max(axis=1)  # crops of the input: other views
+    assert np.abs(small - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
@@ -169,9 +237,9 @@ def test_files_are_decoded_only_a_little_ahead(
     opened_files: list[Path] = []
     decode = image_source._decode
 
-    def counted(plan: object, path: Path) -> object:
+    def counted(read: object, plan: object, path: Path) -> object:
         opened_files.append(path)
-        return decode(plan, path)  # type: ignore[arg-type]
+        return decode(read, plan, path)  # type: ignore[arg-type]
 
     monkeypatch.setattr(image_source, "_decode", counted)
     monkeypatch.setattr("relook.data.decode._IN_FLIGHT", 1)
@@ -202,15 +270,15 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
 
 
 ROWS = [
-    Prediction("=1+1.png", ("+cat", "dog"), (0.75, 0.25), 0.5, 0.125),
-    Prediction("b, c.png", ("dog", "+cat"), (0.625, 0.375), 0.25, 0.0625),
+    Prediction("=1+1.png", ("+cat", "dog"), (0.75, 0.25), dict.fromkeys(FIGURES, 0.5)),
+    Prediction("b, c.png", ("dog", "+cat"), (0.625, 0.375), dict.fromkeys(FIGURES, 0.25)),
 ]
 
 
 def test_csv_holds_no_formulas(tmp_path: Path) -> None:
     write_predictions(tmp_path / "out.csv", ROWS, 2)
     rows = list(csv.reader((tmp_path / "out.csv").read_text().splitlines()))
-    assert rows[1] == ["'=1+1.png", "'+cat", "0.75", "dog", "0.25", "0.5", "0.125"]
+    assert rows[1] == ["'=1+1.png", "'+cat", "0.75", "dog", "0.25", "0.5", "0.5", "0.5"]
     assert rows[2][0] == "b, c.png"
 
 
@@ -222,6 +290,15 @@ def test_parquet_holds_the_rows(tmp_path: Path) -> None:
     assert table[0]["file"] == "=1+1.png"
     assert [row["class_1"] for row in table] == ["+cat", "dog"]
     assert [row["probability_2"] for row in table] == [0.25, 0.375]
+
+
+def test_parquet_holds_views_as_whole_numbers(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    row = Prediction("a.png", ("dog",), (1.0,), dict(zip(EXIT_FIGURES, (0.5, 3), strict=True)))
+    write_predictions(tmp_path / "out.parquet", [row], 1, EXIT_FIGURES)
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert str(table.schema.field("views").type) == "int64"
+    assert table.to_pylist()[0]["views"] == 3
 
 
 def test_parquet_without_pyarrow_is_one_line(

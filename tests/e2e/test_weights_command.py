@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.e2e.conftest import Relook
+
+from relook.deploy.weighted_policy import ENTRIES
+from relook.policy import Policy
+from relook.pool import sample_pool
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.json"
+    Policy(sample_pool("small", 5, 0)[:4], recipe="small").save(path)
+    return path
+
+
+def test_weights_are_learned_shown_and_written(
+    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+) -> None:
+    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--force")
+    done = relook(*common, "--weights", "learn")
+    assert done.code == 0, done.err
+    assert "held-out images" in done.out
+    told = json.loads(relook(*common, "--weights", "learn", "--json").out)
+    entries = len(told["policy"]["subpolicies"])
+    assert entries == (ENTRIES if told["weights"]["used"] else 4)
+    assert told["weights"]["used"] == told["weights"]["better"]
+    assert sum(told["weights"]["weights"]) == pytest.approx(1)
+    out = tmp_path / "always.json"
+    always = relook(*common, "--weights", "always", "--out", out)
+    assert "as repeats of views" in always.err
+    weighted = Policy.load(out)
+    assert len(weighted) == len(weighted.temperatures or ()) == ENTRIES
+    predicted = relook("predict", "-m", model, "-p", out, "-d", data, "-o", tmp_path / "p.csv")
+    assert f"{len(weighted.counts())} views each" in predicted.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [(("--weights", "lern"), "learn"), (("--balanced",), "--balanced")]
+)
+def test_what_cannot_be_weighed_is_told(
+    relook: Relook, model: str, data: str, policy: Path, options: tuple[str, ...], told: str
+) -> None:
+    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--weights", "always")
+    refused = relook(*common, *options)
+    assert refused.code == 2
+    assert told in refused.err
