@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from relook.data import Preparation, load_data
+from relook.models import load_model
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -31,3 +34,12 @@ def test_a_timm_model(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_lightning_module() -> None:
     accuracy = load("lightning_module.py", "lightning")["main"](epochs=3)
     assert accuracy > 0.7
+
+
+def test_what_the_tutorial_starts_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    load("tutorial_data.py", "timm")["main"](epochs=1)
+    digits = load_data("folder:digits", Preparation(size=(32, 32), channels=3))
+    assert digits.classes == tuple("0123456789")
+    assert len(digits) == 1497
+    assert load_model("timm:resnet10t@weights.safetensors", size=32)
