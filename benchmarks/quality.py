@@ -12,17 +12,20 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from relook.calibration import calibrated_log_likelihood
+from relook.corruptions import corrupt_images
 from relook.files import write_json_atomic
-from relook.models import as_predictor
+from relook.models import Predictor, as_predictor
 from relook.models.accelerate import accelerate
 from relook.policy import SubPolicy
 from relook.pool import sample_pool, steady_pool
@@ -36,33 +39,66 @@ CROPS = 80
 _SEEDS = 10  # of random crops and flips
 _LENGTH = 20
 _LEAST = 1e-35
+_CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
+_SEVERITY = 3
+_FEW_CROPS = 40  # to draw from on corrupted images
 
 Probabilities = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Scores = dict[int, float]
 
 
-def candidates(size: int) -> tuple[list[SubPolicy], int]:
-    """Return a pool, `CROPS` random crops with flips behind it, and how many views are spread."""
+@dataclass(frozen=True)
+class Candidates:
+    """All views that are predicted, and which of them serve whom."""
+
+    views: tuple[SubPolicy, ...]
+    spread: range
+    steady: range
+    paper: range
+    crops: range
+
+
+def candidates(size: int) -> Candidates:
+    """Return the pools of `size`, and `CROPS` random crops with flips behind them."""
     spread, rest = steady_pool("cifar", size)
+    paper = sample_pool("cifar", size, draws="fresh")
     crops = replace(RECIPES["cifar"], groups=(Group(CROPS, 0, 0),))
-    return [*spread, *rest, *sample_pool(crops, CROPS, seed=1, plain=False)], len(spread)
+    random = sample_pool(crops, CROPS, seed=1, plain=False)
+    return Candidates(
+        views=(*spread, *rest, *random, *paper),
+        spread=range(len(spread)),
+        steady=range(size),
+        crops=range(size, size + CROPS),
+        paper=range(size + CROPS, 2 * size + CROPS),
+    )
 
 
-def predictions(
-    data: Path, network: str, images: int, pool: list[SubPolicy], out: Path
-) -> tuple[NDArray[np.float32], Labels]:
-    """Return log-probabilities `[candidate, image, class]` and labels; kept in `out`."""
+@dataclass(frozen=True)
+class Source:
+    """A network and the images that it is measured on."""
+
+    name: str
+    predictor: Predictor
+    images: Tensor
+    labels: Labels
+
+
+def read_source(data: Path, network: str, images: int) -> Source:
+    """Return the network on ONNX Runtime and so many test images, of each class as many."""
     module, mean, std, dataset = _networks(data).load(network)
     with np.load(data / f"{dataset}_test.npz") as arrays:
         pixels, labels = arrays["images"], arrays["labels"]
     _, chosen = stratified_split(labels, images / len(labels), seed=0)
     tensor = torch.from_numpy(pixels[chosen]).permute(0, 3, 1, 2).contiguous()
     model = accelerate(as_predictor(module, mean=mean, std=std), tensor[:256], mode="onnx")
+    return Source(network.replace("/", "-"), model.predictor, tensor, labels[chosen])
+
+
+def predictions(source: Source, pool: Sequence[SubPolicy], store: Path) -> NDArray[np.float32]:
+    """Return log-probabilities `[candidate, image, class]`; kept in `store`."""
     views = [View(sub, index) for index, sub in enumerate(pool)]
-    store = out / f"{network.replace('/', '-')}-{images}.zarr"
-    log_probs = predict_views(model.predictor, tensor, views, seed=0, store_path=store)
-    return log_probs, labels[chosen]
+    return predict_views(source.predictor, source.images, views, seed=0, store_path=store)
 
 
 def _networks(data: Path) -> Any:
@@ -90,12 +126,12 @@ def score_policy(picks: tuple[int, ...], pool: Probabilities, labels: Labels) ->
 
 
 def score_random(crops: Probabilities, labels: Labels) -> Scores:
-    """Return the mean score of as many crops with flips, drawn for each image from `CROPS`."""
+    """Return the mean score of as many crops with flips, drawn for each image from `crops`."""
     rows = np.arange(len(labels))
     scores = {}
     for budget in BUDGETS:
         drawn = [
-            np.random.default_rng(seed).integers(CROPS, size=(budget, len(labels)))
+            np.random.default_rng(seed).integers(len(crops), size=(budget, len(labels)))
             for seed in range(_SEEDS)
         ]
         scores[budget] = float(
@@ -105,24 +141,58 @@ def score_random(crops: Probabilities, labels: Labels) -> Scores:
 
 
 def measure(
-    log_probs: NDArray[np.float32], labels: Labels, spread: int, sizes: list[int], splits: int
+    log_probs: NDArray[np.float32], labels: Labels, pools: Candidates, sizes: list[int], splits: int
 ) -> dict[str, list[Scores]]:
     """Return the held-out scores of each strategy and size of the search set, one a split."""
     found: dict[str, list[Scores]] = {}
+    strategies = (
+        ("paper", pools.paper, range(0)),
+        ("greedy", pools.steady, range(0)),
+        ("steady", pools.steady, pools.spread),
+    )
     for split in range(splits):
         order = np.random.default_rng(split).permutation(len(labels))
         rest = order[max(sizes) :]
-        probabilities, truth = np.exp(log_probs[:, rest]), labels[rest]
-        pool, crops = probabilities[:-CROPS], probabilities[-CROPS:]
-        found.setdefault("random crop-flip", []).append(score_random(crops, truth))
-        spread_alone = score_policy(tuple(range(_LENGTH)), pool, truth)
-        found.setdefault("spread views, nothing learned", []).append(spread_alone)
+        views, truth = np.exp(log_probs[:, rest]), labels[rest]
+        random = score_random(views[pools.crops], truth)
+        found.setdefault("random crop-flip", []).append(random)
+        alone = score_policy(tuple(range(_LENGTH)), views[pools.spread], truth)
+        found.setdefault("spread views, nothing learned", []).append(alone)
         for size in sizes:
-            part, known = log_probs[:-CROPS, order[:size]], labels[order[:size]]
-            for name, defaults in (("greedy", range(0)), ("steady", range(spread))):
-                search = greedy_search(part, known, _LENGTH, defaults=defaults)
-                scores = score_policy(search.picks, pool, truth)
+            images = order[:size]
+            for name, pool, defaults in strategies:
+                part = log_probs[pool.start : pool.stop, images]
+                search = greedy_search(part, labels[images], _LENGTH, defaults=defaults)
+                scores = score_policy(search.picks, views[pool], truth)
                 found.setdefault(f"{name}, {size} images", []).append(scores)
+    return found
+
+
+def measure_corrupted(
+    source: Source,
+    log_probs: NDArray[np.float32],
+    pools: Candidates,
+    size: int,
+    images: int,
+    out: Path,
+) -> dict[str, list[Scores]]:
+    """Return the scores of random crops and of the steady policy, one a corruption."""
+    order = np.random.default_rng(0).permutation(len(source.labels))
+    part = log_probs[pools.steady.start : pools.steady.stop, order[:size]]
+    policy = greedy_search(part, source.labels[order[:size]], _LENGTH, defaults=pools.spread)
+    chosen = sorted(set(policy.picks))
+    picks = tuple(chosen.index(pick) for pick in policy.picks)
+    views = [pools.views[view] for view in (*chosen, *pools.crops[:_FEW_CROPS])]
+    rest = order[size : size + images]
+    found: dict[str, list[Scores]] = {"random crop-flip": [], f"steady, {size} images": []}
+    for corruption in _CORRUPTIONS:
+        pixels = corrupt_images(source.images[rest], corruption, _SEVERITY, indices=rest)
+        worse = replace(source, images=pixels, labels=source.labels[rest])
+        probabilities = np.exp(predictions(worse, views, out / f"{source.name}-{corruption}.zarr"))
+        random = score_random(probabilities[len(chosen) :], worse.labels)
+        scores = score_policy(picks, probabilities, worse.labels)
+        for one, name in zip((random, scores), found, strict=True):
+            found[name].append(one)
     return found
 
 
@@ -151,17 +221,24 @@ def main() -> None:
     options.add_argument("--pool", type=int, default=150)
     options.add_argument("--sizes", type=int, nargs="+", default=[500, 1000])
     options.add_argument("--splits", type=int, default=5)
+    options.add_argument("--corrupted", type=int, default=0, help="images to corrupt")
     chosen = options.parse_args()
-    pool, spread = candidates(chosen.pool)
-    log_probs, labels = predictions(chosen.data, chosen.network, chosen.images, pool, chosen.out)
-    found = measure(log_probs, labels, spread, chosen.sizes, chosen.splits)
+    pools = candidates(chosen.pool)
+    source = read_source(chosen.data, chosen.network, chosen.images)
+    name = f"{source.name}-{chosen.images}"
+    log_probs = predictions(source, pools.views, chosen.out / f"{name}.zarr")
+    found = measure(log_probs, source.labels, pools, chosen.sizes, chosen.splits)
     print(
-        f"{chosen.network}: {len(labels)} images, a pool of {chosen.pool}, {chosen.splits} splits"
+        f"{chosen.network}: {chosen.images} images, a pool of {chosen.pool}, {chosen.splits} splits"
     )
     show(found)
-    write_json_atomic(
-        chosen.out / f"{chosen.network.replace('/', '-')}.json", json.loads(json.dumps(found))
-    )
+    write_json_atomic(chosen.out / f"{name}.json", json.loads(json.dumps(found)))
+    if chosen.corrupted:
+        size = max(chosen.sizes)
+        worse = measure_corrupted(source, log_probs, pools, size, chosen.corrupted, chosen.out)
+        print(f"\n{chosen.network}: mean over {', '.join(_CORRUPTIONS)} at severity {_SEVERITY}")
+        show(worse)
+        write_json_atomic(chosen.out / f"{name}-corrupted.json", json.loads(json.dumps(worse)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relook.errors import RelookError
@@ -14,6 +16,7 @@ from relook.views import freeze_subpolicy
 
 _SLOTS_A_STEP = 3
 _SPREAD = 40  # views of a steady pool, or half of it if that is less
+_MILD = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
 
 
 def sample_pool(
@@ -51,13 +54,25 @@ def sample_pool(
 def steady_pool(
     recipe: Recipe | str, size: int | None = None, seed: int = 0
 ) -> tuple[tuple[SubPolicy, ...], tuple[SubPolicy, ...]]:
-    """Return evenly spread views, the plain image first, and the rest of a pool of `size`."""
+    """Return evenly spread views, the plain image first, and the rest of a pool of `size`.
+
+    Half of the rest are mild candidates, with one or two weak steps; half are the recipe's own.
+    """
     recipe = get_recipe(recipe)
     total = sum(group.count for group in recipe.groups) + 1 if size is None else size
     if total < 2:
         raise RelookError(f"expected a steady pool of at least 2 sub-policies, got {size}")
     spread = spread_views(recipe, min(_SPREAD, total // 2))
-    return spread, sample_pool(recipe, total - len(spread), seed, plain=False)
+    return spread, sample_pool(_with_mild(recipe), total - len(spread), seed, plain=False)
+
+
+def _with_mild(recipe: Recipe) -> Recipe:
+    if not recipe.transforms:
+        return recipe
+    own = sum(group.count for group in recipe.groups)
+    share = max(1, own // len(_MILD))
+    mild = tuple(Group(share, length, magnitude) for length, magnitude in _MILD)
+    return replace(recipe, groups=(*mild, *recipe.groups))
 
 
 def _shares(groups: tuple[Group, ...], total: int) -> list[int]:

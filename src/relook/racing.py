@@ -14,6 +14,8 @@ run (the first team), and another one without the candidates that the first has 
 reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
 one; votes of earlier rounds count on. Candidates without a vote are dropped; of the others
 the best 30, 18 and 12 % of the pool stay, but never fewer than `SPARE` × the policy's length.
+Candidates that are to be kept in any case, a steady search's first defaults, are the scouts and
+count among those that stay.
 
 Its confidence. A candidate that would get a vote on a share p of all resamples is without one
 in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
@@ -26,7 +28,7 @@ policy's length, at most a quarter of the passes is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,20 +108,22 @@ def race(
     objective: str | UserObjective = "cll",
     balanced: bool = False,
     seed: int = 0,
+    kept: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> Race:
     """Predict a pool on growing parts of the images, and drop what is hardly ever picked.
 
-    `labels` `[image]` are those of the search images. `predict` is asked for no prediction
-    twice. Everything follows from the seed and the predictions, so that a race over stored
-    predictions repeats itself.
+    `labels` `[image]` are those of the search images. The candidates `kept` are never dropped.
+    `predict` is asked for no prediction twice. Everything follows from the seed and the
+    predictions, so that a race over stored predictions repeats itself.
     """
     if candidates < 1:
         raise RelookError(f"expected at least 1 candidate to race, got {candidates}")
     judge = _Judge(_named(objective), balanced, min(length, TEAM), check_seed(seed))
     sizes = round_sizes(len(labels))
-    most = most_passes(len(labels), candidates, length)
-    scouts = scouts_of(candidates)
+    most = most_passes(len(labels), candidates, length, len(kept))
+    stay = np.unique(np.asarray(kept, dtype=np.int64))
+    scouts = stay if len(stay) else scouts_of(candidates)
     everyone = np.arange(len(labels))
     scouted = predict("scouts", scouts, everyone, _after(0, most, progress))
     order, keys, chances = image_order(scouted, labels, judge.seed)
@@ -137,7 +141,9 @@ def race(
             seen = order[:end]
             weights = 1 / -np.expm1(-chances[seen] * keys[order[end]])
             votes[alive] += _votes(known[np.ix_(alive, seen)], labels[seen], weights, judge, number)
-            alive = survivors(alive, votes, places_after(number, len(sizes), candidates, length))
+            places = places_after(number, len(sizes), candidates, length) - len(stay)
+            others = survivors(np.setdiff1d(alive, stay), votes, max(0, places))
+            alive = np.union1d(stay, others)
         rounds.append((end, len(alive)))
     if progress is not None:
         progress(most, most)
@@ -162,11 +168,12 @@ def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
     return min(candidates, max(round(share * candidates), round(SPARE * length)))
 
 
-def most_passes(images: int, candidates: int, length: int) -> int:
-    """Return how many model passes a race takes at most."""
+def most_passes(images: int, candidates: int, length: int, kept: int = 0) -> int:
+    """Return how many model passes a race takes at most, if so many candidates are kept."""
     sizes = round_sizes(images)
-    scouts = len(scouts_of(candidates))
-    alive = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]
+    scouts = kept or len(scouts_of(candidates))
+    places = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]
+    alive = [max(0, place - kept) for place in places]
     parts = np.diff((0, *sizes, images))
     asked = sum(int(part) * n for part, n in zip(parts, (candidates - scouts, *alive), strict=True))
     return scouts * images + asked

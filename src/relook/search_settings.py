@@ -9,15 +9,16 @@ from relook.objectives import UserObjective
 from relook.policy import DrawKind
 from relook.recipes import Recipe
 
-STRATEGIES = ("greedy", "steady", "paper")
+STRATEGIES = ("auto", "steady", "greedy", "paper")
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """What decides a search's result, beside model and data.
 
-    `strategy` is "greedy", "steady" (evenly spread views unless others prove better: for small
-    sets of images) or "paper" (the paper's pools and fresh draws).
+    `strategy` is "steady" (evenly spread views unless others prove better), "greedy" (the best
+    candidate at each step), "paper" (the same with the paper's pools and fresh draws) or "auto":
+    steady where it applies, else greedy. The settings hold which.
 
     `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
@@ -40,7 +41,7 @@ class SearchSettings:
     store_precision: str = "auto"
     memory: int | None = None
     left_out: float = 0.0
-    strategy: str = "greedy"
+    strategy: str = "auto"
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -48,10 +49,11 @@ class SearchSettings:
         if self.strategy == "paper":  # its CIFAR pool has the plain image, its ImageNet pool not
             object.__setattr__(self, "draws", "fresh")
             object.__setattr__(self, "plain", self.recipe.start is None)
-        if self.strategy == "steady" and (
-            self.objective != "cll" or self.draws != "fixed" or self.race or not self.plain
-        ):
+        steady = self.objective == "cll" and self.draws == "fixed" and self.plain
+        if self.strategy == "auto":
+            object.__setattr__(self, "strategy", "steady" if steady else "greedy")
+        if self.strategy == "steady" and not steady:
             raise RelookError(
-                "the strategy steady needs the objective cll, fixed draws, the plain image among "
-                "the candidates, and no race: change these, or use the strategy greedy"
+                "the strategy steady needs the objective cll, fixed draws and the plain image "
+                "among the candidates: change these, or use the strategy greedy"
             )

@@ -85,6 +85,17 @@ def test_a_race_asks_once_and_keeps_what_complements() -> None:
         assert asked.names == ["scouts", "1", "2", "3", "4"]
 
 
+def test_what_is_to_be_kept_scouts_and_stays() -> None:
+    log_probs, labels = pool_of(0)
+    asked = Asked(log_probs)
+    result = race(asked, labels, len(log_probs), LENGTH, kept=(60, 61, 62))
+    assert {60, 61, 62} <= set(result.survivors.tolist())
+    assert (asked.count[60:63] == 1).all()
+    assert asked.count.sum() == result.passes
+    assert result.passes <= most_passes(IMAGES, len(log_probs), LENGTH, 3)
+    assert len(result.survivors) <= places_after(2, 3, len(log_probs), LENGTH)
+
+
 def test_the_seed_decides_everything() -> None:
     log_probs, labels = pool_of(0)
     one, same, other = (race(Asked(log_probs), labels, 80, LENGTH, seed=s) for s in (1, 1, 2))

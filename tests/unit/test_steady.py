@@ -119,3 +119,10 @@ def test_another_objective_is_refused() -> None:
     log_probs, labels = _pool(5, 20, {})
     with pytest.raises(RelookError, match="steady selection needs the objective cll"):
         greedy_search(log_probs, labels, 2, "accuracy", defaults=[0])
+
+
+def test_the_defaults_begin_again_once_all_are_in() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
+    steady = SteadyScorer(scorer, log_probs, labels, np.ones(len(labels)), (3, 1), math.inf)
+    assert search_with(steady, log_probs, 5).picks == (3, 1, 3, 1, 3)

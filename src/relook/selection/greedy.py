@@ -21,6 +21,7 @@ from relook.calibration import (
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
 )
+from relook.engines.base import current_engine
 from relook.errors import RelookError
 from relook.objectives import (
     OBJECTIVES,
@@ -40,6 +41,9 @@ BLOCK_BYTES = 256 << 20
 
 COMPILED_FROM = 2_000_000
 """How many values predictions must have to be worth the compiled kernels' first use."""
+
+SPLIT_FROM = 100_000_000
+"""How many values predictions must have to be worth sending to an engine's workers."""
 
 _STEADY_SEARCHES = 20  # about how many a steady one makes on its way
 _ARRAYS_IN_FLIGHT = 5  # float64 copies of a block while it is scored
@@ -125,23 +129,38 @@ def greedy_search(
     def scorer_for(weights: FloatArray | None) -> AbstractContextManager[Scorer]:
         if compiled:
             return _compiled_scorer(log_probs, labels, weights, threads, memory)
-        return nullcontext(PlainScorer(log_probs, labels, chosen, weights))
-
-    def run(scorer: Scorer) -> SearchResult:
-        return search_with(scorer, log_probs, length, start, progress, picked)
+        plain = PlainScorer(log_probs, labels, chosen, weights)
+        engine = current_engine()
+        if engine is None or log_probs.size < SPLIT_FROM:
+            return nullcontext(plain)
+        return engine.scorer(plain)
 
     if not defaults:
         with scorer_for(weights) as scorer:
-            return run(scorer)
+            return search_with(scorer, log_probs, length, start, progress, picked)
     if chosen is not OBJECTIVES["cll"]:
         raise RelookError(f"a steady selection needs the objective cll, got {objective!r}")
-    from relook.selection.steady import SteadyScorer, choose_caution
+    from relook.selection.steady import USUAL_CAUTION, SteadyScorer, choose_caution, trial_steps
 
     even = np.ones(len(labels)) if weights is None else weights
-    caution = choose_caution(scorer_for, log_probs, labels, even, length, defaults)
+    many = log_probs.shape[2] >= COMPACT_FROM
+    trials = 0 if many else trial_steps(length)
+    total = trials + length
+    caution = USUAL_CAUTION
+    if not many:
+        tell = part_of(progress, 0, total)
+        caution = choose_caution(scorer_for, log_probs, labels, even, length, defaults, tell)
     with scorer_for(weights) as scorer:
         steady = SteadyScorer(scorer, log_probs, labels, even, defaults, caution)
-        return replace(run(steady), caution=caution)
+        tell = part_of(progress, trials, total)
+        return replace(search_with(steady, log_probs, length, start, tell, picked), caution=caution)
+
+
+def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Report a part of the work as part of the whole."""
+    if progress is None:
+        return None
+    return lambda done, _, score: progress(before + done, total, score)
 
 
 def _compiled_scorer(

@@ -18,15 +18,20 @@ from numpy.typing import NDArray
 from relook.calibration import FloatArray, Labels, LogProbs
 from relook.selection.greedy import (
     Pick,
+    Progress,
     Scorer,
     SearchResult,
     extended_mean,
     floored_log,
+    part_of,
     search_with,
 )
 
 CAUTIONS = (0.0, 1.0, 2.0, 3.0, math.inf)
 """What the folds choose from: from plain greedy selection to the default views alone."""
+
+USUAL_CAUTION = 2.0
+"""For predictions too large to be searched twenty times."""
 
 _FOLDS = 4
 _BUDGETS = (1, 2, 3, 5, 10, 20)
@@ -52,15 +57,16 @@ class SteadyScorer:
         self._log_probs = log_probs
         self._labels = labels
         self._weights = weights
-        self._left = list(dict.fromkeys(defaults))
+        self._defaults = tuple(dict.fromkeys(defaults))
+        self._left = list(self._defaults)
         self._caution = caution
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
-        if self._left and math.isinf(self._caution):
+        if math.isinf(self._caution):
             return self.only(self._left[0], mean, step, temperature)
         best = self._scorer.best(mean, step, temperature)
-        if self._left and best.candidate != self._left[0]:
+        if best.candidate != self._left[0]:
             default = self._scorer.only(self._left[0], mean, step, temperature)
             if not self._proven(best, default, mean, step):
                 best = default
@@ -73,6 +79,8 @@ class SteadyScorer:
     def _used(self, pick: Pick) -> Pick:
         if pick.candidate in self._left:
             self._left.remove(pick.candidate)
+        # Once all are in, each counting once more keeps their average.
+        self._left = self._left or list(self._defaults)
         return pick
 
     def _proven(self, best: Pick, default: Pick, mean: FloatArray, step: int) -> bool:
@@ -95,6 +103,7 @@ def choose_caution(
     weights: FloatArray,
     length: int,
     defaults: Sequence[int],
+    progress: Progress | None = None,
 ) -> float:
     """Return the caution whose policies do best on images that did not choose them.
 
@@ -102,6 +111,8 @@ def choose_caution(
     cautions that are as good within half a standard error the largest is taken.
     """
     worth = np.zeros((len(CAUTIONS), len(labels)))
+    length = _trial_length(length)
+    steps = trial_steps(length)
     folds = np.arange(len(labels)) % _FOLDS  # the images come in no order
     for fold in range(_FOLDS):
         inside = np.where(folds == fold, 0.0, weights)
@@ -109,7 +120,9 @@ def choose_caution(
         with open_scorer(inside) as scorer:
             for at, caution in enumerate(CAUTIONS):
                 steady = SteadyScorer(scorer, log_probs, labels, inside, defaults, caution)
-                found = search_with(steady, log_probs, length)
+                before = (fold * len(CAUTIONS) + at) * length
+                tell = part_of(progress, before, steps)
+                found = search_with(steady, log_probs, length, progress=tell)
                 worth[at, outside] = _worth(found, log_probs, labels, outside)
     means = [float(np.average(each, weights=weights)) for each in worth]
     best = int(np.argmax(means))
@@ -119,6 +132,15 @@ def choose_caution(
         return lost <= _CLOSE * error
 
     return CAUTIONS[max(at for at in range(len(CAUTIONS)) if at == best or as_good(at))]
+
+
+def trial_steps(length: int) -> int:
+    """Return how many steps the searches that choose the caution take together."""
+    return len(CAUTIONS) * _FOLDS * _trial_length(length)
+
+
+def _trial_length(length: int) -> int:
+    return min(length, _BUDGETS[-1])  # what more entries add no longer tells cautions apart
 
 
 def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: float) -> FloatArray:
