@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from tests.oracles.plain_search import Array, plain_cll, random_pool
 
 from relook.calibration import floor_log_probs
-from relook.selection import kernels, kernels64
-from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection import fast_pool, kernels, kernels64
+from relook.selection.bounds import (
+    HIGHEST_BETA,
+    LOWEST_BETA,
+    Values,
+    bounds_outside,
+    upper_bounds,
+)
 from relook.selection.fast_pool import FastPool
 from relook.selection.screening import slack
+from relook.selection.slim_pool import Window
 
 WHOLE_RANGE = np.concatenate([np.linspace(-80, 0, 4001), -np.logspace(-12, 1.9, 2001)])
 BETAS = (LOWEST_BETA, 0.3, 0.8, 1.0, 1.3, 3.0, HIGHEST_BETA)
@@ -114,22 +121,64 @@ def test_float32_scores_are_within_the_stated_slack(
             np.testing.assert_allclose(found.bend, true.bend, rtol=1e-3, atol=2e-2)
 
 
-@given(**POOLS, few=st.integers(1, 10))
+@given(**POOLS)
 @settings(max_examples=40, deadline=None)
-def test_few_classes_bound_the_score_from_above(
-    seed: int, images: int, classes: int, sharpness: float, zeros: float, step: int, few: int
+def test_likely_classes_bound_the_score_from_above(
+    seed: int, images: int, classes: int, sharpness: float, zeros: float, step: int
 ) -> None:
     log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
     mean, log_q = step_of(log_probs, step, seed)
-    few = min(few, classes)
     with ThreadPoolExecutor(1) as threads:
         pool = FastPool(log_probs, labels, None, 1e-3, threads)
         pool.start_step(mean, step)
-        for beta in BETAS:
+        for beta in (each for each in BETAS if each <= pool.steepest):
             true = exact(log_q, labels, beta).score
-            bound = pool.evaluate_few(np.arange(5), np.full(5, beta), few).score
+            bound = pool.look(np.arange(5), np.full(5, beta))[0].score
             allowed = [slack(score, beta, classes) for score in true]
             assert (bound >= true - allowed).all()
+
+
+@given(**POOLS, beta=st.floats(1.001, 2.5), down=st.floats(0.01, 0.5), up=st.floats(0.01, 0.5))
+@settings(max_examples=60, deadline=None)
+def test_tangents_bound_the_score_from_above(
+    seed: int,
+    images: int,
+    classes: int,
+    sharpness: float,
+    zeros: float,
+    step: int,
+    beta: float,
+    down: float,
+    up: float,
+) -> None:
+    log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
+    mean, log_q = step_of(log_probs, step, seed)
+    low, high = max(1.0, beta - down), beta + up
+    betas = np.full(5, beta)
+    with ThreadPoolExecutor(1) as threads:
+        pool = FastPool(log_probs, labels, None, 1e-3, threads)
+        pool.start_step(mean, step)
+        window = Window(np.full(5, low), np.full(5, high))
+        anywhere, inside = pool.look(np.arange(5), betas, window)
+    near = upper_bounds(betas, inside, 81.0, np.inf)
+    far = bounds_outside(betas, anywhere, window.low, window.high, 80.01, classes)
+    allowed = np.array([2 * slack(score, high, classes) for score in anywhere.score])
+    for other in np.concatenate([np.linspace(low, high, 7), BETAS, [0.9 * low, 1.1 * high]]):
+        true = exact(log_q, labels, float(other)).score
+        assert ((near if low <= other <= high else far) >= true - allowed).all()
+    assert (inside.score >= exact(log_q, labels, beta).score - allowed).all()
+    assert (inside.score <= anywhere.score + allowed).all()
+
+
+def test_tangents_are_tight_after_some_steps(threads: Executor) -> None:
+    log_probs, labels = random_pool(6, 8, 600, 60, sharpness=2.0)
+    mean, log_q = step_of(log_probs, 50, 6)
+    pool = FastPool(log_probs, labels, None, 1e-3, threads)
+    pool.start_step(mean, 50)
+    betas = np.full(8, 1.3)
+    anywhere, inside = pool.look(np.arange(8), betas, Window(betas - 0.1, betas + 0.1))
+    true = exact(log_q, labels, 1.3).score
+    assert (inside.score - true < 0.1 * (anywhere.score - true)).all()
 
 
 @given(**POOLS)
@@ -164,7 +213,8 @@ def test_sums_do_not_depend_on_the_threads() -> None:
             pool = FastPool(log_probs, labels, None, 1e-3, threads)
             pool.start_step(mean, 4)
             values = pool.evaluate(np.arange(30), np.linspace(0.5, 2, 30))
-            results.append((values.score.tobytes(), values.slope.tobytes()))
+            bounds, _ = pool.look(np.arange(30), np.linspace(0.5, 2, 30))
+            results.append((values.score.tobytes(), values.slope.tobytes(), bounds.score.tobytes()))
     assert results[0] == results[1] == results[2]
 
 
@@ -177,15 +227,34 @@ def test_sums_do_not_depend_on_what_is_evaluated_beside(threads: Executor) -> No
     assert part.score.tolist() == whole.score[[3, 17]].tolist()
 
 
-def test_candidates_are_evaluated_alike_whenever_they_are_laid_out(threads: Executor) -> None:
+def test_candidates_are_evaluated_alike_in_any_slot(
+    threads: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log_probs, labels = random_pool(3, 21, 130, 60, sharpness=6.0)
     betas = np.linspace(0.5, 2, 21)
-    whole = FastPool(log_probs, labels, None, 1e-3, threads)
-    assert whole.held < 60
-    together = whole.evaluate(np.arange(21), betas).score
-    later = FastPool(log_probs, labels, None, 1e-3, threads)
-    later.evaluate(np.array([4, 9]), betas[[4, 9]])
-    assert later.evaluate(np.arange(3, 21), betas[3:]).score.tolist() == together[3:].tolist()
+    together = FastPool(log_probs, labels, None, 1e-3, threads).evaluate(np.arange(21), betas).score
+    monkeypatch.setattr(fast_pool, "slots", lambda shape: 4)
+    tight = FastPool(log_probs, labels, None, 1e-3, threads)
+    for which in ([20], [4, 9, 17], [9, 3, 4, 1], range(21), [0, 20]):
+        chosen = np.array(which)
+        assert tight.evaluate(chosen, betas[chosen]).score.tolist() == together[chosen].tolist()
+
+
+def test_images_without_weight_are_left_out(threads: Executor) -> None:
+    log_probs, labels = random_pool(7, 6, 300, 12)
+    inside = np.arange(300) % 4 != 1
+    mean, _ = step_of(log_probs, 5, 7)
+    whole = FastPool(log_probs, labels, inside.astype(float), 1e-3, threads)
+    part = FastPool(log_probs[:, inside], labels[inside], None, 1e-3, threads)
+    whole.start_step(mean, 5)
+    part.start_step(mean[inside], 5)
+    every, betas = np.arange(6), np.linspace(0.7, 1.4, 6)
+    np.testing.assert_allclose(
+        whole.evaluate(every, betas).score, part.evaluate(every, betas).score, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        whole.look(every, betas)[0].score, part.look(every, betas)[0].score, rtol=0.01
+    )
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])

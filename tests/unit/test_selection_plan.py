@@ -50,7 +50,7 @@ def test_other_objectives_need_little_beside(objective: str) -> None:
     ("shape", "objective", "limit", "on_disk"),
     [
         (CIFAR, "cll", 10**9, True),
-        (CIFAR, "cll", 4 * 10**9, False),
+        (CIFAR, "cll", 3 * 10**9, False),
         (IMAGENET, "cll", 10**9, True),
         (IMAGENET, "cll", 40 * 10**9, False),
         (IMAGENET, "cll", 46 * 10**9, False),

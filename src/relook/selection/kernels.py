@@ -297,66 +297,34 @@ def evaluate(
 
 
 @compiled
-def tail_sums(base: Any, classes: int, beta: np.float32, tail: Any) -> None:
-    """Fill `tail` `[3, block, lane]` from the classes of `base` after the first `classes`."""
-    tail[:] = _f(0)
-    for block in range(base.shape[0]):
-        for c in range(classes, base.shape[1]):
-            for lane in range(LANES):
-                log_q = scaled_log2(larger(base[block, c, lane], _LOWEST))
-                term = exp2(beta * log_q)
-                tail[0, block, lane] += term
-                tail[1, block, lane] += term * log_q
-                tail[2, block, lane] += term * log_q * log_q
-
-
-@compiled
-def lay_out_mean(mean: Any, order: Any, factor: float, base: Any) -> None:
-    """Write factor·mean `[n, c]` as `base` `[block, class, lane]`; see `lay_out` for `order`."""
-    images, classes = mean.shape
-    rows = mean.reshape(images * classes)
+def lay_out_mean(mean: Any, images: Any, places: Any, factor: float, base: Any) -> None:
+    """Write factor·mean `[n, c]` as `base` `[block, class, lane]`; see `Layout` for the order."""
+    count, classes = mean.shape
+    rows = mean.reshape(count * classes)
     base[:] = _f(0)
     for block in range(base.shape[0]):
         begin = block * LANES
         for c in range(classes):
-            for lane in range(min(LANES, images - begin)):
-                base[block, c, lane] = np.float32(
-                    _SCALE * factor * rows[begin * classes + order[block, c, lane]]
-                )
+            for lane in range(min(LANES, count - begin)):
+                place = (images[begin + lane] - lane) * classes + places[block, c, lane]
+                base[block, c, lane] = np.float32(_SCALE * factor * rows[place])
 
 
 @compiled
-def lay_out(values: Any, order: Any, tolerance: np.float32, pool: Any) -> int:
-    """Write probabilities × 2^24 of a candidate `[n, c]` into `pool` `[block, kept, lane]`.
-
-    `order` `[block, class, lane]` says where in its block's rows `[lane, class]` a value stands;
-    the pool takes each image's first ones. Returns how many rows and values may not be those of
-    normalised log-probabilities (within `tolerance`; NaN).
-    """
+def lay_out(values: Any, images: Any, places: Any, pool: Any) -> None:
+    """Write probabilities × 2^24 of a candidate `[n, c]` into `pool` `[block, class, lane]`."""
     wide_vectors()
-    images, classes = values.shape
-    flat = values.reshape(images * classes)
-    block_rows = np.zeros(LANES * classes, np.float32)
-    total, odd = np.empty(LANES, np.float32), np.zeros(LANES, np.float32)
-    wrong = 0
+    count, classes = values.shape
+    rows = np.zeros((LANES, classes), np.float32)
+    flat = rows.reshape(LANES * classes)
     for block in range(pool.shape[0]):
-        lanes = min(LANES, images - block * LANES)
-        begin = block * LANES * classes
+        lanes = min(LANES, count - block * LANES)
+        for lane in range(lanes):
+            row = values[images[block * LANES + lane]]
+            for c in range(classes):
+                rows[lane, c] = _f(widened(row[c]))
         for at in range(lanes * classes):
-            block_rows[at] = scaled_exp(_f(widened(flat[begin + at])))
-        for c in range(classes):  # as many values as the block has, in any order
-            for lane in range(lanes):
-                odd[lane] += (
-                    _f(0) if widened(flat[begin + c * lanes + lane]) <= tolerance else _f(1)
-                )
-        total[:] = _f(0)
+            flat[at] = scaled_exp(flat[at])
         for c in range(classes):
             for lane in range(LANES):
-                total[lane] += block_rows[lane * classes + c]
-        part = pool[block]
-        for c in range(part.shape[0]):
-            for lane in range(LANES):
-                part[c, lane] = block_rows[order[block, c, lane]]
-        for lane in range(lanes):
-            wrong += not abs(np.log(total[lane] / _f(_SCALE))) <= tolerance
-    return wrong + int(odd.sum())
+                pool[block, c, lane] = flat[places[block, c, lane]]

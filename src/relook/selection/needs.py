@@ -10,10 +10,10 @@ COMPACT_FROM = 201
 _LANES = 64  # images are rounded up to whole blocks
 _KEPT = 31  # classes of an image in the compact form
 _FEWEST_KEPT = 8
-_FLOAT32 = 4
+_FLOAT32, _SHORT = 4, 2
 
-ALL_HELD = 24
-"""So few classes are laid out once; of more, the first ones a second time."""
+_SLOT_BYTES = 256 << 20  # for the candidates that were evaluated last
+_FEWEST_SLOTS = 64
 
 
 def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
@@ -26,9 +26,18 @@ def selection_needs(shape: tuple[int, ...], kept: int = _KEPT) -> int:
     padded = -(-images // _LANES) * _LANES
     averages = 12 * _FLOAT32 * padded * classes
     if classes < COMPACT_FROM:
-        layouts = 1 if classes <= ALL_HELD else 2  # the second is smaller, by how sure the model is
-        return layouts * _FLOAT32 * candidates * padded * classes + averages
+        held = _FLOAT32 + _SHORT * classes  # less, by how sure the model is
+        return candidates * padded * held + slots(shape) * _slot_bytes(shape) + averages
     return _FLOAT32 * candidates * padded * (kept + 1) + averages
+
+
+def slots(shape: tuple[int, ...]) -> int:
+    """Return how many candidates with all their classes are held."""
+    return min(shape[0], max(_FEWEST_SLOTS, _SLOT_BYTES // _slot_bytes(shape)))
+
+
+def _slot_bytes(shape: tuple[int, ...]) -> int:
+    return -(-shape[1] // _LANES) * _LANES * shape[2] * _FLOAT32
 
 
 def check_memory(shape: tuple[int, ...], memory: int, kept: int = _KEPT) -> None:

@@ -8,17 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.calibration import FloatArray, newton_step
-from relook.selection.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
+from relook.selection.bounds import (
+    HIGHEST_BETA,
+    LOWEST_BETA,
+    Values,
+    bounds_outside,
+    upper_bounds,
+)
 from relook.selection.fast_pool import FastPool, Indices
+from relook.selection.slim_pool import Window
 
-_FIRST = 8  # candidates evaluated in full before the line is drawn
-_FEW_LOOKS = {1: 3, 2: 2, 3: 2}  # at a step: the first guesses of β are far off
-_MANY = 16  # unseen candidates: a second look at few classes pays
+_FIRST = 4  # candidates evaluated in full before the line is drawn
+_LOOKS = {1: 3, 2: 2, 3: 2}  # at a step: the first guesses of β are far off
+_MANY = 0.1  # of the candidates are unseen: a second look pays
 _ROUNDS = 60  # a guard only
-_FAR = 0.3  # of β: how far one look at few classes may move it
+_FAR = 0.3  # of β: how far one look may move it
 _COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
 _ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
-_ABOVE_FEW = 0.05  # the same, after a look at few classes
+_ABOVE_FEW = 0.05  # the same, after a look
+_WINDOW = 1.2  # ÷ √step: how far from β tangents are used
 
 GRID = 0.01
 """Of log β: candidates within it are looked at with the same β."""
@@ -40,9 +48,7 @@ class Screen:
 
     def __init__(self, pool: FastPool) -> None:
         self._pool = pool
-        self._few = pool.few
         self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
-        self._promise = np.zeros(pool.candidates)
 
     def contenders(self, mean: FloatArray, step: int, beta: float) -> tuple[Indices, FloatArray]:
         """Return the candidates that float32 cannot tell from the best one, rising, and their β.
@@ -53,35 +59,24 @@ class Screen:
         # A little too high: the bound is tighter downwards.
         betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
         state = _Bounds(self._pool, betas, _spread(mean, step), step)
-        first = np.argsort(-self._promise, kind="stable")[:_FIRST]
-        if self._few < 0.8 * self._pool.classes:
-            self._look_at_few(state, step, first)
-        else:
-            state.look(first)
+        self._drop(state, beta - 1 > 0.45 * _WINDOW / math.sqrt(step))
         state.look_best_first()
         state.close_in()
         if step == 1:
             beta = float(state.beta[np.argmax(state.lower)])
         self._offsets = step * np.clip(state.beta - beta, -0.5 * beta, 0.5 * beta)
-        self._promise = state.upper
         which = np.flatnonzero(state.alive())
         return which, state.beta[which]
 
-    def _look_at_few(self, state: _Bounds, step: int, first: Indices) -> None:
-        """Drop candidates by their first classes; adapt how many, to what they let through."""
-        every = np.arange(self._pool.candidates)
-        for _ in range(_FEW_LOOKS.get(step, 1)):
-            state.look_at_few(every, self._few)
-        state.look(first)
-        state.look(first[~state.found[first]])
+    def _drop(self, state: _Bounds, by_tangents: bool) -> None:
+        """Drop candidates by their likeliest classes."""
+        for _ in range(_LOOKS.get(state.step, 1)):
+            state.glance(np.arange(self._pool.candidates), by_tangents)
+        state.look(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
+        state.look(np.array([np.argmax(state.lower)]))
         unseen = state.unseen()
-        if len(unseen) > _MANY and self._few < self._pool.held:
-            state.look_at_few(unseen, self._pool.held)
-        ratio = len(unseen) * self._pool.held / (len(every) * self._few)
-        if step > 2 and ratio > 0.5:
-            self._few = min(self._pool.held, math.ceil(1.25 * self._few))
-        elif step > 2 and ratio < 0.15:
-            self._few = max(2, math.floor(0.9 * self._few))
+        if by_tangents and len(unseen) > _MANY * self._pool.candidates:
+            state.glance(unseen, by_tangents=False)
 
 
 class _Bounds:
@@ -96,19 +91,35 @@ class _Bounds:
         self.last_move = np.full(count, np.inf)
         self.found = np.zeros(count, dtype=bool)
 
-    def look_at_few(self, which: Indices, few: int) -> None:
-        """Bound candidates from above by their first classes alone."""
+    def glance(self, which: Indices, by_tangents: bool) -> None:
+        """Bound candidates from above by their likeliest classes."""
         grid = GRID * min(1.0, _COARSE_STEPS / self.step)
         near = np.exp(np.round(np.log(self.beta[which]) / grid) * grid)
-        beta = np.clip(near, LOWEST_BETA, HIGHEST_BETA)
-        values = self.pool.evaluate_few(which, beta, few)
-        bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
+        beta = np.clip(near, LOWEST_BETA, min(HIGHEST_BETA, self.pool.steepest))
+        if by_tangents:
+            values, bounds = self._by_tangents(which, beta)
+        else:
+            values, _ = self.pool.look(which, beta)
+            bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
         self.upper[which] = np.minimum(self.upper[which], bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
             move = np.nan_to_num(values.slope / values.bend)
         moved = beta + np.clip(move, -_FAR * beta, _FAR * beta)
         moved *= 1 + _ABOVE_FEW / self.step
         self.beta[which] = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
+
+    def _by_tangents(self, which: Indices, beta: FloatArray) -> tuple[Values, FloatArray]:
+        """Return values and bounds by tangents within a window, and by base alone outside."""
+        beta = np.maximum(beta, 1 + 1e-3)
+        width = _WINDOW / math.sqrt(self.step)
+        window = Window(np.maximum(1.0, beta - width), beta + width)
+        anywhere, inside = self.pool.look(which, beta, window)
+        # Terms of tangents have coefficients of any size: the bound by entropy does not hold.
+        near = upper_bounds(beta, inside, self.spread + 1, math.inf)
+        classes = self.pool.classes
+        far = bounds_outside(beta, anywhere, window.low, window.high, self.spread, classes)
+        bounds = np.maximum(near, far)
+        return inside, np.minimum(bounds, upper_bounds(beta, anywhere, self.spread, classes))
 
     def look(self, which: Indices) -> None:
         """Evaluate candidates at their β, and move it towards the maximum."""
@@ -144,7 +155,7 @@ class _Bounds:
 
     def look_best_first(self) -> None:
         """Evaluate what may be the best: the most promising first, to drop the others unseen."""
-        batch = _FIRST
+        batch = 2 * _FIRST
         while len(unseen := self.unseen()):
             order = np.argsort(-self.upper[unseen], kind="stable")
             self.look(np.sort(unseen[order[:batch]]))
