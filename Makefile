@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types pytest slow bench format clean
+.PHONY: demo test check lint types pytest slow bench docs format clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -35,9 +35,13 @@ bench: $(READY)     ## benchmarks; each prints ratios measured side by side
 	@for name in selection views pool inference inference_onnx demo; do \
 	    echo "== $$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
+docs: $(READY)      ## the documentation site; strict, so not quiet, which would hide what fails it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo site/index.html
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis runs site

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from relook.errors import FileFormatError, RelookError
 from relook.files import one_line
 
+_MOST_TOLD = 1 << 80  # a header may declare more than a float can hold
 _BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
 
 
@@ -44,7 +45,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     with _readable(path, "an npy file"), path.open("rb") as file:
         header = _read_header(file)
         _check_size(header, path.stat().st_size, str(path))
-        _check_memory(header.nbytes, path)
+        check_memory(header.nbytes, path)
         file.seek(0)
         return _read_array(file)
 
@@ -67,7 +68,7 @@ def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
         }
         headers = {name: _member_header(archive, info, path) for name, info in members.items()}
         wanted = choose(headers)
-        _check_memory(sum(headers[name].nbytes for name in wanted), path)
+        check_memory(sum(headers[name].nbytes for name in wanted), path)
         arrays = {}
         for name in wanted:
             with archive.open(members[name]) as file:
@@ -122,12 +123,13 @@ def _check_size(header: Header, size: int, where: str) -> None:
         )
 
 
-def _check_memory(nbytes: int, path: Path) -> None:
+def check_memory(nbytes: int, path: Path) -> None:
+    """Raise unless so many bytes are at most half of the machine's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if nbytes > memory // 2:
         raise RelookError(
             f"{path}: expected arrays of at most half this machine's memory "
-            f"({memory / 2e9:.1f} GB), got {nbytes / 1e9:.1f} GB: split the file"
+            f"({memory / 2e9:.1f} GB), got {min(nbytes, _MOST_TOLD) / 1e9:.1f} GB: split the file"
         )
 
 

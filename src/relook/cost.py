@@ -15,6 +15,7 @@ from relook.models import Predictor
 from relook.policy import Policy, SubPolicy
 from relook.predict import View, distinct_views
 from relook.views import apply_subpolicy
+from relook.watchdog import watched
 
 _MOST_VIEWS = 6  # more than that is extrapolated: each view adds the same
 _BATCH = 32
@@ -96,7 +97,8 @@ class _Runner:
         start = self.clock()
         for view in views:
             made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
-            self.predictor(made)
+            with watched(lambda: f"{len(indices)} images, to take its time"):
+                self.predictor(made)
         return self.clock() - start
 
     def shortened(self, share: float) -> _Runner:

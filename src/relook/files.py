@@ -6,17 +6,21 @@ import json
 import os
 import re
 import secrets
+import zlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from relook.errors import FileFormatError, RelookError
 
 LARGEST_JSON = 16_000_000
 """How many bytes of JSON are read, unless the caller says otherwise."""
 
+_SEAL = "crc32"
 _MOST_DIGITS = 400
 _LONGEST_SHOWN = 40
+_LONGEST_LINE = 2000
 
 
 def write_bytes_atomic(path: str | Path, data: bytes) -> None:
@@ -50,6 +54,19 @@ def write_json_atomic(path: str | Path, content: object) -> None:
 def json_text(content: object) -> str:
     """Return JSON for people to read, the same text for the same content."""
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sealed(content: Mapping[str, object]) -> dict[str, object]:
+    """Return JSON-able content with a checksum of its own, for `is_sealed` to find damage by."""
+    return {**content, _SEAL: zlib.crc32(json_text(dict(content)).encode("utf-8", "surrogatepass"))}
+
+
+def is_sealed(content: object) -> TypeGuard[dict[str, Any]]:
+    """Whether content read from a file is what `sealed` returned, bit for bit."""
+    if not isinstance(content, dict):
+        return False
+    rest = {key: value for key, value in content.items() if key != _SEAL}
+    return content == sealed(rest)
 
 
 def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
@@ -113,6 +130,12 @@ def describe(value: object) -> str:
 def one_line(text: str) -> str:
     """Return text that is safe to print on one line of a terminal."""
     return text if text.isprintable() else repr(text)
+
+
+def for_terminal(text: str) -> str:
+    """Return text for one line of a terminal: no control characters, and not without end."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= _LONGEST_LINE else f"{shown[: _LONGEST_LINE - 1]}…"
 
 
 class _RefusedError(ValueError):

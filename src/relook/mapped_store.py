@@ -14,7 +14,6 @@ import shutil
 import zlib
 from collections.abc import Callable
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
@@ -81,15 +80,15 @@ def _copy(store: PredictionStore, file: IO[bytes], progress: Progress | None) ->
     start, row = file.tell(), plan.classes * dtype.itemsize
     checksums = [0] * plan.views
     blocks = sorted(plan.blocks(), key=lambda block: block.views.start)  # stable: images rise
-    for begin, group in groupby(blocks, key=lambda block: block.views.start):
-        for block in group:
-            values = store.read_block(block).astype(dtype, copy=False)
-            for view, rows in enumerate(np.ascontiguousarray(values), start=begin):
+    with store.read_blocks(blocks) as read:
+        for block, values in zip(blocks, read, strict=True):
+            own = np.ascontiguousarray(values.astype(dtype, copy=False))
+            for view, rows in enumerate(own, start=block.views.start):
                 file.seek(start + (view * plan.images + block.images.start) * row)
                 file.write(rows.data)
                 checksums[view] = zlib.crc32(rows.data, checksums[view])
-        if progress is not None:
-            progress(min(begin + plan.group, plan.views), plan.views)
+            if progress is not None and block.images.stop == plan.images:
+                progress(block.views.stop, plan.views)
     return list(checksums)
 
 

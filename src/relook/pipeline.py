@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from relook.store import Block
+if TYPE_CHECKING:
+    from relook.store import Block
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -65,22 +66,22 @@ def calls_of(block: Block, batch: int) -> Iterator[Call]:
 
 @contextmanager
 def made_ahead(
-    make: Callable[[Item], Made], items: Iterable[Item], ahead: int = AHEAD
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int = AHEAD, threads: int = 1
 ) -> Iterator[Iterator[Made]]:
-    """Yield an iterator over `make(item)`, in order; a thread is at most `ahead` results ahead.
+    """Yield an iterator over `make(item)`, in order; `threads` are at most `ahead` results ahead.
 
     An error in `make` is raised where its result would have come, after all earlier ones.
     When the block ends, in whatever way, what has not begun is dropped and the thread ends.
     """
-    with closing(_results(make, items, ahead)) as results:
+    with closing(_results(make, items, ahead, threads)) as results:
         yield results
 
 
 def _results(
-    make: Callable[[Item], Made], items: Iterable[Item], ahead: int
+    make: Callable[[Item], Made], items: Iterable[Item], ahead: int, threads: int
 ) -> Generator[Made, None, None]:
     waiting: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="relook-ahead") as thread:
+    with ThreadPoolExecutor(threads, thread_name_prefix="relook-ahead") as thread:
         try:
             for item in items:
                 waiting.append(thread.submit(make, item))

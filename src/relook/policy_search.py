@@ -21,6 +21,7 @@ from relook.comparing import compare
 from relook.comparison import Comparison
 from relook.data.base import Dataset
 from relook.data.class_map import chance_note
+from relook.engines.base import on_other_gpus
 from relook.errors import RelookError
 from relook.memory import size_text
 from relook.models import Predictor, as_predictor
@@ -118,7 +119,7 @@ def search(
     precision: str = "auto",
     compiled: bool = False,
     race: bool = False,
-    strategy: str = "greedy",
+    strategy: str = "auto",
     store_precision: str = "auto",
     memory: int | None = None,
     run: str | Path | None = None,
@@ -135,7 +136,7 @@ def search(
     candidates, as the paper's ImageNet pool does. `batch` (default: by the images' size),
     `accelerate` ("auto", "torch", "channels-last" or "onnx"), `precision` and `compiled` are
     for speed; `race` predicts candidates of no promise on a part of the images only;
-    `strategy` is "greedy", "steady" or "paper" (see `SearchSettings`). With
+    `strategy` is "auto", "steady", "greedy" or "paper" (see `SearchSettings`). With
     `run`, everything is kept in that directory, and the same call goes on where an
     interrupted one stopped. `memory` is how many bytes the selection may take (default: 70 %
     of what is free): with a `run`, predictions beyond it are read from disk, where they are
@@ -182,14 +183,18 @@ def search_dataset(
     *,
     test: Dataset | None = None,
     run: str | Path | None = None,
+    store: str | None = None,
     progress: Progress | None = None,
     origin: Mapping[str, Any] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> PolicySearch:
     """Run a search as `search` does; `origin` (command, specs) is kept in the run's record.
 
-    `tell` is given lines for people, such as what the selection needs.
+    `store` is a path or a URL for the predictions, which are kept in the run's directory by
+    default. `tell` is given lines for people, such as what the selection needs.
     """
+    if store is not None and run is None:
+        raise RelookError("expected a run's directory with a store of predictions, got none")
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
     _, held_out = split_images(dataset, settings, test)
@@ -202,11 +207,11 @@ def search_dataset(
             )
     if run is None:
         fast = accelerated(predictor, dataset, settings)
-        return _search(fast, dataset, settings, test, None, progress, tell)
+        return _search(fast, dataset, settings, test, None, None, progress, tell)
     with RunDirectory(run) as directory:
         directory.check_settings(settings_record(predictor, dataset, settings, test))
         fast = accelerated(predictor, dataset, settings, directory)
-        found = _search(fast, dataset, settings, test, directory, progress, tell)
+        found = _search(fast, dataset, settings, test, directory, store, progress, tell)
         record_search(directory, found, predictor, dataset, settings, test, origin or {})
         return found
 
@@ -273,6 +278,7 @@ def _search(
     settings: SearchSettings,
     test: Dataset | None,
     directory: RunDirectory | None,
+    store: str | None,
     progress: Progress | None,
     tell: Callable[[str], None] | None,
 ) -> PolicySearch:
@@ -281,7 +287,7 @@ def _search(
     pool = pool_of(settings)
     started = time.perf_counter()
     where = None if directory is None else directory.path
-    job = PoolJob(predictor, dataset, chosen, pool, settings, where)
+    job = PoolJob(predictor, dataset, chosen, pool, settings, where, store)
     predicted = predict_pool(job, _stage(progress, "predict"), _stage(progress, "map"))
     predicting = time.perf_counter()
     selected = select_from_pool(job, predicted, progress, tell)
@@ -306,7 +312,8 @@ def _search(
         methods=("plain", "cf"),
         seed=settings.seed,
         batch=settings.batch,
-        store_path=None if directory is None else directory.path / "heldout.zarr",
+        store_path=job.place("heldout.zarr"),
+        measure_cost=not on_other_gpus(),
         progress=_stage(progress, "evaluate"),
     )
     timings = {

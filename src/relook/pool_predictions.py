@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,14 @@ class PoolJob:
     pool: Sequence[SubPolicy]
     settings: SearchSettings
     directory: Path | None
+    store: str | None = None
+    """A path or a URL for predictions, where they are not kept in the run's directory."""
+
+    def place(self, name: str) -> str | Path | None:
+        """Return where predictions of this name are kept, None where they are not kept."""
+        if self.store is not None:
+            return f"{self.store.rstrip('/')}/{name}"
+        return None if self.directory is None else self.directory / name
 
     def arguments(self, places: NDArray[np.int64]) -> dict[str, Any]:
         """Return what every way to predict is told."""
@@ -77,7 +86,8 @@ def predict_pool(job: PoolJob, progress: Count | None, on_map: Count | None) -> 
     views, _ = distinct_views([View(sub, index) for index, sub in enumerate(job.pool)])
     candidates = np.array([view.index for view in views])
     images, arguments = job.dataset.images[job.chosen], job.arguments(job.chosen)
-    if job.directory is None:
+    place = job.place("predictions.zarr")
+    if place is None:
         log_probs = predict_views(job.predictor, images, views, progress=progress, **arguments)
         dtype = precision_of(job.settings, log_probs.shape[2])
         return PoolPredictions(candidates, _held(log_probs.astype(dtype, copy=False)))
@@ -85,9 +95,10 @@ def predict_pool(job: PoolJob, progress: Count | None, on_map: Count | None) -> 
         job.predictor,
         images,
         views,
-        job.directory / "predictions.zarr",
+        place,
         progress=progress,
         precision=job.settings.store_precision,
+        beside=job.directory,
         **arguments,
     )
     return PoolPredictions(
@@ -112,7 +123,7 @@ def _raced(job: PoolJob, progress: Count | None) -> PoolPredictions:
             job.predictor,
             job.dataset.images[places],
             [View(job.pool[index], int(index)) for index in which],
-            store_path=None if job.directory is None else job.directory / f"race-{name}.zarr",
+            store_path=job.place(f"race-{name}.zarr"),
             progress=report,
             **job.arguments(places),
         )
@@ -125,6 +136,7 @@ def _raced(job: PoolJob, progress: Count | None) -> PoolPredictions:
         objective=job.settings.objective,
         balanced=job.settings.balanced,
         seed=job.settings.seed,
+        kept=range(kept_in_race(job.settings)),
         progress=progress,
     )
     return PoolPredictions(result.survivors, _held(result.log_probs), result.to_json())
@@ -140,7 +152,7 @@ def plan_pool(
     candidates, images, classes = shape
     limit = default_limit() if settings.memory is None else check_limit(settings.memory)
     if settings.race:
-        most = most_passes(images, candidates, settings.length)
+        most = most_passes(images, candidates, settings.length, kept_in_race(settings))
         if 4 * most * classes > limit:
             raise RelookError(
                 f"a race holds its predictions in memory, up to {size_text(4 * most * classes)}, "
@@ -190,10 +202,19 @@ def select_from_pool(
 
 def _defaults(settings: SearchSettings, candidates: NDArray[np.int64]) -> list[int]:
     """Return which rows of the predictions are the views that a steady pool begins with."""
+    return [int(row) for row in np.flatnonzero(candidates < _spread(settings))]
+
+
+def kept_in_race(settings: SearchSettings) -> int:
+    """Return how many of the pool's first views a race never drops."""
+    return min(_spread(settings), math.ceil(settings.length / 2))
+
+
+def _spread(settings: SearchSettings) -> int:
+    """Return how many evenly spread views the pool begins with."""
     if settings.strategy != "steady":
-        return []
-    spread, _ = steady_pool(settings.recipe, settings.pool_size, settings.seed)
-    return [int(row) for row in np.flatnonzero(candidates < len(spread))]
+        return 0
+    return len(steady_pool(settings.recipe, settings.pool_size, settings.seed)[0])
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

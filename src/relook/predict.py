@@ -17,7 +17,8 @@ from torch import Tensor
 
 from relook.calibration import LOG_FLOOR
 from relook.data.full_images import FullImages, content_of
-from relook.errors import RelookError
+from relook.engines.base import Done, current_engine, on_other_gpus
+from relook.errors import RelookError, RunError
 from relook.fingerprint import JSON, fingerprint
 from relook.pipeline import Call, Segment, calls_of, made_ahead
 from relook.policy import SubPolicy
@@ -26,6 +27,7 @@ from relook.store import Block, Plan, PredictionStore
 from relook.transforms.checks import check_images
 from relook.version import __version__
 from relook.views import apply_subpolicy
+from relook.watchdog import watched
 
 if TYPE_CHECKING:
     from relook.models.base import Predictor
@@ -39,6 +41,8 @@ _BATCH_PIXELS = 1 << 20  # of a batch on the CPU: 256 images of 64×64, 16 of 22
 _GROUP = 16
 _PACKING = "views of a block, one after another, in full batches"
 _SUM_TOLERANCE = 1e-3
+_LEAST_COMPARED = -10.0
+_SAME = 0.05  # of a log-probability; float16, other batches and threads differ by far less
 _ESTIMATE_IMAGES = 32
 _ESTIMATE_VIEWS = 4
 
@@ -52,7 +56,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class _Passes:
+class Passes:
     """What the model is to see: views of images, whose indices decide the fresh draws."""
 
     predictor: Predictor
@@ -71,7 +75,8 @@ class _Passes:
     def run(self, call: Call, views: Tensor, classes: int | None) -> NDArray[np.float32]:
         """Return checked log-probabilities `[n, class]` of one model call."""
         try:
-            outputs = self.predictor(views)
+            with watched(lambda: self._where(call)):
+                outputs = self.predictor(views)
         except Exception as error:
             raise RelookError(
                 f"the model failed on {self._where(call)}: {_one_line(error)}"
@@ -107,12 +112,16 @@ class _Passes:
         classes = getattr(self.predictor, "classes", None)
         if classes is None:
             part = slice(0, min(max(1, batch), len(self.indices)))
-            classes = self.one(0, part).shape[1]
+            engine = current_engine()
+            if engine is None:
+                classes = self.one(0, part).shape[1]
+            else:
+                classes = engine.classes(self, part.stop)
         return Plan(len(self.views), len(self.indices), classes, batch, _GROUP)
 
     def automatic_batch(self) -> int:
         """Return a batch size by rule, not by the clock: the same at every run."""
-        if _on_gpu(self.predictor):
+        if _on_gpu(self.predictor) or on_other_gpus():
             return _BATCH
         height, width = self.images.shape[2:]
         fits = max(1, _BATCH_PIXELS // (int(height) * int(width)))
@@ -233,7 +242,7 @@ def predict_views(
     counter = _Counter(plan.views * plan.images, progress)
     counter.add(0)
     result = np.empty(plan.shape, dtype=np.float32)
-    with closing(passes.blocks(plan.blocks(), plan, counter.add)) as done:
+    with closing(_computed(passes, list(plan.blocks()), plan, counter.add)) as done:
         for block, log_probs in done:
             result[block.views, block.images] = log_probs
     return result if len(distinct) == len(order) else result[order]
@@ -251,22 +260,72 @@ def fill_store(
     progress: Progress | None = None,
     manifest_extra: Mapping[str, JSON] | None = None,
     precision: str = "float32",
+    beside: Path | None = None,
 ) -> PredictionStore:
     """Return the store at `path` with every block done, for pools too large for the memory.
 
     As `predict_views`, but the views are stored as they are given (see `distinct_views`), in
-    float32 or float16 (`store.stored_type`).
+    float32 or float16 (`store.stored_type`). A store by URL has its local files in `beside`.
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
-    store = PredictionStore.open(path, passes.manifest(manifest_extra or {}), plan, precision)
+    manifest = passes.manifest(manifest_extra or {})
+    store = PredictionStore.open(path, manifest, plan, precision, beside)
     missing = [block for block in plan.blocks() if not store.is_done(block)]
+    if missing:
+        _check_same_answers(passes, store)
     counter = _Counter(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
-    with closing(passes.blocks(missing, plan, counter.add)) as done:
+    with closing(_computed(passes, missing, plan, counter.add, store)) as done:
         for block, log_probs in done:
-            store.write(block, log_probs)
+            if log_probs is None:
+                store.mark_done(block)
+            else:
+                store.write(block, log_probs)
     return store
+
+
+def _computed(
+    passes: Passes,
+    blocks: Sequence[Block],
+    plan: Plan,
+    add: Callable[[int], None],
+    store: PredictionStore | None = None,
+) -> Done:
+    """Return the blocks as they are finished, by the engine in use or in this process."""
+    engine = current_engine()
+    if engine is None:
+        return passes.blocks(blocks, plan, add)
+    return engine.blocks(passes, blocks, plan, add, store)
+
+
+def _check_same_answers(passes: Passes, store: PredictionStore) -> None:
+    """Raise where the model, by its weights the same, no longer answers as it did before."""
+    plan = store.plan
+    done = next(filter(store.is_done, plan.blocks()), None)
+    if done is None:
+        return
+    call = next(calls_of(done, plan.batch))
+    now = _answers(passes, call, done, plan)
+    before = store.read_block(done).reshape(-1, plan.classes)[: call.size].astype(np.float32)
+    apart = np.abs(np.maximum(now, _LEAST_COMPARED) - np.maximum(before, _LEAST_COMPARED)).max()
+    if apart > _SAME:
+        raise RunError(
+            f"the model no longer answers as it did when {store.name} was begun: its "
+            f"log-probabilities differ by up to {apart:.2g}: use another --out or delete "
+            f"{store.name}"
+        )
+
+
+def _answers(passes: Passes, call: Call, block: Block, plan: Plan) -> NDArray[np.float32]:
+    """Return what the model says now to a block's first call, `[n, class]`."""
+    if current_engine() is None:
+        return passes.run(call, passes.make(call), plan.classes)
+    first = block.views.start
+    part = Block(slice(first, first + len(call.segments)), block.images)
+    with closing(_computed(passes, [part], plan, lambda count: None)) as done:
+        rows = np.concatenate([log_probs for _, log_probs in done if log_probs is not None])
+    return rows.reshape(-1, plan.classes)[: call.size]
 
 
 def distinct_views(views: Iterable[View]) -> tuple[tuple[View, ...], list[int]]:
@@ -311,7 +370,7 @@ def _passes(
     views: Sequence[View],
     indices: Sequence[int] | NDArray[np.integer[Any]] | None,
     seed: int,
-) -> _Passes:
+) -> Passes:
     if len(views) == 0:
         raise RelookError("expected at least 1 view to predict, got none")
     if not isinstance(images, Tensor | np.ndarray | FullImages) or len(images) == 0:
@@ -327,7 +386,7 @@ def _passes(
             f"expected {len(images)} indices ≥ 0, one an image, got {places.dtype} "
             f"of shape {list(places.shape)}"
         )
-    return _Passes(predictor, images, places.astype(np.int64), tuple(views), check_seed(seed))
+    return Passes(predictor, images, places.astype(np.int64), tuple(views), check_seed(seed))
 
 
 def _ready(images: Images) -> Tensor | FullImages:

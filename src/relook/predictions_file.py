@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,13 +12,21 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from relook.arrays import map_npy, read_npy, read_npz
+from relook.arrays import check_memory, map_npy, read_npy, read_npz
 from relook.calibration import LOG_FLOOR
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import one_line
+from relook.memory import size_text
 from relook.selection_plan import Predictions
 
 Kind = Literal["log_probs", "probabilities"]
 KINDS: tuple[str, ...] = get_args(Kind)
+
+# What packs numbers; other codecs of Zarr run Python's pickle, or make objects.
+_PACKERS = ("zstd", "gzip", "zlib", "blosc", "lz4", "bz2", "lzma")
+_CODECS = {"bytes", "endian", "crc32c", "transpose", "sharding_indexed", "shuffle", *_PACKERS}
+_BEST_PACKED = 1000  # predictions and labels never shrink as far
+_SMALL = 1 << 24
 
 
 def open_predictions(path: Path, kind: Kind) -> Predictions:
@@ -52,7 +63,12 @@ def file_identity(path: Path) -> list[int]:
 
 def _whole(array: Any) -> NDArray[Any]:
     """Return an array in memory from one on disk."""
-    return array if type(array) is np.ndarray else np.array(array[:])
+    if type(array) is np.ndarray:
+        return array
+    try:
+        return np.array(array[:])
+    except Exception as error:  # codecs meet damaged chunks, and fail in many ways
+        raise FileFormatError(f"{_zarr_path(array)}: cannot be read: {_said(error)}") from None
 
 
 def _logarithms(array: Any, dtype: np.dtype[Any], path: Path) -> NDArray[Any]:
@@ -107,13 +123,46 @@ def _opened(path: Path, names: tuple[str, ...]) -> Any:
 
 
 def _open_zarr(path: Path) -> zarr.Array[Any]:
+    """Open a Zarr array of plain numbers whose codecs do nothing but pack them."""
     try:
-        return zarr.open_array(path, mode="r")
-    except Exception as error:
-        why = next(iter(str(error).splitlines()), "")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            array = zarr.open_array(path, mode="r")
+        names = set(_codec_names(array.metadata.to_dict()))
+        shape, dtype = array.shape, np.dtype(array.dtype)
+    except Exception as error:  # zarr raises whatever a bad file makes it trip over
+        raise FileFormatError(f"{path}: expected a Zarr array: {_said(error)}") from None
+    strange = sorted(names - _CODECS)
+    if dtype.kind not in "fiu" or strange:
+        got = f"the codec {strange[0]!r:.40}" if strange else str(dtype)
+        raise FileFormatError(f"{path}: expected a Zarr array of plain numbers, got {got}")
+    nbytes = math.prod(shape) * dtype.itemsize
+    check_memory(nbytes, path)
+    held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    if nbytes > max(_SMALL, _BEST_PACKED * held):
         raise FileFormatError(
-            f"{path}: expected a Zarr array: {type(error).__name__}: {why}"
-        ) from None
+            f"{path}: declares {list(shape)}, {size_text(nbytes)}, but holds {size_text(held)}: "
+            "chunks are missing"
+        )
+    return array
+
+
+def _codec_names(metadata: Any) -> Iterator[str]:
+    """Yield the names of all codecs in an array's metadata, of Zarr 2 or 3, at any depth."""
+    for key in ("codecs", "index_codecs", "filters", "compressor"):
+        found = metadata.get(key) or ()
+        for codec in found if isinstance(found, list | tuple) else (found,):
+            yield str(codec.get("name", codec.get("id")))
+            yield from _codec_names(codec.get("configuration") or {})
+
+
+def _zarr_path(array: Any) -> str:
+    return one_line(str(getattr(array.store, "root", array.store)))
+
+
+def _said(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return one_line(f"{type(error).__name__}: {first}"[:300])
 
 
 def _labels_from_text(path: Path) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.files import describe
 from relook.policy import Step
 from relook.registry import by_name
 from relook.transforms import TRANSFORMS
@@ -24,6 +25,7 @@ _WITHOUT_FLIP = {"crop_flip": "crop", "scale_crop_flip": "scale_crop"}
 _MOST_CANDIDATES = 1_000_000
 _LONGEST = 16
 _LARGEST_FILE = 1_000_000
+_LARGEST_SIDE = 100_000
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,12 @@ def _check_ends(recipe: Recipe) -> None:
             raise _nonsense(
                 recipe, f"expected the {end} to be one of {', '.join(known)}, got {step.transform}"
             )
-    if recipe.image_size is not None and recipe.image_size < 8:
-        raise _nonsense(recipe, f"expected an image size of at least 8, got {recipe.image_size}")
+    if recipe.image_size is not None and not 8 <= recipe.image_size <= _LARGEST_SIDE:
+        raise _nonsense(
+            recipe,
+            f"expected an image size of at least 8 and at most {_LARGEST_SIDE}, got "
+            f"{describe(recipe.image_size)}",
+        )
 
 
 def _nonsense(recipe: Recipe, why: str) -> RelookError:
@@ -221,7 +227,7 @@ def load_recipe(path: Path) -> Recipe:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise FileFormatError(f"{path}: cannot read the recipe: {error}") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOML's own, and integers without end
         raise FileFormatError(f"{path}: expected a TOML file: {error}") from None
     try:
         return _from_toml(content, path.stem)

@@ -47,6 +47,8 @@ class Setup:
     store_path: Path | None
     batch: int | None
     progress: Progress | None
+    store_url: str | None = None
+    """Where predictions are kept instead, in an object store."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,12 @@ def predicted(
     }
     images = setup.dataset.images
     read: Callable[[list[int]], NDArray[np.float32]]
-    if setup.store_path is None:
+    place = setup.store_path if setup.store_url is None else setup.store_url
+    if place is None:
         log_probs = predict_views(setup.predictor, images, distinct, **arguments)
         classes, read = log_probs.shape[2], log_probs.__getitem__
     else:
-        store = fill_store(setup.predictor, images, distinct, setup.store_path, **arguments)
+        store = fill_store(setup.predictor, images, distinct, place, **arguments)
         classes, read = store.plan.classes, store.read
     _check_classes(setup.dataset, classes)
 

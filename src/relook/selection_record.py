@@ -15,7 +15,7 @@ from typing import Any
 
 from relook.calibration import Labels, LogProbs
 from relook.errors import RelookError, RunError
-from relook.files import read_json, write_json_atomic
+from relook.files import is_sealed, read_json, sealed, write_json_atomic
 from relook.fingerprint import JSON, fingerprint
 from relook.memory import check_limit, default_limit
 from relook.objectives import UserObjective
@@ -156,7 +156,7 @@ class _Recorder:
         """Write what has come since."""
         if self._path is None or self._trace is self._written or not self._trace.picks:
             return
-        write_json_atomic(self._path, self._trace.to_json())
+        write_json_atomic(self._path, sealed(self._trace.to_json()))
         self._written, self._next = self._trace, time.monotonic() + _SECONDS
 
 
@@ -192,6 +192,8 @@ def _read(path: Path, belongs_to: str, candidates: int) -> tuple[Trace | None, s
         return None, None
     try:
         content: Any = read_json(path, what="a selection's trace")
+        if not is_sealed(content):
+            return None, "it is damaged"
         if (content["format"], content["version"]) != (FORMAT, VERSION):
             return None, "it is not a selection's trace of this version"
         if content["belongs_to"] != belongs_to:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import time
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,15 +14,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
-from zarr.storage import LocalStore
 
-from relook.errors import RelookError, RunError, unknown_name
-from relook.files import read_json, write_json_atomic
+from relook.errors import FileFormatError, RelookError, RunError, unknown_name
 from relook.fingerprint import JSON, differences
+from relook.pipeline import made_ahead
+from relook.store_place import MANIFEST, Bucket, Directory, Place, failures, place_at, reason
 
 _FORMAT: Mapping[str, JSON] = {"format": "relook predictions", "format_version": 1}
-_MANIFEST = "manifest.json"
-_ABANDONED_AFTER = 3600.0  # seconds; no write of one chunk takes that long
+_CHECKSUM = 4  # bytes of a chunk
+_READERS = 16  # requests to an object store at a time
 
 Precision = Literal["auto", "float16", "float32"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
@@ -108,11 +107,17 @@ class PredictionStore:
     the first one decides what it is for. A chunk appears whole or not at all, and two writers
     of one block write the same bytes, so they lose time but nothing else. `open` relies on
     file locks: on a network file system without them, keep to one process.
+
+    In an object store, a chunk that is listed with its full size is done: such a store checks
+    what it is sent. Its checksum is compared when it is read.
     """
 
-    def __init__(self, path: Path, plan: Plan, array: zarr.Array[Any]) -> None:
-        self.path = path
+    def __init__(
+        self, place: Place, plan: Plan, array: zarr.Array[Any], beside: Path | None = None
+    ) -> None:
         self.plan = plan
+        self._place = place
+        self._beside = beside
         self._array = array
         self._done: set[tuple[int, int]] = set()
 
@@ -123,29 +128,53 @@ class PredictionStore:
         manifest: Mapping[str, JSON],
         plan: Plan,
         precision: str = "float32",
+        beside: Path | None = None,
     ) -> PredictionStore:
         """Create the store, or open the one on disk if it belongs to this manifest and plan.
 
-        The manifest says what the predictions are of (pool, model, data, seed, version …).
+        `path` may be a URL: s3://, gs://, az://, memory://. The manifest says what the
+        predictions are of (pool, model, data, seed, version …). `beside` is a directory for
+        local files of a store that has none itself.
         """
-        path = Path(path)
+        place = place_at(path)
         dtype = stored_type(precision, plan.classes)
         record = {**_FORMAT, **manifest, "precision": dtype, "plan": asdict(plan)}
         record = json.loads(json.dumps(record))
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with _exclusive(path / ".lock"):
-                _claim(path, record)
-                array = _open_array(path, plan, dtype)
-            _remove_abandoned(path)
-        except OSError as error:
-            raise RunError(f"cannot keep predictions in {path}: {_reason(error)}") from error
-        return cls(path, plan, array)
+        with place.held():
+            _claim(place, record)
+            array = _open_array(place, plan, dtype)
+        return cls(place, plan, array, beside)
+
+    @classmethod
+    def attach(cls, path: str | Path, plan: Plan, precision: str) -> PredictionStore:
+        """Return a store that another process has opened, to write blocks to."""
+        place = place_at(path)
+        return cls(place, plan, _open_array(place, plan, precision))
+
+    @property
+    def name(self) -> str:
+        """The store's path or URL."""
+        return self._place.name
+
+    @property
+    def path(self) -> Path:
+        """The store's directory, or one for local files that belong to it."""
+        if isinstance(self._place, Directory):
+            return self._place.path
+        if self._beside is None:
+            raise RelookError(f"expected a directory for the files beside {self.name}, got none")
+        return self._beside
+
+    @property
+    def url(self) -> str | None:
+        """The URL by which every machine can write to it, None where only this one can."""
+        shared = isinstance(self._place, Bucket) and not self.name.startswith("memory:")
+        return self.name if shared else None
 
     def is_done(self, block: Block) -> bool:
         """Whether the block is stored, with the right checksum (verified once)."""
         key = (block.views.start, block.images.start)
-        if key not in self._done and self._load(block) is not None:
+        if key not in self._done and self._is_stored(block):
             self._done.add(key)
         return key in self._done
 
@@ -170,8 +199,12 @@ class PredictionStore:
             raise RelookError(f"expected a block of shape {expected}, got {log_probs.shape}")
         try:
             self._array[block.views, block.images] = log_probs.astype(self.dtype)
-        except OSError as error:
-            raise RunError(f"cannot write to {self.path}: {_reason(error)}") from error
+        except failures(self._place) as error:
+            raise RunError(f"cannot write to {self.name}: {reason(error)}") from error
+        self.mark_done(block)
+
+    def mark_done(self, block: Block) -> None:
+        """Count a block as stored, which a worker has written."""
         self._done.add((block.views.start, block.images.start))
 
     def read(self, views: Sequence[int] | None = None) -> NDArray[np.float32]:
@@ -190,62 +223,84 @@ class PredictionStore:
     def read_all(self) -> NDArray[np.floating[Any]]:
         """Return all predictions, as they are stored."""
         result = np.empty(self.plan.shape, dtype=self.dtype)
-        for block in self.plan.blocks():
-            result[block.views, block.images] = self.read_block(block)
+        blocks = list(self.plan.blocks())
+        with self.read_blocks(blocks) as read:
+            for block, log_probs in zip(blocks, read, strict=True):
+                result[block.views, block.images] = log_probs
         return result
+
+    def read_blocks(
+        self, blocks: Sequence[Block]
+    ) -> AbstractContextManager[Iterator[NDArray[np.floating[Any]]]]:
+        """Read blocks in their order, several at a time where each waits for a network."""
+        count = _READERS if isinstance(self._place, Bucket) else 1
+        return made_ahead(self.read_block, blocks, ahead=count, threads=count)
 
     def read_block(self, block: Block) -> NDArray[np.floating[Any]]:
         """Return one block's predictions, as they are stored."""
         log_probs = self._load(block)
         if log_probs is None:
+            again = "run the same command again to compute them"
+            if self._place.trusted:
+                again = f"delete {self._key(block)} there, and {again}"
             raise RunError(
-                f"{self.path}: the predictions for {_named(block)} are missing or damaged: "
-                "run the same command again to compute them"
+                f"{self.name}: the predictions for {_named(block)} are missing or damaged: {again}"
             )
         return log_probs
 
-    def _load(self, block: Block) -> NDArray[np.floating[Any]] | None:
-        """Return the block, or None where it is missing or fails its checksum."""
+    def _key(self, block: Block) -> str:
         views, images, _ = self.plan.chunk
         chunk = (block.views.start // views, block.images.start // images, 0)
-        if not (self.path / self._array.metadata.encode_chunk_key(chunk)).is_file():
+        return str(self._array.metadata.encode_chunk_key(chunk))
+
+    def _is_stored(self, block: Block) -> bool:
+        if not self._place.trusted:
+            return self._load(block) is not None
+        whole = math.prod(self.plan.chunk) * self.dtype.itemsize + _CHECKSUM
+        return self._place.size(self._key(block)) == whole
+
+    def _load(self, block: Block) -> NDArray[np.floating[Any]] | None:
+        """Return the block, or None where it is missing or fails its checksum."""
+        if not self._place.trusted and self._place.size(self._key(block)) is None:
             return None
         try:
             log_probs = np.asarray(self._array[block.views, block.images], dtype=self.dtype)
-        except (ValueError, OSError):  # a wrong checksum or length, an unreadable sector
+        except ValueError:  # a wrong checksum or length
             return None
+        except failures(self._place) as error:
+            if not self._place.trusted:  # an unreadable sector
+                return None
+            raise RunError(f"cannot read {self.name}: {reason(error)}") from error
         return None if np.isnan(log_probs).any() else log_probs
 
 
-def _claim(path: Path, record: dict[str, JSON]) -> None:
+def _claim(place: Place, record: dict[str, JSON]) -> None:
     """Write the manifest of a new store, or compare with the one that is there."""
-    manifest = path / _MANIFEST
-    if not manifest.exists():
-        foreign = [p.name for p in path.iterdir() if not p.name.startswith(".")]
-        if foreign:
-            raise RunError(
-                f"{path}: expected relook's predictions or an empty directory, got {foreign[0]!r} "
-                f"without a {_MANIFEST}: use another --out or delete {path}"
-            )
-        write_json_atomic(manifest, record)
-        return
     try:
-        stored = read_json(manifest, what="manifest")
-    except RelookError as error:
-        raise RunError(f"{error}: use another --out or delete {path}") from error
+        stored = place.manifest()
+        if stored is None:
+            foreign = place.foreign()
+            if foreign is not None:
+                raise RunError(
+                    f"{place.name}: expected relook's predictions or an empty directory, got "
+                    f"{foreign!r} without a {MANIFEST}: use another --out or delete {place.name}"
+                )
+            place.keep_manifest(record)
+            stored = place.manifest()
+    except FileFormatError as error:
+        raise RunError(f"{error}: use another --out or delete {place.name}") from error
     different = differences(stored, record)
     if different:
         raise RunError(
-            f"{path} holds the predictions of something else ({'; '.join(different[:4])}): "
-            f"use another --out or delete {path}"
+            f"{place.name} holds the predictions of something else ({'; '.join(different[:4])}): "
+            f"use another --out or delete {place.name}"
         )
 
 
-def _open_array(path: Path, plan: Plan, dtype: str) -> zarr.Array[Any]:
-    store = LocalStore(path)
-    if not (path / "zarr.json").exists():
+def _open_array(place: Place, plan: Plan, dtype: str) -> zarr.Array[Any]:
+    if place.size("zarr.json") is None:
         return zarr.create_array(
-            store,
+            place.arrays,
             shape=plan.shape,
             chunks=plan.chunk,
             dtype=dtype,
@@ -256,42 +311,20 @@ def _open_array(path: Path, plan: Plan, dtype: str) -> zarr.Array[Any]:
             dimension_names=("view", "image", "class"),
         )
     try:
-        array = zarr.open_array(store, mode="r+", zarr_format=3)
+        array = zarr.open_array(place.arrays, mode="r+", zarr_format=3)
         found = (array.shape, array.chunks, str(array.dtype), array.metadata.codecs)  # type: ignore[union-attr]
     except Exception as error:  # zarr raises whatever a bad file makes it trip over
-        problem = f"{type(error).__name__}: {_reason(error)}"
+        problem = f"{type(error).__name__}: {reason(error)}"
     else:
         codecs = (BytesCodec(endian="little"), Crc32cCodec())
         if found == (plan.shape, plan.chunk, dtype, codecs) and np.isnan(array.fill_value):
             return array
         problem = f"expected a {dtype} array {plan.shape} with checksums"
     raise RunError(
-        f"{path / 'zarr.json'} is damaged ({problem}): use another --out or delete {path}"
+        f"{place.name}/zarr.json is damaged ({problem}): use another --out or delete {place.name}"
     )
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock on the file while others wait; the kernel frees it if we die."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _remove_abandoned(path: Path) -> None:
-    # A young one may belong to a process that is writing it, and may be gone a moment later.
-    limit = time.time() - _ABANDONED_AFTER
-    for leftover in path.rglob("*.partial"):
-        with suppress(FileNotFoundError):
-            if leftover.stat().st_mtime < limit:
-                leftover.unlink()
 
 
 def _named(block: Block) -> str:
     views, images = block.views, block.images
     return f"views {views.start}…{views.stop - 1}, images {images.start}…{images.stop - 1}"
-
-
-def _reason(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split())[:200]

@@ -18,7 +18,7 @@ from relook.verdict import frontier
 
 _BAR = 10
 
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = tuple("=+-@＝＋－＠")  # the wide ones count as well where text is Chinese or Japanese
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",

@@ -24,6 +24,7 @@ FRESH = [SubPolicy((Step("rotate", m), Step("brightness", m, 1)), FINISH) for m 
 VIEWS = [View(sub, i) for i, sub in enumerate([SubPolicy(), *FRESH, FLIP, FIXED, FRESH[0]])]
 
 CALLS = (3, 3, 1, 3, 3, 1, 2, 2, 1)  # model calls a block: 7 views by 3, 5 images by 2
+COMPARED = 1  # a call of what is done already, to see that the model still answers the same
 
 
 class Toy:
@@ -200,7 +201,7 @@ def test_the_same_bytes_after_an_interruption_anywhere(
         np.testing.assert_array_equal(result, expected)
         assert contents(store) == contents(whole)
         kept = max(total for total in itertools.accumulate(CALLS, initial=0) if total <= calls)
-        assert resumed.calls == sum(CALLS) - kept
+        assert resumed.calls == sum(CALLS) - kept + (COMPARED if kept else 0)
 
 
 def test_a_damaged_chunk_is_computed_again(images: Tensor, tmp_path: Path) -> None:
@@ -212,9 +213,25 @@ def test_a_damaged_chunk_is_computed_again(images: Tensor, tmp_path: Path) -> No
     chunk.write_bytes(data)
     again = Toy()
     result = predict_views(again, images, VIEWS, seed=0, batch=2, store_path=tmp_path)
-    assert again.calls == 3
+    assert again.calls == 3 + COMPARED
     np.testing.assert_array_equal(result, expected)
     assert contents(tmp_path) == sound
+
+
+def test_a_model_that_answers_otherwise_than_before_is_refused(
+    images: Tensor, tmp_path: Path
+) -> None:
+    with pytest.raises(RelookError):
+        predict_views(Toy(9, RuntimeError), images, VIEWS, seed=0, batch=2, store_path=tmp_path)
+    before = contents(tmp_path)
+
+    class Changed(Toy):
+        def __call__(self, images: Tensor) -> Tensor:
+            return super().__call__(images).flip(1)
+
+    with pytest.raises(RunError, match="no longer answers as it did when .* was begun"):
+        predict_views(Changed(), images, VIEWS, seed=0, batch=2, store_path=tmp_path)
+    assert contents(tmp_path) == before
 
 
 def other_model() -> Toy:
@@ -315,7 +332,8 @@ def test_bad_outputs_name_the_images_and_the_view(
     assert "\n" not in message
     mended = Toy()
     predict_views(mended, images, VIEWS, seed=0, batch=2, indices=indices, store_path=tmp_path)
-    assert mended.calls == sum(CALLS) - 10  # the block with the fault was not kept
+    # The block with the fault was not kept.
+    assert mended.calls == sum(CALLS) - 10 + COMPARED
 
 
 def test_scattered_images_are_counted(images: Tensor) -> None:

@@ -6,14 +6,20 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 import relook
-from relook.cli.console import INTERRUPTED, messages
+from relook.cli.console import (
+    INTERRUPTED,
+    TERMINATED,
+    USER_ERROR,
+    TerminatedError,
+    ending_on_sigterm,
+    fail,
+    say,
+)
 from relook.cli.verbs import VERBS, Verb, VerbGroup
 from relook.errors import RelookError
-
-USER_ERROR = 2
+from relook.files import one_line
 
 app = typer.Typer(
     name="relook",
@@ -55,11 +61,22 @@ for _verb in VERBS.values():
 
 
 def main() -> None:
-    """Run the command line; a RelookError is one line on stderr and exit code 2."""
+    """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
-        app()
+        with ending_on_sigterm():
+            app()
     except RelookError as error:
-        messages.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        fail(str(error))
+        sys.exit(USER_ERROR)
+    except OSError as error:  # a full disk, a lost mount: the machine's fault, not ours
+        where = "" if error.filename is None else f"{one_line(str(error.filename))}: "
+        fail(f"{where}{error.strerror or error}")
+        sys.exit(USER_ERROR)
+    except MemoryError:
+        fail("not enough memory: give fewer images, a smaller --batch, or --memory where it is")
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except TerminatedError:
+        say("terminated")
+        sys.exit(TERMINATED)

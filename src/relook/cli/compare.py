@@ -111,6 +111,7 @@ def compare_command(
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
@@ -140,7 +141,7 @@ def compare_command(
     store = _store_name(inputs, settings, asked, chosen, runs, seed, batch)
     with (
         RunDirectory(target),
-        resumable("Run the same command again to go on."),
+        resumable("Run the same command again to go on.", timeout),
         progress_bar("predicting", "views") as bar,
     ):
         comparison = compare(

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from functools import partial
+from types import FrameType
+from typing import Any, NoReturn, Protocol
 
 import typer
 from rich.console import Console
@@ -21,10 +25,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
-console = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
+from relook.files import for_terminal
+from relook.watchdog import CallLimit, limited_calls
 
-INTERRUPTED = 130
+console = Console(highlight=False, emoji=False)
+messages = Console(stderr=True, highlight=False, emoji=False)
+
+USER_ERROR = 2
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+
+class TerminatedError(BaseException):
+    """The process was asked to end (SIGTERM); as with Ctrl-C, only the outermost catch it."""
 
 
 class ProgressCallback(Protocol):
@@ -66,18 +79,61 @@ def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCal
 
 
 @contextmanager
-def resumable(how_to_go_on: str) -> Iterator[None]:
-    """Turn Ctrl-C into one line that says how to go on."""
+def resumable(
+    how_to_go_on: str, timeout: float | None = None, kept: str = "nothing is lost"
+) -> Iterator[None]:
+    """Turn Ctrl-C, SIGTERM and a model that hangs into one line that says how to go on.
+
+    `timeout` is how many seconds a call of the model may take; `kept` says what is on disk.
+    """
+    limit = None
+    if timeout is not None:
+        limit = CallLimit(timeout, partial(_give_up, how_to_go_on, timeout))
+    try:
+        with limited_calls(limit):
+            yield
+    except KeyboardInterrupt:
+        say(f"interrupted; {kept}. {how_to_go_on}")
+        raise typer.Exit(INTERRUPTED) from None
+    except TerminatedError:
+        say(f"terminated; {kept}. {how_to_go_on}")
+        raise typer.Exit(TERMINATED) from None
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Raise TerminatedError on SIGTERM within the block; a second one ends the process at once."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"interrupted; nothing is lost. {how_to_go_on}")
-        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def fail(text: str) -> None:
+    """Print the one line of an error, on stderr."""
+    messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
+
+
+def _give_up(how_to_go_on: str, timeout: float, where: str) -> NoReturn:
+    """End the process: the thread of a model that hangs cannot be ended alone."""
+    messages.show_cursor(True)
+    fail(
+        f"the model has not answered for {timeout:g} s (--timeout) on {where}; nothing is lost. "
+        f"{how_to_go_on}"
+    )
+    messages.file.flush()
+    os._exit(USER_ERROR)
 
 
 def say(text: str) -> None:
     """Print a line for people, beside the results (on stderr)."""
-    messages.print(escape(text), soft_wrap=True)
+    messages.print(escape(for_terminal(text)), soft_wrap=True)
 
 
 def print_json(content: Any) -> None:

@@ -212,6 +212,16 @@ StorePrecisionOption = Annotated[
         rich_help_panel="Speed",
     ),
 ]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="End with an error when one call of the model takes longer; what is done is kept.",
+        show_default="none",
+        rich_help_panel="Speed",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
 ]

@@ -126,6 +126,7 @@ def robustness_command(
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
@@ -159,7 +160,7 @@ def robustness_command(
     record = {**inputs.record, "corrupted": None if corrupted is None else str(corrupted)}
     with (
         RunDirectory(target),
-        resumable("Run the same command again to go on."),
+        resumable("Run the same command again to go on.", timeout),
         progress_bar("predicting", "views") as bar,
     ):
         study = robustness(

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from relook.cli import engine as engines
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import ProgressCallback, print_json, progress_bar, resumable, say
@@ -32,7 +33,7 @@ from relook.policy_search import (
     search_dataset,
     split_images,
 )
-from relook.pool_predictions import precision_of
+from relook.pool_predictions import kept_in_race, precision_of
 from relook.predict import View, estimate
 from relook.racing import most_passes
 from relook.recipes import get_recipe
@@ -60,10 +61,11 @@ def search_command(
     strategy: Annotated[
         str,
         typer.Option(
-            help="greedy: the best candidate at each step; steady: evenly spread crops unless "
-            "others prove better, for small sets of images; paper: its pools and fresh draws."
+            help="steady: evenly spread crops unless others prove better; greedy: the best "
+            "candidate at each step; paper: its pools and fresh draws; auto: steady, or greedy "
+            "where another objective, fresh draws or no plain image is asked for."
         ),
-    ] = "greedy",
+    ] = "auto",
     draws: Annotated[
         str,
         typer.Option(
@@ -127,6 +129,12 @@ def search_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what it would cost; write nothing.")
     ] = False,
+    timeout: options.TimeoutOption = None,
+    engine: engines.EngineOption = "local",
+    address: engines.AddressOption = None,
+    workers: engines.WorkersOption = None,
+    gpus_per_worker: engines.GpusOption = None,
+    store: engines.StoreOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
@@ -153,8 +161,10 @@ def search_command(
         memory=options.bytes_of(memory),
         store_precision=store_precision,
     )
+    place = engines.EngineChoice(engine, address, workers, gpus_per_worker, device)
+    place.check(accelerate=accelerate, dry_run=dry_run)
     predictor = options.read_model(
-        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
+        model, mean, std, outputs, place.device_here, size=size, crop=crop, pretrained=pretrained
     )
     images = options.origin(
         size=size,
@@ -192,13 +202,18 @@ def search_command(
         outputs=outputs,
         **options.recorded(images),
     )
-    with resumable("Run the same command again to go on."), stage_bars(objective) as progress:
+    with (
+        resumable("Run the same command again to go on.", timeout),
+        place.started(),
+        stage_bars(objective) as progress,
+    ):
         found = search_dataset(
             predictor,
             dataset,
             settings,
             test=test_set,
             run=out,
+            store=store,
             progress=progress,
             origin=origin,
             tell=say,
@@ -263,7 +278,8 @@ def _tell_cost(
     # Held out: the plain image, as many random crops as the policy has views, and those views.
     searched = len(pool) * len(chosen)
     if settings.race:
-        searched = most_passes(len(chosen), len(pool), settings.length)
+        kept = kept_in_race(settings)
+        searched = most_passes(len(chosen), len(pool), settings.length, kept)
     passes = searched + (2 * settings.length + 1) * len(held_out)
     plan = expected_plan(predictor, dataset, settings, test)
     classes = predictor.classes or len(dataset.classes)

@@ -43,6 +43,12 @@ VERBS: Mapping[str, Verb] = by_name(
             "Learn which views to average, and show on held-out images whether they help.",
         ),
         Verb(
+            "train",
+            "train:train_command",
+            LEARN,
+            "Train a network, with the paper's RandAugment or without; can be interrupted.",
+        ),
+        Verb(
             "select",
             "select:select_command",
             LEARN,
@@ -72,6 +78,44 @@ VERBS: Mapping[str, Verb] = by_name(
             "corrupt:corrupt_command",
             JUDGE,
             "Write corrupted versions of labelled images, to measure robustness on.",
+        ),
+        Verb(
+            "transfer",
+            "transfer:transfer_command",
+            JUDGE,
+            "Apply policies to other models and data than they were found on.",
+        ),
+        Verb(
+            "ensembles",
+            "ensembles:ensembles_command",
+            JUDGE,
+            "Search for an ensemble in three ways, and score them beside the usual baselines.",
+        ),
+        Verb(
+            "objectives",
+            "objectives:objectives_command",
+            JUDGE,
+            "Search the same pool with accuracy, LL and cLL as the objective, and score what is "
+            "found.",
+        ),
+        Verb(
+            "magnitudes",
+            "magnitudes:magnitudes_command",
+            JUDGE,
+            "Score RandAugment at test time for rising magnitudes, and find the best by each "
+            "metric.",
+        ),
+        Verb(
+            "statistics",
+            "statistics:statistics_command",
+            JUDGE,
+            "Count the transforms of policies and their mean magnitudes, in groups side by side.",
+        ),
+        Verb(
+            "reproduce",
+            "reproduce:reproduce_command",
+            JUDGE,
+            "Run a whole study from one file, and write the paper's tables and figures.",
         ),
         Verb(
             "show",

@@ -63,6 +63,13 @@ class FullImages:
         end = start + height * width * self.plan.channels
         return self.pixels[start:end].reshape(height, width, self.plan.channels)
 
+    def compact(self) -> FullImages:
+        """Return these images with a copy of their own pixels alone, to be sent elsewhere."""
+        levels = [self.levels(place).reshape(-1) for place in range(len(self))]
+        ends = np.cumsum([len(each) for each in levels], dtype=np.int64)
+        starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+        return replace(self, pixels=np.concatenate(levels), starts=starts)
+
     def picture(self, place: int, box: Box | None = None) -> Image.Image:
         """Return one image, or a box of it, for Pillow to work on."""
         levels = self.levels(place)

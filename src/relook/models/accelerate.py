@@ -8,6 +8,7 @@ way to run a model has a fingerprint of its own.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -23,6 +24,7 @@ from relook.fingerprint import fingerprint
 from relook.models import onnx_runtime
 from relook.models.base import Predictor, first_line, input_of
 from relook.models.torch_module import TorchPredictor
+from relook.watchdog import watched
 
 Engine = Literal["torch", "channels-last", "onnx"]
 Precision = Literal["auto", "float32", "float16", "bfloat16"]
@@ -131,7 +133,8 @@ def _altered(
     last = mode == "channels-last" or (mode == "auto" and predictor.device.type == "cuda")
     fast = FastTorchPredictor(predictor, channels_last=last, precision=precision, compiled=compiled)
     try:
-        fast(sample)
+        with _watched(sample):
+            fast(sample)
     except RelookError as error:
         raise RelookError(f"the model does not run so: {error}") from error
     return Accelerated(fast, "channels-last" if last else "torch")
@@ -157,7 +160,8 @@ def _on_engine(predictor: TorchPredictor, engine: str, sample: Tensor) -> Predic
 def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: str) -> None:
     """Compare on the whole sample, and on a part: the number of images must be free."""
     for images in (sample, sample[: max(1, len(sample) - 3)]):
-        apart = float((one(images) - other(images)).abs().max())
+        with _watched(images):
+            apart = float((one(images) - other(images)).abs().max())
         if not apart <= TOLERANCE:
             raise RelookError(
                 f"the outputs of {engine} differ from torch's by {apart:.2g} in log-probability "
@@ -192,9 +196,14 @@ def _seconds(predictor: Predictor, sample: Tensor) -> float:
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
-        predictor(sample)
+        with _watched(sample):
+            predictor(sample)
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def _watched(images: Tensor) -> AbstractContextManager[None]:
+    return watched(lambda: f"{len(images)} images, to find the fastest way")
 
 
 class FastTorchPredictor(TorchPredictor):

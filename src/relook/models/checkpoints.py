@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import pickle
+import pickletools
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import torch
 from safetensors import SafetensorError
@@ -20,6 +25,9 @@ from relook.models.base import first_line
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 _NAMES_SHOWN = 3
+_LONGEST_NAME = 200
+_PICKLES = 4  # of an old file, before its tensors: mark, protocol, machine, names
+_MAKER = b"bytearray"  # a number is enough for it to take that many bytes
 
 
 def load_checkpoint(network: nn.Module, path: str | Path) -> None:
@@ -37,7 +45,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise RelookError(f"no such checkpoint: {path}")
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    return _unwrapped(path, content)
+    weights = _unwrapped(path, content)
+    _check_held(path, weights)
+    return weights
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
@@ -68,7 +78,9 @@ def _faults(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> st
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+    shown = ", ".join(name[:_LONGEST_NAME] for name in names[:_NAMES_SHOWN]) + (
+        ", …" if len(names) > _NAMES_SHOWN else ""
+    )
     return one_line(shown)
 
 
@@ -76,18 +88,26 @@ def _read_safetensors(path: Path) -> object:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise FileFormatError(f"{path}: expected a safetensors file: {first_line(error)}") from None
+        reason = one_line(first_line(error)[:_LONGEST_NAME])
+        raise FileFormatError(f"{path}: expected a safetensors file: {reason}") from None
 
 
 def _read_torch(path: Path) -> object:
     try:
+        _check_unpacked(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
+    except FileFormatError:
+        raise
     except pickle.UnpicklingError as error:
         # PyTorch's own message advises to run the file's code: the last thing wanted here.
         named = re.search(r"GLOBAL (\S+)", str(error))
-        holds = f"holds {named[1]}" if named else "is damaged or holds more than that"
+        holds = (
+            f"holds {one_line(named[1][:_LONGEST_NAME])}"
+            if named
+            else "is damaged or holds more than that"
+        )
         raise FileFormatError(
             f"{path}: expected a file of plain tensors, but it {holds}: "
             "save the network's state_dict() alone, best as safetensors"
@@ -95,8 +115,57 @@ def _read_torch(path: Path) -> object:
     except Exception as error:  # damaged archives fail in many ways
         raise FileFormatError(
             f"{path}: expected a checkpoint of torch.save: "
-            f"{type(error).__name__}: {first_line(error)}"
+            f"{type(error).__name__}: {one_line(first_line(error)[:_LONGEST_NAME])}"
         ) from None
+
+
+def _check_unpacked(path: Path) -> None:
+    """Refuse what would grow in memory: torch.save packs nothing, and asks for no empty space."""
+    size = path.stat().st_size
+    if not size:
+        raise FileFormatError(f"{path}: expected a file of torch.save, got an empty one")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+                raise FileFormatError(
+                    f"{path}: expected a file of torch.save, got a compressed one"
+                )
+            if sum(m.file_size for m in members) > size:
+                raise FileFormatError(f"{path}: declares more content than the file can hold")
+            for member in members:
+                if member.filename.endswith("/data.pkl"):
+                    with archive.open(member) as pickled:
+                        _check_names(pickled, path)
+    else:
+        with path.open("rb") as file:
+            for _ in range(_PICKLES):
+                _check_names(file, path)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(_MAKER) >= 0:
+            raise FileFormatError(f"{path}: expected a file of plain tensors, but it makes others")
+
+
+def _check_names(pickled: IO[bytes], path: Path) -> None:
+    """Refuse names so long that PyTorch would search its own message about them for hours."""
+    with suppress(ValueError):  # no pickle: PyTorch says more of it
+        for opcode, argument, _ in pickletools.genops(pickled):
+            if opcode.name == "GLOBAL" and len(str(argument)) > _LONGEST_NAME:
+                raise FileFormatError(
+                    f"{path}: expected a file of plain tensors, got a strange name"
+                )
+
+
+def _check_held(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not spelt out: a few bytes can stand for any number of values."""
+    for name, tensor in weights.items():
+        plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+        held = tensor.untyped_storage().nbytes() if plain else 0
+        if not plain or tensor.numel() * tensor.element_size() > held:
+            raise FileFormatError(
+                f"{path}: expected plain tensors, but {one_line(name[:_LONGEST_NAME])} "
+                f"{list(tensor.shape)} holds only {held:,} bytes"
+            )
 
 
 def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:

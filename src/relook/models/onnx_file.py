@@ -104,6 +104,19 @@ class _Session(nn.Module):
         self.session, self.file, self.takes = session, file, takes
         self.output, self.classes = output, classes
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process opens the session from, weights and all."""
+        content = getattr(self.session, "_model_bytes", None)
+        if content is None and self.file is not None:
+            content = self.file.read_bytes()
+        return {**self.__dict__, "session": (content, self.session.get_providers())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        _, onnxruntime = _import_onnx()
+        content, providers = state["session"]
+        self.session = _session(onnxruntime, content, providers)
+
     def forward(self, inputs: Tensor) -> Tensor:
         inputs = inputs.to("cpu", self.takes.dtype)
         if self.takes.layout == "nhwc":
@@ -222,17 +235,21 @@ def _read(onnx: Any, path: Path) -> Any:
 
 def _open(onnxruntime: Any, path: Path, device: str) -> Any:
     provider = _PROVIDERS.get(device.partition(":")[0])
-    if provider not in onnxruntime.get_available_providers():
+    if provider is None or provider not in onnxruntime.get_available_providers():
         raise RelookError(f"cannot use device {device!r}: this ONNX Runtime has no provider for it")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # errors are raised, and then reported in one line
     try:
-        return onnxruntime.InferenceSession(path, options, providers=[provider])
+        return _session(onnxruntime, path, [provider])
     except Exception as error:  # onnxruntime's own classes share no base
         raise FileFormatError(
             f"{path}: ONNX Runtime cannot load the graph: {one_line(first_line(error))}"
         ) from None
+
+
+def _session(onnxruntime: Any, graph: Path | bytes, providers: list[str]) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # errors are raised, and then reported in one line
+    return onnxruntime.InferenceSession(graph, options, providers=providers)
 
 
 def _output(path: GraphSource, found: Sequence[Any], said: str | None) -> Any:

@@ -49,7 +49,15 @@ class OnnxPredictor:
         self.input = input
         self.classes = classes
         self._outputs = outputs
+        self._graph = graph
         self._session = open_session(graph)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_session": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = open_session(self._graph)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""

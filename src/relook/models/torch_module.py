@@ -60,6 +60,10 @@ class TorchPredictor:
         """Where the module runs."""
         return self._device
 
+    def move(self, device: str | torch.device) -> None:
+        """Take the module to another device."""
+        self._module, self._device = _on_device(self._module, device)
+
     @property
     def outputs(self) -> Outputs:
         """What the module returns."""
