@@ -21,8 +21,10 @@ from relook.pool_predictions import plan_pool, precision_of
 from relook.recipes import get_recipe
 from relook.search_settings import SearchSettings
 from relook.selection import greedy
+from relook.selection.steady import trial_steps
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=5, pool_size=30, seed=3, batch=64)
+TRIALS = trial_steps(5)
 FILES = ("policy.json", "search.json", "selection.json")
 
 
@@ -71,7 +73,7 @@ def stop_in(wanted: str, after: int) -> Any:
 def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: int) -> None:
     searched(tmp_path / "whole", memory=10**9)
     with pytest.raises(StopError):
-        searched(tmp_path / "cut", memory=10**9, progress=stop_in("select", steps))
+        searched(tmp_path / "cut", memory=10**9, progress=stop_in("select", TRIALS + steps))
     assert len(json.loads((tmp_path / "cut/selection.json").read_text())["steps"]) == steps
     assert not (tmp_path / "cut/policy.json").exists()
     told: list[str] = []
@@ -101,7 +103,21 @@ def test_the_score_of_each_step_is_told() -> None:
             seen.append((done, total, score))
 
     trace = searched(None, progress=progress).trace
-    assert seen == [(step, 5, score) for step, score in enumerate(trace.scores, start=1)]
+    assert [done for done, _, _ in seen] == list(range(1, TRIALS + 6))
+    assert seen[TRIALS:] == [
+        (step, TRIALS + 5, score) for step, score in enumerate(trace.scores, start=TRIALS + 1)
+    ]
+
+
+def test_a_greedy_search_has_no_trials() -> None:
+    steps: list[int] = []
+
+    def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
+        if stage == "select":
+            steps.append(done)
+
+    searched(None, progress=progress, strategy="greedy")
+    assert steps == [1, 2, 3, 4, 5]
 
 
 def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(tmp_path: Path) -> None:

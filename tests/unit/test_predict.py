@@ -229,7 +229,7 @@ def test_a_model_that_answers_otherwise_than_before_is_refused(
         def __call__(self, images: Tensor) -> Tensor:
             return super().__call__(images).flip(1)
 
-    with pytest.raises(RunError, match="no longer answers as it did when .* was begun"):
+    with pytest.raises(RunError, match=r"no longer answers as it did when .* was begun"):
         predict_views(Changed(), images, VIEWS, seed=0, batch=2, store_path=tmp_path)
     assert contents(tmp_path) == before
 
