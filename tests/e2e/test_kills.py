@@ -143,6 +143,8 @@ def test_a_signal_ends_in_one_line_and_nothing_is_lost(
     whole = results(command, out)
 
     def signal_after_a_block() -> None:
+        # A shell's background jobs, and so tests run as one, begin with SIGINT ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for owner, name in (
             (relook.store.PredictionStore, "write"),
             (relook.deploy.batch_prediction, "write_json_atomic"),
