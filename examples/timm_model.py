@@ -3,10 +3,13 @@
 python examples/timm_model.py
 """
 
-import timm
 import torch
 
 import relook
+from relook.models.torchvision_import import import_torchvision
+
+import_torchvision()  # for a torchvision that was built for another torch
+import timm  # noqa: E402
 
 network = timm.create_model("resnet10t", pretrained=False, num_classes=10).eval()
 config = timm.data.resolve_model_data_config(network)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
+from relook.models.torchvision_import import import_torchvision
 from relook.training import train
+
+import_torchvision()  # for a torchvision that was built for another torch
+import timm  # noqa: E402
 
 NETWORK = "resnet10t"
 TRAINING_IMAGES = 300
