@@ -42,7 +42,11 @@ def test_no_files_threads_or_processes_are_left(
         done = relook(*arguments(out))
         assert done.code == 0, done.err
         after.append(held())
-    assert after[1] == after[2]  # the first run opens what stays, such as zarr's own loop
+    # The first run opens what stays, such as zarr's own loop; what other tests left may end.
+    (files, threads, children), last = after[1:]
+    assert last[0] <= files
+    assert last[1] <= threads
+    assert last[2] == children
 
 
 @pytest.mark.parametrize(("block", "threads"), [(1, 1), (7, 3), (1000, 8)])
