@@ -36,16 +36,17 @@ def test_no_files_threads_or_processes_are_left(
 ) -> None:
     arguments: Callable[[Path], tuple[object, ...]] = getattr(place, command)
     after = []
-    for number in range(3):
+    for number in range(5):
         out = tmp_path / str(number)
         out.mkdir()
         done = relook(*arguments(out))
         assert done.code == 0, done.err
         after.append(held())
-    # The first run opens what stays, such as zarr's own loop; what other tests left may end.
-    (files, threads, children), last = after[1:]
+    # The first run opens what stays, such as zarr's own loop. zarr's pool starts its threads when
+    # it needs them and other tests' may end, so only what each run leaves is a leak.
+    (files, threads, children), last = after[1], after[-1]
     assert last[0] <= files
-    assert last[1] <= threads
+    assert last[1] - threads < len(after) - 2
     assert last[2] == children
 
 
