@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli import groups, options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.deploy.weighted_policy import WeighedPolicy, weigh_policy
 from relook.errors import RelookError, unknown_name
@@ -21,7 +21,9 @@ from relook.tables import new_table
 _WEIGHTS = ("equal", "learn", "always")
 
 
+@groups.spelled_out
 def calibrate_command(
+    *,
     model: options.ModelOption,
     policy: options.PolicyOption,
     data: options.DataOption,
@@ -42,17 +44,8 @@ def calibrate_command(
         ),
     ] = "equal",
     seed: options.SeedOption = 0,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = 256,
     timeout: options.TimeoutOption = None,
@@ -70,22 +63,9 @@ def calibrate_command(
     target = policy.with_suffix(".calibrated.json") if out is None else out
     if target.exists() and not force:
         raise RelookError(f"{target} exists: give another --out, or --force to overwrite it")
-    predictor = options.read_model(
-        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
-    )
-    dataset = options.read_data(
-        data,
-        model=predictor,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad,
-        classes=classes,
-        full_size=images_kept.keeps_full_size(
-            full_size, data, images_kept.begins_with_crops([found])
-        ),
-        cache=cache,
-    )
+    predictor = network.load(model, device, reading)
+    how = reading.of(data, crops=images_kept.begins_with_crops([found]))
+    dataset = options.read_data(data, model=predictor, **how)
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from relook.baselines import BASELINES, Options
-from relook.cli import full_size as images_kept
-from relook.cli import options, sources
+from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import Inputs, read_budgets, read_inputs
 from relook.comparing import compare, save_comparison
@@ -25,7 +24,9 @@ from relook.verdict import MARGIN, pick
 _FILES = "Results"
 
 
+@groups.spelled_out
 def compare_command(
+    *,
     run: sources.RunOption = None,
     model: sources.OwnModelOption = None,
     data: Annotated[
@@ -91,23 +92,8 @@ def compare_command(
         typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=_FILES),
     ] = None,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model returns: logits, probabilities or log_probs.",
-            rich_help_panel=sources.PANEL,
-        ),
-    ] = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
@@ -118,23 +104,15 @@ def compare_command(
     asked = read_budgets(budgets)
     given = options.origin(
         model=model or None,
-        pretrained=pretrained or None,
         data=data,
         validation=validation,
         group=group,
-        mean=mean,
-        std=std,
-        outputs=outputs,
         recipe=recipe,
         exclude=exclude,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        cache=cache,
+        **network.given(),
+        **reading.given(),
     )
-    inputs = read_inputs(run, policy, given, device, full_size)
+    inputs = read_inputs(run, policy, given, device, reading.full_size)
     settings = Options(train_length, train_magnitude, grid_views=grid_views)
     target = out or run or Path("runs/compare")
     chosen = None if methods is None else options.names(methods)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from relook.calibration import LogProbs
-from relook.cli import full_size as images_kept
-from relook.cli import options, sources
+from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import PolicyInputs, read_policy_inputs
 from relook.data import Dataset
@@ -31,7 +30,9 @@ from relook.statistics import Interval
 from relook.tables import new_table
 
 
+@groups.spelled_out
 def early_exit_command(
+    *,
     target: Annotated[
         str,
         typer.Option(
@@ -75,17 +76,8 @@ def early_exit_command(
     force: sources.ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     accelerate_with: Annotated[
         str,
@@ -108,22 +100,14 @@ def early_exit_command(
     wanted = parse_target(target)
     given = options.origin(
         model=model or None,
-        pretrained=pretrained or None,
         data=data,
         group=group,
-        mean=mean,
-        std=std,
-        outputs=outputs,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        cache=cache,
+        **network.given(),
+        **reading.given(),
     )
     file = _file(out, policy, run, force)
     searched = None if policy is None else [policy]
-    inputs = read_policy_inputs(run, searched, given, device, full_size)
+    inputs = read_policy_inputs(run, searched, given, device, reading.full_size)
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)

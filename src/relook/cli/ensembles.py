@@ -12,7 +12,7 @@ import typer
 
 from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
-from relook.cli import options, sources, study
+from relook.cli import groups, options, sources, study
 from relook.cli.console import console, print_json, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.cli.search import stage_bars
@@ -32,7 +32,9 @@ from relook.studies.ensembles_tables import (
 )
 
 
+@groups.spelled_out
 def ensembles_command(
+    *,
     model: Annotated[
         list[str],
         typer.Option(
@@ -103,17 +105,8 @@ def ensembles_command(
     latex: study.LatexOption = None,
     figures: study.FiguresOption = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
@@ -143,21 +136,10 @@ def ensembles_command(
         precision=precision,
         memory=options.bytes_of(memory),
     )
-    together = options.read_model(
-        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
-    )
+    together = network.load(model, device, reading)
     if not isinstance(together, EnsemblePredictor):
         raise RelookError(f"expected --model at least twice, one a member, got {len(model)}")
-    images = options.origin(
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        full_size=images_kept.keeps_full_size(full_size, data, settings.recipe.start is not None)
-        or None,
-        cache=cache,
-    )
+    images = reading.of(data, crops=settings.recipe.start is not None)
     images |= {"model": together, "overflow": images_kept.beside(out)}
     dataset = options.read_data(data, group, **images)
     proof = None if test is None else options.read_data(test, like=dataset, **images)

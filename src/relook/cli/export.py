@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from relook.cli import options, sources
+from relook.cli import groups, options, sources
 from relook.cli.console import print_json, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.deploy.export import export
@@ -21,7 +21,9 @@ from relook.run_record import load_run
 _IMAGES = 16
 
 
+@groups.spelled_out
 def export_command(
+    *,
     policy: Annotated[
         Path,
         typer.Option(
@@ -83,10 +85,7 @@ def export_command(
     crop: options.CropOption = None,
     channels: options.ChannelsOption = None,
     classes: options.ClassesOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    network: groups.ModelOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -98,14 +97,11 @@ def export_command(
         **of_run(record),
         **options.origin(
             model=model or None,
-            mean=mean,
-            std=std,
-            outputs=outputs,
-            pretrained=pretrained or None,
             size=size,
             crop=crop,
             channels=channels,
             classes=classes,
+            **network.given(),
         ),
     }
     if record is not None and record.data.get("full_size"):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import say
+from relook.cli.of_run import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.held_out import Split, held_out_part, recorded_recipe
@@ -105,16 +106,7 @@ def _read(known: _Given, device: str, full_size: str) -> PolicyInputs:
     policies = tuple(Policy.load(path) for path in paths)
     kept_full = _full_size(full_size, known.options["data"], paths[0], policies)
     given = {**known.options, "full_size": kept_full}
-    predictor = options.read_model(
-        given["model"],
-        given.get("mean"),
-        given.get("std"),
-        given.get("outputs"),
-        device,
-        size=given.get("size"),
-        crop=given.get("crop"),
-        pretrained=given.get("pretrained", False),
-    )
+    predictor = model_of(given, device)
     dataset, validation = _images(given, predictor, None if record is None else record.path)
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     indices = np.arange(len(dataset))

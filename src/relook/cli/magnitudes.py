@@ -11,7 +11,7 @@ import typer
 
 from relook.baselines import GRID, Options
 from relook.cli import full_size as images_kept
-from relook.cli import options, study
+from relook.cli import groups, options, study
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.errors import RelookError
 from relook.fingerprint import fingerprint
@@ -30,7 +30,9 @@ from relook.studies.magnitudes_tables import (
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
 
+@groups.spelled_out
 def magnitudes_command(
+    *,
     model: options.ModelOption,
     data: options.DataOption,
     grid: Annotated[
@@ -63,17 +65,8 @@ def magnitudes_command(
     latex: study.LatexOption = None,
     figures: study.FiguresOption = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
@@ -85,21 +78,13 @@ def magnitudes_command(
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
     transforms = get_recipe(recipe).without(options.names(exclude))
-    predictor = options.read_model(
-        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
-    )
+    predictor = network.load(model, device, reading)
     dataset = options.read_data(
         data,
         group,
         model=predictor,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad,
-        classes=classes,
-        full_size=images_kept.keeps_full_size(full_size, data, transforms.start is not None),
-        cache=cache,
         overflow=images_kept.beside(out),
+        **reading.of(data, crops=transforms.start is not None),
     )
     label = name or " + ".join(model)
     settings: dict[str, Any] = {

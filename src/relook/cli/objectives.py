@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relook.cli import full_size as images_kept
-from relook.cli import options, study
+from relook.cli import groups, options, study
 from relook.cli.console import console, print_json, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.data import Dataset
@@ -31,7 +31,9 @@ from relook.studies.objectives_tables import (
 )
 
 
+@groups.spelled_out
 def objectives_command(
+    *,
     model: options.ModelOption,
     data: options.DataOption,
     chosen: Annotated[
@@ -80,17 +82,8 @@ def objectives_command(
     latex: study.LatexOption = None,
     figures: study.FiguresOption = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
@@ -104,19 +97,11 @@ def objectives_command(
     if split is not None and test is not None:
         raise RelookError("expected one of --split and --test, got both: give one")
     views = get_recipe(recipe).without(options.names(exclude))
-    predictor = options.read_model(
-        model, mean, std, outputs, device, size=size, crop=crop, pretrained=pretrained
-    )
+    predictor = network.load(model, device, reading)
     images: dict[str, Any] = {
         "model": predictor,
-        "size": size,
-        "crop": crop,
-        "channels": channels,
-        "skip_bad": skip_bad,
-        "classes": classes,
-        "full_size": images_kept.keeps_full_size(full_size, data, views.start is not None),
-        "cache": cache,
         "overflow": images_kept.beside(out),
+        **reading.of(data, crops=views.start is not None),
     }
     dataset = options.read_data(data, group, **images)
     test_set = None if test is None else options.read_data(test, like=dataset, **images)

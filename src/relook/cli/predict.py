@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relook.cli import full_size as images_kept
-from relook.cli import options, sources
+from relook.cli import groups, options, sources
 from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.data import Preparation
@@ -27,7 +27,9 @@ from relook.run_record import RunRecord, load_run
 _SHOWN = 20
 
 
+@groups.spelled_out
 def predict_command(
+    *,
     policy: Annotated[
         Path,
         typer.Option(
@@ -76,10 +78,7 @@ def predict_command(
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
     full_size: images_kept.FullSizeOption = "auto",
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -95,14 +94,11 @@ def predict_command(
     record = load_run(policy) if policy.is_dir() else None
     given = options.origin(
         model=model or None,
-        mean=mean,
-        std=std,
-        outputs=outputs,
-        pretrained=pretrained or None,
         size=size,
         crop=crop,
         channels=channels,
         classes=classes,
+        **network.given(),
     )
     given = {**of_run(record), **given}
     predictor = model_of(given, device)

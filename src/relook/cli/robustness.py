@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from relook.baselines import BASELINES, Options
-from relook.cli import full_size as images_kept
-from relook.cli import options, sources
+from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.cli.inputs import Inputs, read_budgets, read_inputs
@@ -35,7 +34,9 @@ from relook.studies.robustness_tables import (
 _FILES = "Results"
 
 
+@groups.spelled_out
 def robustness_command(
+    *,
     run: sources.RunOption = None,
     model: sources.OwnModelOption = None,
     data: Annotated[
@@ -106,23 +107,8 @@ def robustness_command(
         bool, typer.Option(help="Draw the figures, as SVG and PNG.", rich_help_panel=_FILES)
     ] = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model returns: logits, probabilities or log_probs.",
-            rich_help_panel=sources.PANEL,
-        ),
-    ] = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
@@ -135,23 +121,15 @@ def robustness_command(
     levels = check_severities(read_severities(severities))
     given = options.origin(
         model=model or None,
-        pretrained=pretrained or None,
         data=data,
         validation=validation,
         group=group,
-        mean=mean,
-        std=std,
-        outputs=outputs,
         recipe=recipe,
         exclude=exclude,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        cache=cache,
+        **network.given(),
+        **reading.given(),
     )
-    inputs = read_inputs(run, policy, given, device, full_size)
+    inputs = read_inputs(run, policy, given, device, reading.full_size)
     kept = stratified_part(inputs.dataset, images, seed)
     dataset, places = inputs.dataset.subset(kept), inputs.indices[kept]
     source = None if corrupted is None else corrupted_source(corrupted, dataset, places)

@@ -15,7 +15,7 @@ import typer
 
 from relook.cli import engine as engines
 from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli import groups, options
 from relook.cli.console import ProgressCallback, print_json, progress_bar, resumable, say
 from relook.cli.show import print_policy
 from relook.data import Dataset
@@ -50,7 +50,9 @@ STAGES = {
 }
 
 
+@groups.spelled_out
 def search_command(
+    *,
     model: options.ModelOption,
     data: options.DataOption,
     out: Annotated[
@@ -106,17 +108,8 @@ def search_command(
         ),
     ] = None,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
@@ -163,19 +156,8 @@ def search_command(
     )
     place = engines.EngineChoice(engine, address, workers, gpus_per_worker, device)
     place.check(accelerate=accelerate, dry_run=dry_run)
-    predictor = options.read_model(
-        model, mean, std, outputs, place.device_here, size=size, crop=crop, pretrained=pretrained
-    )
-    images = options.origin(
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        full_size=images_kept.keeps_full_size(full_size, data, settings.recipe.start is not None)
-        or None,
-        cache=cache,
-    )
+    predictor = network.load(model, place.device_here, reading)
+    images = reading.of(data, crops=settings.recipe.start is not None)
     overflow = None if dry_run else images_kept.beside(out)
     dataset = options.read_data(data, group, model=predictor, overflow=overflow, **images)
     test_set = None
@@ -192,14 +174,11 @@ def search_command(
     origin = options.origin(
         command=shlex.join(["relook", *sys.argv[1:]]),
         model=options.one_or_all(model),
-        pretrained=pretrained or None,
         model_inputs=model_record(predictor),
         data=data,
         test=test,
         group=group,
-        mean=mean,
-        std=std,
-        outputs=outputs,
+        **network.given(),
         **options.recorded(images),
     )
     with (

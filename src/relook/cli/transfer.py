@@ -11,7 +11,7 @@ import typer
 
 from relook.baselines import BASELINES
 from relook.cli import full_size as images_kept
-from relook.cli import options, sources, study
+from relook.cli import groups, options, sources, study
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.cli.transfer_inputs import read_transfer, wanted_targets
@@ -27,7 +27,9 @@ from relook.studies.transfer_tables import (
 )
 
 
+@groups.spelled_out
 def transfer_command(
+    *,
     run: Annotated[
         list[Path] | None,
         typer.Option(
@@ -92,17 +94,8 @@ def transfer_command(
     latex: study.LatexOption = None,
     figures: study.FiguresOption = True,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
-    full_size: images_kept.FullSizeOption = "auto",
-    cache: images_kept.CacheOption = None,
-    mean: options.MeanOption = None,
-    std: options.StdOption = None,
-    outputs: options.OutputsOption = None,
-    pretrained: options.PretrainedOption = False,
+    reading: groups.ReadingOptions,
+    network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = 256,
@@ -115,23 +108,15 @@ def transfer_command(
     """
     asked, chosen = read_budgets(budgets), options.names(methods)
     given = options.origin(
-        pretrained=pretrained or None,
         group=group,
-        mean=mean,
-        std=std,
-        outputs=outputs,
-        size=size,
-        crop=crop,
-        channels=channels,
-        skip_bad=skip_bad or None,
-        classes=classes,
-        cache=cache,
+        **network.given(),
+        **reading.given(),
     )
     wanted, foreign = wanted_targets(
         run or [], model or [], policy or [], data or [], name or [], given
     )
     inputs = read_transfer(
-        wanted, foreign, recipe, device, full_size, overflow=images_kept.beside(out)
+        wanted, foreign, recipe, device, reading.full_size, overflow=images_kept.beside(out)
     )
     record = {"command": shlex.join(["relook", *sys.argv[1:]]), **inputs.record}
     with (
