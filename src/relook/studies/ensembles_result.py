@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from relook.comparison import Measured
-from relook.errors import FileFormatError
-from relook.files import read_json, write_json_atomic
+from relook.files import write_json_atomic
 from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
 from relook.statistics import Interval
+from relook.studies.saved import check_format, load_saved
 
 FORMAT = "relook-ensembles"
 VERSION = 1
@@ -120,20 +120,12 @@ class Ensembles:
 
 def load_ensembles(path: str | Path) -> Ensembles:
     """Read what `Ensembles.save` wrote."""
-    content = read_json(path, what="a study of ensembles")
-    try:
-        return ensembles_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a study written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook ensembles  again"
-        ) from None
+    return load_saved(path, "ensembles", ensembles_from_json)
 
 
 def ensembles_from_json(content: Mapping[str, Any]) -> Ensembles:
     """Rebuild a study from JSON data."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     return Ensembles(
         rows=tuple(_row(row) for row in content["rows"]),
         budgets=tuple(int(budget) for budget in content["budgets"]),

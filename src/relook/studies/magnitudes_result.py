@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from relook.comparison import Measured
-from relook.errors import FileFormatError
-from relook.files import read_json, write_json_atomic
+from relook.files import write_json_atomic
 from relook.magnitude import best_magnitude
 from relook.statistics import mean_and_deviation
+from relook.studies.saved import check_format, load_saved
 
 FORMAT = "relook-magnitudes"
 VERSION = 1
@@ -90,20 +90,12 @@ class Magnitudes:
 
 def load_magnitudes(path: str | Path) -> Magnitudes:
     """Read what `Magnitudes.save` wrote."""
-    content = read_json(path, what="a study of magnitudes")
-    try:
-        return magnitudes_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a study written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook magnitudes  again"
-        ) from None
+    return load_saved(path, "magnitudes", magnitudes_from_json)
 
 
 def magnitudes_from_json(content: Mapping[str, Any]) -> Magnitudes:
     """Rebuild a study from JSON data."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     return Magnitudes(
         rows=tuple(
             MagnitudeRow(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from relook.baselines import POLICY_METHOD
 from relook.comparison import Measured
-from relook.errors import FileFormatError
-from relook.files import read_json, write_json_atomic
+from relook.files import write_json_atomic
 from relook.statistics import Interval
 from relook.studies.corruption_error import mean_over_corruptions, normalised, unnormalised
+from relook.studies.saved import check_format, load_saved
 
 FORMAT = "relook-robustness"
 VERSION = 1
@@ -134,20 +134,12 @@ def views_text(views: int) -> str:
 
 def load_robustness(path: str | Path) -> Robustness:
     """Read what `Robustness.save` wrote."""
-    content = read_json(path, what="a study of robustness")
-    try:
-        return robustness_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a study written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook robustness  again"
-        ) from None
+    return load_saved(path, "robustness", robustness_from_json)
 
 
 def robustness_from_json(content: Mapping[str, Any]) -> Robustness:
     """Rebuild a study from JSON data; means are computed anew."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     return Robustness(
         rows=tuple(_row(row) for row in content["rows"]),
         budgets=tuple(int(budget) for budget in content["budgets"]),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from relook.comparison import Measured
-from relook.errors import FileFormatError
-from relook.files import read_json, write_json_atomic
+from relook.files import write_json_atomic
 from relook.statistics import Interval
+from relook.studies.saved import check_format, load_saved
 
 FORMAT = "relook-transfer"
 VERSION = 1
@@ -122,20 +122,12 @@ def views_text(views: int) -> str:
 
 def load_transfer(path: str | Path) -> Transfer:
     """Read what `Transfer.save` wrote."""
-    content = read_json(path, what="a study of transfer")
-    try:
-        return transfer_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a study written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook transfer  again"
-        ) from None
+    return load_saved(path, "transfer", transfer_from_json)
 
 
 def transfer_from_json(content: Mapping[str, Any]) -> Transfer:
     """Rebuild a study from JSON data."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     return Transfer(
         policies=tuple(str(name) for name in content["policies"]),
         baselines=tuple(str(name) for name in content["baselines"]),
