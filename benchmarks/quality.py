@@ -35,7 +35,6 @@ from relook.selection import greedy_search
 from relook.splits import stratified_split
 
 BUDGETS = (1, 2, 3, 5, 10, 20)
-CROPS = 80
 _SEEDS = 10  # of random crops and flips
 _LENGTH = 20
 _LEAST = 1e-35
@@ -59,18 +58,18 @@ class Candidates:
     crops: range
 
 
-def candidates(size: int) -> Candidates:
-    """Return the pools of `size`, and `CROPS` random crops with flips behind them."""
+def candidates(size: int, crops: int) -> Candidates:
+    """Return the pools of `size`, and so many random crops with flips behind the first."""
     spread, rest = steady_pool("cifar", size)
     paper = sample_pool("cifar", size, draws="fresh")
-    crops = replace(RECIPES["cifar"], groups=(Group(CROPS, 0, 0),))
-    random = sample_pool(crops, CROPS, seed=1, plain=False)
+    recipe = replace(RECIPES["cifar"], groups=(Group(crops, 0, 0),))
+    random = sample_pool(recipe, crops, seed=1, plain=False)
     return Candidates(
         views=(*spread, *rest, *random, *paper),
         spread=range(len(spread)),
         steady=range(size),
-        crops=range(size, size + CROPS),
-        paper=range(size + CROPS, 2 * size + CROPS),
+        crops=range(size, size + crops),
+        paper=range(size + crops, 2 * size + crops),
     )
 
 
@@ -219,11 +218,12 @@ def main() -> None:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--images", type=int, default=2500)
     options.add_argument("--pool", type=int, default=150)
+    options.add_argument("--crops", type=int, default=80, help="random ones to draw from")
     options.add_argument("--sizes", type=int, nargs="+", default=[500, 1000])
     options.add_argument("--splits", type=int, default=5)
     options.add_argument("--corrupted", type=int, default=0, help="images to corrupt")
     chosen = options.parse_args()
-    pools = candidates(chosen.pool)
+    pools = candidates(chosen.pool, chosen.crops)
     source = read_source(chosen.data, chosen.network, chosen.images)
     name = f"{source.name}-{chosen.images}"
     log_probs = predictions(source, pools.views, chosen.out / f"{name}.zarr")
