@@ -186,9 +186,10 @@ def _transfer(results: Results) -> Iterator[Section]:
 def _ensembles(results: Results) -> Iterator[Section]:
     for entry, study in results.ensembles.items():
         name = f"ensembles-{entry.name}"
+        models = [entry.model] if entry.augment != GIVEN else results.study.ensembles.models
         yield Section(
             name,
-            f"Ensembles of {entry.model}",
+            f"Ensembles of {', '.join(models)}",
             "Figure ens",
             "A policy found on one member and used for all, one found on the whole ensemble, and "
             "one for each member.",

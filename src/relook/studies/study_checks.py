@@ -9,6 +9,7 @@ from functools import partial
 from relook.baselines import check_methods
 from relook.corruptions import check_corruptions, check_severities
 from relook.errors import RelookError, unknown_name
+from relook.models.base import check_outputs
 from relook.objectives import OBJECTIVES
 from relook.search_settings import STRATEGIES
 from relook.splits import parse_split
@@ -16,6 +17,7 @@ from relook.studies.study_settings import PARTS, Study, StudyData, StudyModel
 from relook.training.networks import get_network
 from relook.training.train import AUGMENTS
 
+_OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
 _MTRAIN = ("train_length", "train_magnitude")
 _MANY = 10**9  # images, where the file does not say how many there are
 
@@ -66,10 +68,17 @@ def _check_model(study: Study, where: str, model: StudyModel) -> None:
         raise RelookError(f"{where}: expected either network or spec, got {got}")
     if model.network is None and (model.members > 1 or model.weight_decay is not None):
         raise RelookError(f"{where}: members and weight_decay are for a network trained here")
+    if "{path}" in (model.spec or "") and [one.path is None for one in study.data.values()] != [
+        False
+    ]:
+        raise RelookError(f"{where}.spec: {{path}} stands for the path of the study's one data set")
     if model.network is not None:
         _said(f"{where}.network", partial(get_network, model.network))
-    if model.network is not None and (model.pretrained or model.size is not None):
-        raise RelookError(f"{where}: pretrained and size are for a model that is given by spec")
+    if model.outputs is not None:
+        _said(f"{where}.outputs", partial(check_outputs, model.outputs))
+    said = [key for key in _OF_SPECS if getattr(model, key) not in (None, False)]
+    if model.network is not None and said:
+        raise RelookError(f"{where}.{said[0]}: expected only with a model that is given by spec")
     _at_least(where, model, 1, ("members", "size", "batch"))
     if not any(one.searched for one in study.models.values()):
         raise RelookError(f"{where}.searched: expected a model to search a policy for, got none")
@@ -105,12 +114,21 @@ def _check_parts(study: Study) -> None:
     for part in ("compare", "robustness", "transfer", "ensembles"):
         _budgets(f"{part}.budgets", getattr(study, part).budgets)
         _at_least(part, getattr(study, part), 1, ("runs",))
+    _check_ensemble(study)
     _at_least("robustness", study.robustness, 4, ("images",))
     _at_least("objectives", study.objectives, 1, ("runs", "views"))
     _at_least("magnitudes", study.magnitudes, 1, ("views",))
     for budget in study.compare.table:
         if budget not in study.compare.budgets:
             raise RelookError(f"compare.table: {budget} is not among compare.budgets")
+
+
+def _check_ensemble(study: Study) -> None:
+    models = study.ensembles.models
+    given = [name for name, one in study.models.items() if one.network is None]
+    _known("ensembles.models", "model that is given by its spec", models, given)
+    if len(set(models)) != len(models) or len(models) == 1:
+        raise RelookError("ensembles.models: expected two or more models, each once")
 
 
 def _budgets(where: str, budgets: Sequence[int]) -> None:

@@ -12,13 +12,14 @@ import torch
 from relook.baselines import BASELINES
 from relook.corruptions import CORRUPTIONS, SEVERITIES
 from relook.errors import RelookError
-from relook.models import InputSpec, Predictor, load_model
+from relook.models import InputSpec, Predictor
 from relook.models.base import input_of
 from relook.models.options import ModelOptions
 from relook.models.sized import SizedTorchPredictor
 from relook.policy_search import pool_of
 from relook.predict import View, estimate
 from relook.splits import parse_split
+from relook.studies.study_inputs import load_study_model
 from relook.studies.study_plan import Job, model_spec, search_settings
 from relook.studies.study_settings import Study, StudyData
 from relook.training.networks import get_network
@@ -203,6 +204,6 @@ def _given(study: Study, name: str, device: str) -> Predictor | None:
     if model.spec is None or model.pretrained:
         return None
     try:
-        return load_model(model_spec(study, name), size=model.size, device=device)
+        return load_study_model(model, model_spec(study, name), device)
     except RelookError:
         return None

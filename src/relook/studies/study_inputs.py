@@ -16,7 +16,7 @@ from relook.files import read_json
 from relook.models import Predictor, load_model
 from relook.splits import parse_split, search_split
 from relook.studies.study_plan import Entry, Job, model_spec, resolved
-from relook.studies.study_settings import GIVEN, Study
+from relook.studies.study_settings import GIVEN, Study, StudyModel
 from relook.training import validation_spec
 
 TRAINED = "trained.json"
@@ -37,7 +37,7 @@ class Inputs:
     device: str = "cpu"
     tell: Callable[[str], None] | None = None
     report: Report = field(default=lambda done, total, note: None)
-    _models: dict[str, Predictor] = field(default_factory=dict)
+    _models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
 
     def model_spec(self, job: Job, entry: Entry, use: Use) -> str:
@@ -50,12 +50,11 @@ class Inputs:
 
     def model(self, job: Job, entry: Entry, use: Use) -> Predictor:
         """Return an entry's network."""
-        spec, known = self.model_spec(job, entry, use), self.study.models[entry.model]
-        if spec not in self._models:
-            self._models[spec] = load_model(
-                spec, device=self.device, size=known.size, pretrained=known.pretrained
-            )
-        return self._models[spec]
+        key = entry.model, self.model_spec(job, entry, use)
+        if key not in self._models:
+            known = self.study.models[entry.model]
+            self._models[key] = load_study_model(known, key[1], self.device)
+        return self._models[key]
 
     def label(self, entry: Entry) -> str:
         """Return what tables call an entry's model, with its data where there are several."""
@@ -135,6 +134,19 @@ class Inputs:
         if predictor.classes is not None:
             check_class_count(self._data[key], predictor.classes)
         return self._data[key]
+
+
+def load_study_model(model: StudyModel, spec: str, device: str) -> Predictor:
+    """Return a model with what the study says of it."""
+    return load_model(
+        spec,
+        outputs=model.outputs,  # type: ignore[arg-type]  # checked with the file
+        mean=model.mean,
+        std=model.std,
+        size=model.size,
+        device=device,
+        pretrained=model.pretrained,
+    )
 
 
 def _check_count(key: str, expected: int | None, dataset: Dataset) -> None:

@@ -240,7 +240,11 @@ def run_transfer(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
 def run_ensembles(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     """Search for one member, for the ensemble and for each member, and score all three."""
     entry, part, study = job.entry, inputs.study.ensembles, inputs.study
-    members = {f"member {one.member + 1}": inputs.model(job, one, "search") for one in job.entries}
+    alike = len({one.model for one in job.entries}) == 1
+    members = {
+        f"member {one.member + 1}" if alike else one.model: inputs.model(job, one, "search")
+        for one in job.entries
+    }
     first = next(iter(members.values()))
     dataset, test = inputs.images(job, entry, first, "search"), None
     if study.data[entry.data].validation is not None:

@@ -139,7 +139,13 @@ class _Planner:
         yield from (self.objectives(entry) for entry in own)
         if len(main) > 1:
             yield self.transfer(main)
-        yield from (self.ensembles(one) for one in main if len(self.members(one)) > 1)
+        for entry in main:
+            if len(self.members(entry)) > 1:
+                members = tuple(replace(entry, member=one) for one in self.members(entry))
+                yield self.ensembles(entry.name, members)
+        for data in study.data if study.ensembles.models else ():
+            together = tuple(Entry(data, name, GIVEN) for name in study.ensembles.models)
+            yield self.ensembles(f"{slug(data)}-together", together)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every model with each of its trainings, on each data set."""
@@ -218,17 +224,17 @@ class _Planner:
         needs += [self.search(one) for one in searched]
         return Job("transfer", "all", tuple(entries), settings, tuple(needs))
 
-    def ensembles(self, entry: Entry) -> Job:
-        study = self.study
-        members = tuple(replace(entry, member=number) for number in self.members(entry))
+    def ensembles(self, name: str, members: tuple[Entry, ...]) -> Job:
+        study, entry = self.study, members[0]
         own = {
             **asdict(study.ensembles),
+            "models": [self.model(one) for one in members],
             "search": asdict(study.search),
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
         needs = tuple(need for one in members for need in self.network(one))
-        return Job("ensembles", entry.name, members, self.common(entry, own), needs)
+        return Job("ensembles", name, members, self.common(entry, own), needs)
 
     def judged(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
         """Return what a comparison needs: the network, the policy and MGrid's magnitude."""
@@ -243,12 +249,10 @@ class _Planner:
         model = self.study.models[entry.model]
         if model.network is not None:
             return {"trained": True, "batch": model.batch}
-        return {
-            "spec": model_spec(self.study, entry.model),
-            "pretrained": model.pretrained,
-            "size": model.size,
-            "batch": model.batch,
-        }
+        said = asdict(model)
+        for key in ("network", "weight_decay", "members", "searched"):
+            del said[key]
+        return {**said, "spec": model_spec(self.study, entry.model)}
 
     def common(self, entry: Entry, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return what all judging jobs depend on, with the job's own settings."""
@@ -289,6 +293,8 @@ def resolved(study: Study, data: StudyData, key: str) -> str | None:
 def model_spec(study: Study, name: str) -> str:
     """Return a given model's spec; the file of its weights is relative to the study's."""
     spec = study.models[name].spec or ""
+    for data in study.data.values():
+        spec = spec.replace("{path}", data.path or "")
     head, at, file = spec.rpartition("@")
     if at:
         return f"{head}@{_absolute(study.base, file)}"

@@ -54,13 +54,18 @@ class StudyData:
 class StudyModel:
     """One model: a `network` that is trained here, or the `spec` of one that is trained.
 
-    Without a `weight_decay` it is the paper's for the network. `members` networks are trained,
-    with other seeds; the first one stands in the tables, all of them are an ensemble. A model
-    that is not `searched` for gets the others' policies.
+    A `spec` may hold `{path}`, the data set's where there is one; `outputs`, `mean` and `std` are
+    said where its source does not know them. Without a `weight_decay` it is
+    the paper's for the network. `members` networks are trained, with other seeds; the first one
+    stands in the tables, all of them are an ensemble. A model that is not `searched` for gets the
+    others' policies.
     """
 
     network: str | None = None
     spec: str | None = None
+    outputs: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     pretrained: bool = False
     weight_decay: float | None = None
     members: int = 1
@@ -137,8 +142,9 @@ class TransferPart:
 
 @dataclass(frozen=True)
 class EnsemblesPart:
-    """Policies of ensembles, for the models that have several members."""
+    """Policies of ensembles: of the models that have several members, and of `models` together."""
 
+    models: tuple[str, ...] = ()
     budgets: tuple[int, ...] = (5, 10, 20)
     runs: int = 1
 

@@ -72,10 +72,16 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
         (('test = "digits:test"', ""), "expected the key data.digits.test, got none"),
         (('train = "digits:train"', ""), "expected the key data.digits.train"),
         (('"digits:test"', '"npz:{path}"'), "{path} stands for data.digits.path, which is missing"),
+        (('network = "small:8"', 'spec = "onnx:{path}/a.onnx"'),
+         "models.Small.spec: {path} stands for the path of the study's one data set"),
+        (('"small:8"', '"small"\noutputs = "logits"'), "models.Small.outputs: expected only with"),
+        (('"small:8"', '"small"\noutputs = "logit"'), "models.Small.outputs: unknown kind of"),
+        (("[compare]", '[ensembles]\nmodels = ["Small"]\n[compare]'),
+         "ensembles.models: unknown model that is given by its spec 'Small'"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
         (("recipe", 'parts = ["serch"]\nrecipe'), "parts: unknown part 'serch'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     path = written(tmp_path, STUDY.replace(*change, 1))
     with pytest.raises(RelookError) as caught:

@@ -10,7 +10,7 @@ import pytest
 from relook.policy_search import pool_of
 from relook.studies.study_cost import passes_of, pool_size
 from relook.studies.study_file import load_study
-from relook.studies.study_plan import Job, make_plan, search_settings
+from relook.studies.study_plan import Job, make_plan, model_spec, search_settings
 
 STUDIES = Path(__file__).parents[3] / "studies"
 
@@ -30,6 +30,8 @@ def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
         ("imagenet", {"search": 3, "compare": 3, "robustness": 3, "transfer": 1}, 900),
         ("digits", {"train": 5, "search": 4, "magnitudes": 4, "compare": 4, "robustness": 2,
                     "objectives": 2, "transfer": 1, "ensembles": 1}, None),
+        ("shared-cifar10", {"search": 5, "magnitudes": 5, "compare": 5, "objectives": 5,
+                            "transfer": 1, "ensembles": 1}, 120),
     ],
 )  # fmt: skip
 def test_the_shipped_studies_have_the_papers_jobs(
@@ -159,3 +161,18 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (search,) = plan
     assert search.settings["test"] == f"npz:{tmp_path}/here/a.npz?layout=nchw"
     assert search.settings["model"]["spec"] == f"small@{tmp_path}/weights/m.safetensors"
+
+
+def test_given_models_are_beside_the_images_and_make_up_an_ensemble(tmp_path: Path) -> None:
+    data = [f"CIFAR-10={tmp_path}"]
+    study = load_study(STUDIES / "shared-cifar10.toml", data=data)
+    assert model_spec(study, "ResNet-20") == f"onnx:{tmp_path}/onnx/akamaster-resnet20-cifar10.onnx"
+    (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
+    assert [entry.model for entry in job.entries] == list(study.ensembles.models)
+    other = load_study(
+        STUDIES / "shared-cifar10.toml",
+        settings=['models.ResNet-56.outputs="probabilities"'],
+        data=data,
+    )
+    (changed,) = [one for one in make_plan(other) if one.part == "ensembles"]
+    assert changed.mark != job.mark
