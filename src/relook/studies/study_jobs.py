@@ -197,7 +197,8 @@ def run_objectives(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
         length=settings.length,
         pool_size=settings.pool_size,
         draws=settings.draws,
-        strategy=settings.strategy,
+        # A steady selection knows one objective.
+        strategy="greedy" if settings.strategy == "steady" else settings.strategy,
         plain=settings.plain,
         holdout=settings.holdout,
         left_out=settings.left_out,
