@@ -162,6 +162,7 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
         "format": SEARCH_FORMAT,
         "version": VERSION,
         "caution": None if trace.caution is None else str(trace.caution),
+        "guide": trace.guide,
         "steps": [
             {
                 "pick": pick,

@@ -24,7 +24,7 @@ from relook.selection import greedy
 from relook.selection.steady import trial_steps
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=5, pool_size=30, seed=3, batch=64)
-TRIALS = trial_steps(5)
+TRIALS = trial_steps(5, 10)
 FILES = ("policy.json", "search.json", "selection.json")
 
 

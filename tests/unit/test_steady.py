@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
+from relook.calibration import calibrated_log_likelihood
 from relook.errors import RelookError
 from relook.objectives import OBJECTIVES
-from relook.selection import greedy_search
+from relook.selection import greedy_search, steady
 from relook.selection.greedy import PlainScorer, search_with
-from relook.selection.steady import CAUTIONS, SteadyScorer, choose_caution, log_likelihoods
+from relook.selection.guide import hard_rows
+from relook.selection.steady import CAUTIONS, SteadyScorer, log_likelihoods, steady_search
 
 Floats = NDArray[np.float64]
 
@@ -31,11 +35,17 @@ def _pool(
     return logits - np.logaddexp.reduce(logits, axis=2, keepdims=True), labels
 
 
-def _steady(log_probs: Floats, labels: NDArray[np.int64], caution: float) -> tuple[int, ...]:
+def _steady(
+    log_probs: Floats,
+    labels: NDArray[np.int64],
+    caution: float,
+    defaults: Sequence[int] = range(6),
+    length: int = 6,
+) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
-    even = np.ones(len(labels))
-    steady = SteadyScorer(scorer, log_probs, labels, even, range(6), caution)
-    return search_with(steady, log_probs, 6).picks
+    rows, even = hard_rows(labels), np.ones(len(labels))
+    steady = SteadyScorer(scorer, rows, log_probs, even, scorer, defaults, caution)
+    return search_with(steady, log_probs, length).picks
 
 
 def test_without_evidence_the_defaults_are_taken_in_order() -> None:
@@ -70,16 +80,50 @@ def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
     assert _steady(log_probs, labels, statistic + 1e-6)[0] == 0
 
 
-def test_folds_choose_caution_where_there_is_only_luck() -> None:
+def test_spread_views_are_the_guide_where_there_is_only_luck() -> None:
     log_probs, labels = _pool(60, 300, {})
-    found = greedy_search(log_probs, labels, 6, defaults=range(10))
-    assert found.caution in CAUTIONS[2:]
+    found = greedy_search(log_probs, labels, 6, defaults=range(50))
+    assert (found.guide, found.caution) == ("spread", CAUTIONS["spread"])
 
 
-def test_folds_do_not_stop_what_is_worth_more() -> None:
+def test_what_is_worth_more_is_found_by_its_guide() -> None:
     log_probs, labels = _pool(60, 300, dict.fromkeys(range(20, 40), 1.0))
     found = greedy_search(log_probs, labels, 6, defaults=range(10))
+    assert found.guide == "search"
     assert set(found.picks) <= set(range(20, 40))
+
+
+def test_scores_and_temperatures_are_those_of_the_labels() -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    found = greedy_search(log_probs, labels, 4, defaults=range(10))
+    for step in range(1, 5):
+        mean = np.exp(log_probs[list(found.picks[:step])]).mean(axis=0)
+        score, temperature = calibrated_log_likelihood(np.log(mean), labels)
+        assert found.scores[step - 1] == pytest.approx(score, abs=1e-7)
+        assert found.temperatures[step - 1] == pytest.approx(temperature, rel=1e-3)
+
+
+def test_a_guide_finds_with_few_labels_what_they_alone_do_not() -> None:
+    """Views of one hidden truth with noise of their own: the average knows more than labels."""
+    rng = np.random.default_rng(2)
+    truth = 2 * rng.normal(size=(4000, 6))
+    truth -= np.logaddexp.reduce(truth, axis=1, keepdims=True)
+    labels = (np.exp(truth).cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    noise = rng.uniform(0.7, 1.3, size=(60, 1, 1))
+    logits = truth + noise * rng.normal(size=(60, 4000, 6))
+    log_probs = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True)
+    few, many = slice(0, 100), slice(100, None)
+    picks = {
+        name: greedy_search(log_probs[:, few], labels[few], 5, defaults=defaults).picks
+        for name, defaults in (("greedy", ()), ("steady", range(20)))
+    }
+    held_out = {
+        name: calibrated_log_likelihood(
+            np.log(np.exp(log_probs[list(found)][:, many]).mean(axis=0)), labels[many]
+        )[0]
+        for name, found in picks.items()
+    }
+    assert held_out["steady"] > held_out["greedy"] + 0.01
 
 
 def test_the_choice_is_the_same_by_compiled_kernels() -> None:
@@ -87,26 +131,27 @@ def test_the_choice_is_the_same_by_compiled_kernels() -> None:
 
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     even = np.ones(len(labels))
-    chosen = {
-        kind: choose_caution(kind, log_probs, labels, even, 5, range(8))
+    found = [
+        steady_search(kind, log_probs, labels, even, 5, range(8))
         for kind in (
-            lambda weights: FastScorer(log_probs, labels, weights),
-            lambda weights: _Open(PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)),
+            FastScorer,
+            lambda part, truth, weights: nullcontext(
+                PlainScorer(part, truth, OBJECTIVES["cll"], weights)
+            ),
         )
-    }
-    assert len(set(chosen.values())) == 1
+    ]
+    assert found[0].picks == found[1].picks
+    assert found[0].guide == found[1].guide
 
 
-class _Open:
-    """A scorer that needs no closing, as a context manager."""
-
-    def __init__(self, scorer: PlainScorer) -> None:
-        self.scorer = scorer
-
-    def __enter__(self) -> PlainScorer:
-        return self.scorer
-
-    def __exit__(self, *error: object) -> None: ...
+def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    monkeypatch.setattr(steady, "_MOST_VALUES", 0)
+    found = greedy_search(log_probs, labels, 6, defaults=range(6))
+    assert found.caution is not None
+    assert found.picks == _steady(log_probs, labels, found.caution)
 
 
 def test_a_continued_steady_search_ends_the_same() -> None:
@@ -123,6 +168,4 @@ def test_another_objective_is_refused() -> None:
 
 def test_the_defaults_begin_again_once_all_are_in() -> None:
     log_probs, labels = _pool(60, 300, {})
-    scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
-    steady = SteadyScorer(scorer, log_probs, labels, np.ones(len(labels)), (3, 1), math.inf)
-    assert search_with(steady, log_probs, 5).picks == (3, 1, 3, 1, 3)
+    assert _steady(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +45,7 @@ COMPILED_FROM = 2_000_000
 SPLIT_FROM = 100_000_000
 """How many values predictions must have to be worth sending to an engine's workers."""
 
-_STEADY_SEARCHES = 20  # about how many a steady one makes on its way
+_STEADY_SEARCHES = 5  # about how many a steady one makes on its way
 _ARRAYS_IN_FLIGHT = 5  # float64 copies of a block while it is scored
 
 Progress = Callable[[int, int, float], None]
@@ -60,6 +60,8 @@ class SearchResult:
     temperatures: tuple[float, ...]
     caution: float | None = None
     """How many standard errors a pick had to beat its default by, in a steady selection."""
+    guide: str | None = None
+    """Which average of views the picks of a steady selection were measured by (guide.py)."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def greedy_search(
     if not compiled:
         check_predictions(log_probs, labels)
 
-    def scorer_for(weights: FloatArray | None) -> AbstractContextManager[Scorer]:
+    def scorer_for(
+        log_probs: LogProbs, labels: Labels, weights: FloatArray | None
+    ) -> AbstractContextManager[Scorer]:
         if compiled:
             return _compiled_scorer(log_probs, labels, weights, threads, memory)
         plain = PlainScorer(log_probs, labels, chosen, weights)
@@ -136,24 +140,24 @@ def greedy_search(
         return engine.scorer(plain)
 
     if not defaults:
-        with scorer_for(weights) as scorer:
+        with scorer_for(log_probs, labels, weights) as scorer:
             return search_with(scorer, log_probs, length, start, progress, picked)
     if chosen is not OBJECTIVES["cll"]:
         raise RelookError(f"a steady selection needs the objective cll, got {objective!r}")
-    from relook.selection.steady import USUAL_CAUTION, SteadyScorer, choose_caution, trial_steps
+    from relook.selection.steady import steady_search
 
     even = np.ones(len(labels)) if weights is None else weights
-    many = log_probs.shape[2] >= COMPACT_FROM
-    trials = 0 if many else trial_steps(length)
-    total = trials + length
-    caution = USUAL_CAUTION
-    if not many:
-        tell = part_of(progress, 0, total)
-        caution = choose_caution(scorer_for, log_probs, labels, even, length, defaults, tell)
-    with scorer_for(weights) as scorer:
-        steady = SteadyScorer(scorer, log_probs, labels, even, defaults, caution)
-        tell = part_of(progress, trials, total)
-        return replace(search_with(steady, log_probs, length, start, tell, picked), caution=caution)
+    return steady_search(
+        scorer_for,
+        log_probs,
+        labels,
+        even,
+        length,
+        defaults,
+        start=start,
+        progress=progress,
+        picked=picked,
+    )
 
 
 def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:

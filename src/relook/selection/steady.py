@@ -3,21 +3,22 @@
 Among hundreds of candidates and a few thousand images the best score belongs to luck as much as
 to worth. So each step has a default, the first of some given views that is not yet in the policy,
 and the best candidate takes its place only if its gain over it, image by image, is larger than
-`caution` standard errors. How much caution pays differs between networks: folds of the images say.
+`caution` standard errors. Gains are measured by a guide's targets beside the labels (guide.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.calibration import FloatArray, Labels, LogProbs
+from relook.objectives import OBJECTIVES
 from relook.selection.greedy import (
     Pick,
+    PlainScorer,
     Progress,
     Scorer,
     SearchResult,
@@ -26,121 +27,121 @@ from relook.selection.greedy import (
     part_of,
     search_with,
 )
+from relook.selection.guide import (
+    POOL,
+    SEARCH,
+    SPREAD,
+    Guide,
+    Rows,
+    average_of,
+    choose_guide,
+    hard_rows,
+    make_guide,
+    soft_rows,
+)
+from relook.selection.needs import COMPACT_FROM
+from relook.selection.statistics import mean_and_error
 
-CAUTIONS = (0.0, 1.0, 2.0, 3.0, math.inf)
-"""What the folds choose from: from plain greedy selection to the default views alone."""
-
-USUAL_CAUTION = 2.0
-"""For predictions too large to be searched twenty times."""
+CAUTIONS = {SPREAD: 3.0, POOL: 1.0, SEARCH: 1.0}
+"""Standard errors that a pick must gain over its default. Where no average is better than that of
+the spread views, which are the defaults, there is more reason to keep to them."""
 
 _FOLDS = 4
-_BUDGETS = (1, 2, 3, 5, 10, 20)
-_CLOSE = 0.5  # standard errors from the best in which more caution is preferred
+_TRIAL = 20  # entries of a fold's policy: more add little to an average
+_MOST_VALUES = 1 << 29  # of predictions with images repeated: about 2 GB
 
-Scoring = Callable[[FloatArray], AbstractContextManager[Scorer]]
-"""Opens a scorer for weights `[n]` of the images."""
+Opening = Callable[[LogProbs, Labels, FloatArray], AbstractContextManager[Scorer]]
+"""Opens a scorer for predictions, labels and weights of the images."""
 
 
 class SteadyScorer:
-    """Picks as another scorer does, but only what proves better than the step's default."""
+    """Picks as another scorer does, but only what proves better than the step's default.
+
+    `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `teller` knows
+    the images and their labels, and says what a pick scores.
+    """
 
     def __init__(
         self,
-        scorer: Scorer,
+        chooser: Scorer,
+        rows: Rows,
         log_probs: LogProbs,
-        labels: Labels,
         weights: FloatArray,
+        teller: Scorer,
         defaults: Sequence[int],
         caution: float,
     ) -> None:
-        self._scorer = scorer
-        self._log_probs = log_probs
-        self._labels = labels
-        self._weights = weights
+        self._chooser, self._teller = chooser, teller
+        self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
         self._left = list(self._defaults)
         self._caution = caution
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
-        if math.isinf(self._caution):
-            return self.only(self._left[0], mean, step, temperature)
-        best = self._scorer.best(mean, step, temperature)
+        own = mean[self._rows.images]
+        best = self._chooser.best(own, step, temperature)
         if best.candidate != self._left[0]:
-            default = self._scorer.only(self._left[0], mean, step, temperature)
-            if not self._proven(best, default, mean, step):
+            default = self._chooser.only(self._left[0], own, step, temperature)
+            if not self._proven(best, default, own, step):
                 best = default
-        return self._used(best)
+        return self.only(best.candidate, mean, step, temperature)
 
     def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return this candidate with its score."""
-        return self._used(self._scorer.only(candidate, mean, step, temperature))
-
-    def _used(self, pick: Pick) -> Pick:
-        if pick.candidate in self._left:
-            self._left.remove(pick.candidate)
+        """Return this candidate with its score by the labels."""
+        if candidate in self._left:
+            self._left.remove(candidate)
         # Once all are in, each counting once more keeps their average.
         self._left = self._left or list(self._defaults)
-        return pick
+        return self._teller.only(candidate, mean, step, temperature)
 
     def _proven(self, best: Pick, default: Pick, mean: FloatArray, step: int) -> bool:
         better, worse = (
             log_likelihoods(
                 extended_mean(mean, self._log_probs[pick.candidate], step),
-                self._labels,
+                self._rows.labels,
                 pick.temperature,
             )
             for pick in (best, default)
         )
-        gain, error = _mean_and_error(better - worse, self._weights)
+        gains = self._by_image(self._rows.shares * (better - worse))
+        gain, error = mean_and_error(gains, self._by_image(self._weights))
         return gain > self._caution * error
 
+    def _by_image(self, values: FloatArray) -> FloatArray:
+        """Add up the rows' values, `[image]`."""
+        return np.bincount(self._rows.images, values).astype(np.float64)
 
-def choose_caution(
-    open_scorer: Scoring,
+
+def steady_search(
+    open_scorer: Opening,
     log_probs: LogProbs,
     labels: Labels,
     weights: FloatArray,
     length: int,
     defaults: Sequence[int],
+    *,
+    start: Sequence[int] = (),
     progress: Progress | None = None,
-) -> float:
-    """Return the caution whose policies do best on images that did not choose them.
-
-    Each fold of the images is left out in turn; a policy counts by its mean over budgets. Of
-    cautions that are as good within half a standard error the largest is taken.
-    """
-    worth = np.zeros((len(CAUTIONS), len(labels)))
-    length = _trial_length(length)
-    steps = trial_steps(length)
-    folds = np.arange(len(labels)) % _FOLDS  # the images come in no order
-    for fold in range(_FOLDS):
-        inside = np.where(folds == fold, 0.0, weights)
-        outside = np.flatnonzero(folds == fold)
-        with open_scorer(inside) as scorer:
-            for at, caution in enumerate(CAUTIONS):
-                steady = SteadyScorer(scorer, log_probs, labels, inside, defaults, caution)
-                before = (fold * len(CAUTIONS) + at) * length
-                tell = part_of(progress, before, steps)
-                found = search_with(steady, log_probs, length, progress=tell)
-                worth[at, outside] = _worth(found, log_probs, labels, outside)
-    means = [float(np.average(each, weights=weights)) for each in worth]
-    best = int(np.argmax(means))
-
-    def as_good(at: int) -> bool:
-        lost, error = _mean_and_error(worth[best] - worth[at], weights)
-        return lost <= _CLOSE * error
-
-    return CAUTIONS[max(at for at in range(len(CAUTIONS)) if at == best or as_good(at))]
+    picked: Callable[[Pick], None] | None = None,
+) -> SearchResult:
+    """Search with the guide that the labels choose; see `greedy_search`."""
+    trials = trial_steps(length, log_probs.shape[2])
+    total = trials + length
+    tell = part_of(progress, 0, total)
+    guide = _guide(open_scorer, log_probs, labels, weights, length, defaults, tell)
+    rows = soft_rows(guide)
+    if log_probs.shape[0] * len(rows.images) * log_probs.shape[2] > _MOST_VALUES:
+        rows = hard_rows(labels)
+    caution, tell = CAUTIONS[guide.name], part_of(progress, trials, total)
+    with _steady(open_scorer, log_probs, labels, weights, rows, defaults, caution) as scorer:
+        found = search_with(scorer, log_probs, length, start, tell, picked)
+    return replace(found, caution=caution, guide=guide.name)
 
 
-def trial_steps(length: int) -> int:
-    """Return how many steps the searches that choose the caution take together."""
-    return len(CAUTIONS) * _FOLDS * _trial_length(length)
-
-
-def _trial_length(length: int) -> int:
-    return min(length, _BUDGETS[-1])  # what more entries add no longer tells cautions apart
+def trial_steps(length: int, classes: int) -> int:
+    """Return how many steps the searches of the folds take together."""
+    return 0 if classes >= COMPACT_FROM else _FOLDS * min(length, _TRIAL)
 
 
 def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: float) -> FloatArray:
@@ -150,26 +151,62 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
     return np.asarray(log_q[np.arange(len(labels)), labels])
 
 
-def _worth(
-    found: SearchResult, log_probs: LogProbs, labels: Labels, images: NDArray[np.int64]
+@contextmanager
+def _steady(
+    open_scorer: Opening,
+    log_probs: LogProbs,
+    labels: Labels,
+    weights: FloatArray,
+    rows: Rows,
+    defaults: Sequence[int],
+    caution: float,
+) -> Iterator[SteadyScorer]:
+    if np.array_equal(rows.labels, labels):
+        with open_scorer(log_probs, labels, weights) as scorer:
+            yield SteadyScorer(scorer, rows, log_probs, weights, scorer, defaults, caution)
+        return
+    repeated = np.ascontiguousarray(log_probs[:, rows.images])
+    own = weights[rows.images] * rows.shares
+    teller = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
+    with open_scorer(repeated, rows.labels, own) as chooser:
+        yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution)
+
+
+def _guide(
+    open_scorer: Opening,
+    log_probs: LogProbs,
+    labels: Labels,
+    weights: FloatArray,
+    length: int,
+    defaults: Sequence[int],
+    progress: Progress | None,
+) -> Guide:
+    averages = {
+        SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults))),
+        POOL: average_of(log_probs, range(len(log_probs))),
+    }
+    if log_probs.shape[2] < COMPACT_FROM:  # above, a selection takes minutes
+        averages[SEARCH] = _by_folds(open_scorer, log_probs, labels, weights, length, progress)
+    guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
+    return choose_guide(guides, weights)
+
+
+def _by_folds(
+    open_scorer: Opening,
+    log_probs: LogProbs,
+    labels: Labels,
+    weights: FloatArray,
+    length: int,
+    progress: Progress | None,
 ) -> FloatArray:
-    """Return the images' log-likelihoods under a policy, averaged over budgets: `[image]`."""
-    mean = np.zeros((len(images), log_probs.shape[2]))
-    budgets = [budget for budget in _BUDGETS if budget <= len(found.picks)]
-    at_budget: dict[int, FloatArray] = {}
-    for step, (pick, temperature) in enumerate(
-        zip(found.picks, found.temperatures, strict=True), start=1
-    ):
-        mean = extended_mean(mean, log_probs[pick, images], step)
-        values = log_likelihoods(mean, labels[images], temperature)
-        views = len(set(found.picks[:step]))
-        # A budget's policy is the longest one that it can pay.
-        at_budget |= {budget: values for budget in budgets if views <= budget}
-    total: FloatArray = np.mean([at_budget[budget] for budget in budgets], axis=0)
-    return total
-
-
-def _mean_and_error(values: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    shares = weights / weights.sum()
-    mean = float(shares @ values)
-    return mean, math.sqrt(float(shares**2 @ (values - mean) ** 2))
+    """Return each image's average under the policy that was found without its fold."""
+    average = np.empty(log_probs.shape[1:])
+    folds = np.arange(len(labels)) % _FOLDS  # the images come in no order
+    trial = min(length, _TRIAL)
+    for fold in range(_FOLDS):
+        outside = folds == fold
+        tell = part_of(progress, fold * trial, _FOLDS * trial)
+        with open_scorer(log_probs, labels, np.where(outside, 0.0, weights)) as scorer:
+            found = search_with(scorer, log_probs, trial, progress=tell)
+        average[outside] = average_of(log_probs, found.picks, outside)
+    return average
