@@ -1,7 +1,7 @@
 """Load: a paper-size selection, and 200,000 images through `relook predict`, with what they hold.
 
 Each runs as a command in a process of its own; its memory, open files, threads and children are
-looked at several times a second. `--plot FILE` draws the memory of the prediction.
+looked at several times a second. `--plot FILE` draws the memory.
 """
 
 from __future__ import annotations
@@ -136,18 +136,21 @@ def select(root: Path) -> list[Look]:
     )
 
 
-def draw(path: Path, looks: list[Look], count: int) -> None:
-    """Draw memory over time."""
+def draw(path: Path, runs: dict[str, list[Look]]) -> None:
+    """Draw memory over time, a panel for each command."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
-    axis.plot([look.seconds for look in looks], [look.memory / 1e6 for look in looks])
-    axis.set(xlabel="seconds", ylabel="memory, MB", title=f"relook predict, {count:,} images")
-    axis.set_ylim(bottom=0)
-    axis.spines[["top", "right"]].set_visible(False)
+    figure, axes = plt.subplots(
+        len(runs), figsize=(7, 2.6 * len(runs)), layout="constrained", squeeze=False
+    )
+    for axis, (name, looks) in zip(axes[:, 0], runs.items(), strict=True):
+        axis.plot([look.seconds for look in looks], [look.memory / 1e6 for look in looks])
+        axis.set(xlabel="seconds", ylabel="memory, MB", title=f"relook {name}")
+        axis.set_ylim(bottom=0)
+        axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -155,17 +158,21 @@ def main() -> None:
     """Run what the options ask for."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--images", type=int, default=IMAGES)
-    options.add_argument("--plot", type=Path, help="draw the prediction's memory to this file")
+    options.add_argument("--plot", type=Path, help="draw the memory to this file")
     options.add_argument("--only", choices=("select", "predict"))
     chosen = options.parse_args()
+    runs = {}
     with TemporaryDirectory() as folder:
         if chosen.only != "predict":
-            report(f"select {' × '.join(map(str, SELECTION))}", select(Path(folder)))
+            candidates, images, classes, steps = SELECTION
+            size = f"{candidates:,} candidates × {images:,} images × {classes} classes"
+            runs[f"select, {steps} of {size}"] = select(Path(folder))
         if chosen.only != "select":
-            looks = predict(Path(folder), chosen.images)
-            report(f"predict {chosen.images:,} images, 3 views", looks)
-            if chosen.plot:
-                draw(chosen.plot, looks, chosen.images)
+            runs[f"predict, {chosen.images:,} images"] = predict(Path(folder), chosen.images)
+    for name, looks in runs.items():
+        report(name, looks)
+    if chosen.plot:
+        draw(chosen.plot, runs)
 
 
 if __name__ == "__main__":

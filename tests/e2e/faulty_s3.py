@@ -6,12 +6,14 @@ import http.client
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -55,10 +57,11 @@ def free_port() -> int:
 
 @contextmanager
 def s3_server() -> Iterator[int]:
-    """Start moto's server, if it is installed anywhere on the path; yields its port."""
-    program = shutil.which("moto_server")
+    """Start moto's server, from beside this Python or from the path; yields its port."""
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("moto_server", path=beside) or shutil.which("moto_server")
     if program is None:
-        pytest.skip("moto_server is not on the path: pipx install 'moto[server]'")
+        pytest.skip("there is no moto_server: pipx install 'moto[server]'")
     port = free_port()
     with subprocess.Popen(
         [program, "-H", "127.0.0.1", "-p", str(port)],

@@ -8,12 +8,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.e2e.faulty_s3 import Faults, faulty_proxy, request, s3_server
 from tests.e2e.test_ray_cluster import CALLS, ROOT, SEARCH, calls_file, calls_of, driver, ended
-from tests.unit.test_predict import contents
+from tests.unit.test_predict import VIEWS, Toy, contents
+from torch import Tensor
 
-pytestmark = pytest.mark.slow
+from relook.errors import RelookError
+from relook.predict import fill_store, predict_views
+
 pytest.importorskip("obstore")
 
 
@@ -66,7 +70,51 @@ def check_same(out: Path, local: Path, server: int, prefix: str) -> None:
 
 @pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize("after_work", [False, True])
-def test_a_fifth_of_all_requests_may_fail(
+def test_a_store_is_the_same_when_requests_fail(
+    server: int, images: Tensor, tmp_path: Path, faults: Faults, after_work: bool
+) -> None:
+    prefix = f"quick-{after_work}"
+    url = f"s3://bucket/{prefix}"
+    fill_store(Toy(), images, VIEWS, tmp_path, seed=7, batch=2)
+    faults.share, faults.after_work = 0.3, after_work
+    fill_store(Toy(), images, VIEWS, url, seed=7, batch=2)
+    assert faults.failed > 2
+    expected = contents(tmp_path)
+    assert objects(server, prefix, list(expected)) == expected
+    again = Toy()
+    found = predict_views(again, images, VIEWS, seed=7, batch=2, store_path=url)
+    np.testing.assert_array_equal(found, predict_views(Toy(), images, VIEWS, seed=7, batch=2))
+    assert again.calls == 0
+
+
+@pytest.mark.usefixtures("bucket")
+def test_what_is_in_the_bucket_is_not_computed_again(images: Tensor, faults: Faults) -> None:
+    faults.share, whole, rest = 0.1, Toy(), Toy()
+    fill_store(whole, images, VIEWS, "s3://bucket/whole", seed=7, batch=2)
+    with pytest.raises(RelookError, match="the model failed"):
+        fill_store(
+            Toy(fail_after=whole.calls // 2), images, VIEWS, "s3://bucket/half", seed=7, batch=2
+        )
+    fill_store(rest, images, VIEWS, "s3://bucket/half", seed=7, batch=2)
+    assert 0 < rest.calls < whole.calls
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_server_that_only_fails_is_one_line(
+    images: Tensor, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relook.store_place._RETRY_SECONDS", 1)
+    faults.share = 1.0
+    with pytest.raises(RelookError, match="cannot read s3://bucket/failing") as caught:
+        fill_store(Toy(), images, VIEWS, "s3://bucket/failing", seed=7, batch=2)
+    assert "\n" not in str(caught.value)
+    assert faults.failed > 1  # it was tried again
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bucket")
+@pytest.mark.parametrize("after_work", [False, True])
+def test_a_search_survives_a_fifth_of_all_requests(
     server: int, local: Path, tmp_path: Path, faults: Faults, after_work: bool
 ) -> None:
     faults.share, faults.after_work = 0.2, after_work
@@ -78,6 +126,7 @@ def test_a_fifth_of_all_requests_may_fail(
     check_same(out, local, server, prefix)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 def test_workers_write_to_the_bucket_and_a_second_driver_finds_it_all(
     server: int, local: Path, tmp_path: Path, faults: Faults
@@ -96,6 +145,7 @@ def test_workers_write_to_the_bucket_and_a_second_driver_finds_it_all(
     assert len(calls_of(tmp_path / "second")) < CALLS / 2  # those that measure what a view costs
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 def test_a_driver_that_dies_loses_nothing(server: int, local: Path, tmp_path: Path) -> None:
     out, store = tmp_path / "run", ("--store", "s3://bucket/killed")
@@ -110,6 +160,7 @@ def test_a_driver_that_dies_loses_nothing(server: int, local: Path, tmp_path: Pa
     assert len(calls_of(out)) < len(calls_of(local))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize(
     ("store", "message"),
@@ -129,6 +180,7 @@ def test_a_store_that_cannot_be_used_is_one_line(
     assert message in line
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Changes of a file's bytes: made at random, or drawn and shrunk by hypothesis."""
+"""Changes of a file's bytes: made at random, or written out as bytes that hypothesis shrinks."""
 
 from __future__ import annotations
 
@@ -118,6 +118,22 @@ def random_edits(draws: random.Random) -> list[Edit]:
         )
         for _ in range(1 + draws.randrange(5))
     ]
+
+
+CODE_BYTES = 3 + 5 * 8
+"""How long the code of one changed file is: two files and the number of edits, then five edits."""
+
+
+def decoded_case(code: bytes, seeds: list[bytes]) -> bytes:
+    """Return the changed file that a code stands for; all zeros: the first file as it is."""
+    data, other = seeds[code[1] % len(seeds)], seeds[code[2] % len(seeds)]
+    parts = [code[3 + 8 * i : 11 + 8 * i] for i in range(code[0] % 6)]
+    return edited(data, [_decoded_edit(part) for part in parts], other)
+
+
+def _decoded_edit(code: bytes) -> Edit:
+    where = int.from_bytes(code[1:3]) / 65536
+    return Edit(KINDS[code[0] % len(KINDS)], where, 1 << code[3] % 8, int.from_bytes(code[4:8]))
 
 
 def edited(data: bytes, edits: list[Edit], other: bytes) -> bytes:

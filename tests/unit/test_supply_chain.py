@@ -31,6 +31,13 @@ def test_every_locked_package_has_hashes_and_the_versions_that_are_tested() -> N
         assert name in locked
 
 
+def test_the_audit_fails_on_packages_that_it_cannot_look_up() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    scripts = [step.get("run", "") for step in release["jobs"]["build"]["steps"]]
+    (audit,) = re.findall(r"^pip-audit .*", "\n".join(scripts), re.MULTILINE)
+    assert {"--strict", "--require-hashes"} <= set(audit.split())
+
+
 def test_the_lock_names_no_server_and_no_path() -> None:
     text = (ROOT / "requirements.lock").read_text()
     assert not re.search(r"://|--(extra-)?index-url|--find-links|@ file", text)

@@ -60,6 +60,7 @@ def reproduce_command(
         bool, typer.Option("--dry-run", help="List the jobs and what they cost; run nothing.")
     ] = False,
     device: options.DeviceOption = "cpu",
+    timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a whole study from one file, and write the paper's tables and figures."""
@@ -70,7 +71,7 @@ def reproduce_command(
     if dry_run:
         _tell_plan(study, make_plan(study, parts), place, device, as_json)
         return
-    with resumable("Run the same command again to go on."), job_bars() as bars:
+    with resumable("Run the same command again to go on.", timeout), job_bars() as bars:
         made = reproduce(
             study,
             target,

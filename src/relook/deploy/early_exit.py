@@ -183,12 +183,19 @@ def early_exit_from_json(content: object, where: str) -> EarlyExit:
 
 def _numbers(name: str, values: object) -> tuple[float, ...]:
     given = values if isinstance(values, list | tuple) else (values,)
-    for value in given:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RelookError(f"{name}: expected numbers, got {describe(value)}")
-        if not math.isfinite(value):
-            raise RelookError(f"{name}: expected finite numbers, got {value!r}")
-    return tuple(float(value) for value in given)
+    return tuple(_number(name, value) for value in given)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RelookError(f"{name}: expected numbers, got {describe(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RelookError(f"{name}: expected finite numbers, got {describe(value)}")
+    return number
 
 
 def _listed(value: object) -> object:

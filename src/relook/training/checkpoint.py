@@ -88,7 +88,7 @@ def _reached(path: Path, metadata: Mapping[str, str], belongs_to: str) -> Reache
         record: Any = json.loads(metadata[_FORMAT])
         losses = tuple(float(loss) for loss in record["losses"])
         own = record["belongs_to"]
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise _damaged(path, f"its metadata has no {_FORMAT!r}") from None
     if own != belongs_to:
         raise RunError(

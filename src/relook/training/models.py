@@ -270,7 +270,7 @@ def _read(model: TrainedModel, record: Path) -> TrainedModel:
             raise ValueError("another format")
         losses = tuple(float(loss) for loss in known["losses"])
         return replace(model, losses=losses, validation=known["validation"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(
             f"{record}: expected the record of a training ({error}): delete it to train again"
         ) from None
