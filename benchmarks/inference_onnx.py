@@ -2,11 +2,10 @@
 
     python benchmarks/inference_onnx.py [--rounds 7] [--weights resnet20.th] [--threads 1]
 
-Both run in ONNX Runtime and take the same uint8 images, on photographs. The file's loop over parts
-of a batch is measured beside a file without it, in which all views of all images go through
-the network at once. Contestants take turns within each round; each keeps its best round. Each waits
-until the threads of the one before are asleep: ONNX Runtime's spin for some 30 ms after a run, on
-the cores that the next contestant needs, and runs of one small image take less than that.
+Both run in ONNX Runtime and take the same uint8 images, on photographs. Contestants take turns
+within each round; each keeps its best round. Each waits until the threads of the one before are
+asleep: ONNX Runtime's spin for some 30 ms after a run, on the cores that the next contestant needs,
+and runs of one small image take less than that.
 """
 
 from __future__ import annotations
@@ -35,23 +34,14 @@ PAUSE = 0.2
 
 
 def sessions(predictor: TorchPredictor, side: int) -> dict[str, Any]:
-    """Return the bare network, the exported file, and the file without its loop, ready to run."""
+    """Return the bare network and the exported file, ready to run."""
     images = torch.from_numpy(photos(side, 4))
-    found = {"bare": open_session(export_network(predictor, images))}
+    bare = open_session(export_network(predictor, images))
     with tempfile.TemporaryDirectory() as directory:
-        for name, whole_batch in (("exported", False), ("whole batch", True)):
-            path = Path(directory) / "model.onnx"
-            done = relook.export(
-                predictor,
-                ten_views(),
-                path,
-                temperature=1.2,
-                images=images,
-                whole_batch=whole_batch,
-            )
-            found[name] = open_session(path.read_bytes())
+        path = Path(directory) / "model.onnx"
+        done = relook.export(predictor, ten_views(), path, temperature=1.2, images=images)
         print(f"  {done.nbytes / 1e6:.1f} MB; {done.check}")
-    return found
+        return {"bare": bare, "exported": open_session(path.read_bytes())}
 
 
 def contestants(ready: Mapping[str, Any], images: Tensor) -> dict[str, Callable[[], object]]:
@@ -60,19 +50,15 @@ def contestants(ready: Mapping[str, Any], images: Tensor) -> dict[str, Callable[
     return {
         "10 bare": lambda: [ready["bare"].run(None, fed) for _ in range(10)],
         "exported": lambda: ready["exported"].run(None, fed),
-        "whole batch": lambda: ready["whole batch"].run(None, fed),
     }
 
 
 def report(name: str, count: int, best: Mapping[str, Spent]) -> None:
     """Print one line of ratios, by the clock and by the processor's time."""
-    bare = best["10 bare"]
-    shown = ", ".join(
-        f"{one} {best[one].wall / bare.wall:5.2f} (processor {best[one].cpu / bare.cpu:5.2f})"
-        for one in ("exported", "whole batch")
-    )
+    bare, exported = best["10 bare"], best["exported"]
     print(
-        f"{name:<10} batch {count:>3}: × 10 bare runs: {shown}; bare {100 * bare.wall:.2f} ms",
+        f"{name:<10} batch {count:>3}: exported {exported.wall / bare.wall:5.2f} × 10 bare runs "
+        f"(processor {exported.cpu / bare.cpu:5.2f}); bare {100 * bare.wall:.2f} ms",
         flush=True,
     )
 

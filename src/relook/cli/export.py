@@ -73,13 +73,6 @@ def export_command(
     format: Annotated[
         str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
     ] = "onnx",
-    whole_batch: Annotated[
-        bool,
-        typer.Option(
-            "--whole-batch",
-            help="No loop over parts of a batch, for runtimes without Loop: memory grows with it.",
-        ),
-    ] = False,
     force: sources.ForceOption = False,
     size: options.SizeOption = None,
     crop: options.CropOption = None,
@@ -128,7 +121,6 @@ def export_command(
             resize_from=options.pixels(resize_from),
             classes=names or found,
             images=images,
-            whole_batch=whole_batch,
         )
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})

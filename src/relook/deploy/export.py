@@ -68,7 +68,6 @@ def export(
     classes: Sequence[str] | None = None,
     images: Tensor | None = None,
     seed: int | None = None,
-    whole_batch: bool = False,
     tolerance: float = TOLERANCE,
     **model_options: Any,
 ) -> Export:
@@ -79,8 +78,8 @@ def export(
     policy of fresh draws is frozen. `size` (height, width) and `channels` are the network's,
     where it does not tell; `resize_from` (height, width) is the images' own size, from which the
     file brings them to the network's. `images` (uint8 `[n, c, h, w]`, as the file takes them)
-    are what is checked on, generated ones if None. `whole_batch` leaves out the loop that takes a
-    batch through in parts. Nothing is written if probabilities differ by more than `tolerance`.
+    are what is checked on, generated ones if None. Nothing is written if probabilities differ by
+    more than `tolerance`.
     """
     if format not in WRITERS:
         raise unknown_name("format", format, WRITERS)
@@ -93,7 +92,7 @@ def export(
     example = as_network_takes(checked_on, given)
     with watched(lambda: "an image, before the export"):
         count = int(predictor(example[:1]).shape[1])
-    whole = ModelPlan(plan, given, count, output, whole_batch)
+    whole = ModelPlan(plan, given, count, output)
     job = Job(
         whole, predictor, checked_on, images is None, _names(classes, count), Path(path), tolerance
     )

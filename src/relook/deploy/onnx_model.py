@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from relook.deploy.onnx_moves import PixelMap, Shape
 from relook.deploy.onnx_network import Networks
 from relook.deploy.onnx_views import write_view
 from relook.deploy.onnx_warps import Resize
-from relook.deploy.onnx_writer import Graph, as_model
+from relook.deploy.onnx_writer import Graph, Value, as_model
 from relook.deploy.plan import ViewPlan
 from relook.errors import RelookError
 from relook.models import Predictor
@@ -29,7 +30,10 @@ IMAGES = "images"
 # Views in one run of the network: more do not make it faster, and take memory.
 _MOST_VIEWS = 32
 _LEAST_VIEWS = 8
-_PIXELS = 1 << 19
+_NETWORK_PIXELS = 1 << 19
+# Pixels of which views are made at once: with fewer, ONNX Runtime finds most of the steps too
+# small for a second thread; with more, what lies between the steps leaves the caches.
+_VIEW_PIXELS = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -70,33 +74,39 @@ class ImageInput:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What goes into the model; `whole_batch` leaves out the loop over parts of a batch."""
+    """What goes into the model."""
 
     views: ViewPlan
     input: ImageInput
     classes: int
     output: Output = "probabilities"
-    whole_batch: bool = False
+
+    @property
+    def views_at_once(self) -> int:
+        """How many views go through the network together, at most."""
+        fits = _NETWORK_PIXELS // self.input.network.pixels
+        return min(_MOST_VIEWS, max(_LEAST_VIEWS, fits))
 
     @property
     def images_at_once(self) -> int:
-        """How many images go through the views and the network together."""
-        fits = min(_MOST_VIEWS, max(_LEAST_VIEWS, _PIXELS // self.input.network.pixels))
-        return max(1, fits // len(self.views.views))
+        """How many images' views are made together, at most."""
+        enough = self.views_at_once // len(self.views.views)
+        return max(1, enough, _VIEW_PIXELS // self.input.network.pixels)
 
 
 def build_model(plan: ModelPlan, predictor: Predictor, example: Tensor) -> Any:
     """Return the whole model; `example` are images `[n, c, h, w]` as the network takes them.
 
-    A batch goes through in parts, by a loop: memory stays bounded, and the network, which the
-    file holds once, sees as many views at a time as it is fast with.
+    A loop makes the views of some images at a time, so that memory stays bounded; one inside it
+    takes them through the network, which the file holds once, as many together as it is fast with.
     """
     networks = Networks(example)
+
+    def predict(body: Graph, images: str) -> str:
+        return _predictions(body, plan, predictor, networks, images)
+
     graph = Graph()
-    if plan.whole_batch:
-        result = _predictions(graph, plan, predictor, networks, IMAGES)
-    else:
-        result = _looped(graph, plan, predictor, networks)
+    result = _in_parts(graph, IMAGES, plan.images_at_once, plan.classes, predict)
     graph.name_output(result, plan.output)
     proto = graph.proto(
         "relook",
@@ -120,27 +130,41 @@ def build_views(plan: ModelPlan) -> Any:
     return as_model(proto, [])
 
 
-def _looped(graph: Graph, plan: ModelPlan, predictor: Predictor, networks: Networks) -> str:
-    """Append a loop over a few images at a time."""
-    count, size = graph.add("Shape", IMAGES), plan.images_at_once
-    count = graph.add("Gather", count, np.int64(0))
-    times = graph.add("Div", graph.add("Add", count, np.int64(size - 1)), np.int64(size))
-    body = Graph("each/")
-    turn = body.add("Unsqueeze", "turn", np.array([0]))
-    start = body.add("Mul", turn, np.array([size]))
-    end = body.add("Add", start, np.array([size]))
-    part = body.add("Slice", IMAGES, start, end, np.array([0]))
-    found = _predictions(body, plan, predictor, networks, part)
-    together = body.add("Concat", "so_far", found, axis=0)
-    none = np.zeros((0, plan.classes), np.float32)
-    return graph.loop(times, body, ("turn", "so_far", together), none)
+def _in_parts(
+    graph: Graph, value: str, most: int, columns: int, work: Callable[[Graph, str], str]
+) -> str:
+    """Append a loop over parts of a value's first dimension, equally long and at most `most`.
+
+    `work` appends what makes float32 `[length, columns]` of a part.
+    """
+    count = graph.add("Slice", graph.add("Shape", value), np.array([0]), np.array([1]))
+    times = _divided_up(graph, count, np.array([most]))
+    size = _divided_up(graph, count, graph.add("Max", times, np.array([1])))
+    body = Graph(graph.named("part/"))
+    turn, so_far = body.named("turn"), body.named("so_far")
+    start = body.add("Mul", turn, size)
+    part = body.add("Slice", value, start, body.add("Add", start, size), np.array([0]))
+    together = body.add("Concat", so_far, work(body, part), axis=0)
+    none = np.zeros((0, columns), np.float32)
+    return graph.loop(graph.add("Squeeze", times), body, (turn, so_far, together), none)
+
+
+def _divided_up(graph: Graph, count: str, by: Value) -> str:
+    """Append a division of whole numbers that rounds up."""
+    more = graph.add("Add", count, graph.add("Sub", by, np.array([1])))
+    return graph.add("Div", more, by)
 
 
 def _predictions(
     graph: Graph, plan: ModelPlan, predictor: Predictor, networks: Networks, images: str
 ) -> str:
     """Append everything from images to calibrated predictions `[n, class]`."""
-    probabilities = networks.write(graph, predictor, _views(graph, plan, images))
+
+    def predict(body: Graph, views: str) -> str:
+        return networks.write(body, predictor, views)
+
+    views = _views(graph, plan, images)
+    probabilities = _in_parts(graph, views, plan.views_at_once, plan.classes, predict)
     counts = np.array(plan.views.counts, np.float64)
     shape = np.array([len(counts), -1, plan.classes])
     by_view = graph.add("Reshape", probabilities, shape)

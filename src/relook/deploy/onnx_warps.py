@@ -61,14 +61,15 @@ class Warp:
         if self.down is None:
             value = self._along(graph, taps)
         else:
-            rows = _parts(graph, self._along(graph, taps), 0, 4)
+            # One row after another: four at once do not fit the cache.
+            rows = [self._along(graph, row) for row in _parts(graph, taps, 0, 4)]
             value = _cubic(graph, rows, self.down.reshape(-1))
         levels = graph.add("Clip", value, np.float64(0), np.float64(255))
         levels = graph.cast(levels, np.uint8)
         return as_images(graph, levels, shape.channels, shape.height, shape.width)
 
     def _along(self, graph: Graph, taps: str) -> str:
-        """Append the cubic across: float64 `[1 or 4 down, 1, n · c, pixel]`."""
+        """Append the cubic across of one row's taps: float64 `[1, 1, n · c, pixel]`."""
         parts = [graph.cast(one, np.float32) for one in _parts(graph, taps, 1, 4)]
         return _whole_cubic(graph, parts, self.across.reshape(-1))
 

@@ -96,22 +96,26 @@ class Graph:
         """
         counter, carried, result = names
         first = start if isinstance(start, str) else self.constant(start)
-        made = self._name("Loop")
+        made, keep_on = self._name("Loop"), body.named("keep_on")
         inner = body.proto(
             "body",
             [
                 body.described(counter, np.int64, []),
-                body.described("keep_on", np.bool_, []),
+                body.described(keep_on, np.bool_, []),
                 body.described(carried, np.float32, None),
             ],
             [
-                body.described("keep_on", np.bool_, []),
+                body.described(keep_on, np.bool_, []),
                 body.described(result, np.float32, None),
             ],
         )
         node = self._onnx.helper.make_node("Loop", [times, "", first], [made], body=inner)
         self._nodes.append(node)
         return made
+
+    def named(self, name: str) -> str:
+        """Return a name as one of this graph's own."""
+        return self._prefix + name
 
     def name_output(self, value: str, name: str) -> None:
         """Append the graph's output: a value under a name of its own."""

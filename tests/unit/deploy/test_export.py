@@ -18,9 +18,12 @@ from torch import Tensor, nn
 import relook
 from relook.deploy import onnx_check, onnx_writer
 from relook.deploy.export import export
+from relook.deploy.onnx_model import ImageInput, ModelPlan
+from relook.deploy.onnx_moves import Shape
+from relook.deploy.plan import plan_views
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
-from relook.models.onnx_runtime import is_installed, open_session
+from relook.models.onnx_runtime import export_network, is_installed, open_session
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy_file import policy_from_json
 
@@ -53,18 +56,59 @@ def test_the_file_gives_what_tta_gives(output: Any, tmp_path: Path) -> None:
     assert not done.check.generated
 
 
-@pytest.mark.parametrize("whole_batch", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 6, 7, 33])
-def test_any_number_of_images_goes_in(count: int, whole_batch: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 16, 17, 33])
+def test_any_number_of_images_goes_in(count: int, tmp_path: Path) -> None:
     policy, model, path = fixed_policy(), network(), tmp_path / "m.onnx"
-    export(model, policy, path, size=32, channels=3, whole_batch=whole_batch)
+    export(model, policy, path, size=32, channels=3)
     images = some_images(33)
-    if count == 0 and whole_batch:
-        return  # a network need not take an empty batch; the loop leaves it out
     found = run(path, images[:count])
     wanted = relook.TTA(model, policy)(images).numpy()[:count]
     assert found.shape == wanted.shape
     assert np.allclose(found, wanted, atol=1e-5)
+
+
+def plan_of(side: int, views: int) -> ModelPlan:
+    shape = Shape(3, side, side)
+    policy = Policy(tuple(SubPolicy((Step("posterize", i),)) for i in range(views)))
+    return ModelPlan(plan_views(policy, temperature=1.0), ImageInput(shape, shape), 7)
+
+
+@pytest.mark.parametrize(
+    ("side", "views", "images_at_once", "views_at_once"),
+    [(32, 10, 32, 32), (32, 1, 32, 32), (224, 10, 1, 10), (224, 2, 5, 10), (512, 3, 2, 8)],
+)
+def test_parts_are_large_enough_to_be_fast_and_bounded(
+    side: int, views: int, images_at_once: int, views_at_once: int
+) -> None:
+    plan = plan_of(side, views)
+    assert (plan.images_at_once, plan.views_at_once) == (images_at_once, views_at_once)
+
+
+class _AtMost(nn.Module):
+    """A network that fails on larger batches than it is said to take, as a graph too."""
+
+    places: Tensor
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.inner = network()
+        self.register_buffer("places", torch.zeros((most, 1)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.inner(images)
+        return outputs + self.places[: images.shape[0]]
+
+
+def test_the_network_never_sees_more_views_than_planned(tmp_path: Path) -> None:
+    policy, images = fixed_policy(), some_images(40)
+    most = plan_of(32, 5).views_at_once
+    model = _AtMost(most).eval()
+    export(model, policy, tmp_path / "m.onnx", images=images)
+    wanted = relook.TTA(model.inner, policy)(images)
+    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
+    bare = open_session(export_network(TorchPredictor(model), images))
+    with pytest.raises(Exception, match="by 33"):
+        bare.run(None, {"images": images[: most + 1].numpy()})
 
 
 def test_a_budget_has_its_own_temperature(tmp_path: Path) -> None:
@@ -126,8 +170,11 @@ def test_the_weights_are_in_the_file_once(tmp_path: Path) -> None:
 
     model_file = onnx.load(tmp_path / "5.onnx")
     onnx.checker.check_model(model_file, full_check=True)
-    (loop,) = [node for node in model_file.graph.node if node.op_type == "Loop"]
-    convolutions = [node for node in loop.attribute[0].g.node if node.op_type == "Conv"]
+    graph = model_file.graph
+    for _ in range(2):  # over images, and inside it over views
+        (loop,) = [node for node in graph.node if node.op_type == "Loop"]
+        graph = loop.attribute[0].g
+    convolutions = [node for node in graph.node if node.op_type == "Conv"]
     assert len(convolutions) == sum(isinstance(part, nn.Conv2d) for part in model.modules())
 
 
