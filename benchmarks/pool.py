@@ -1,12 +1,14 @@
 """Prediction over a pool: end to end against the bare model, and against the naive loop.
 
-    python benchmarks/pool.py [--threads 2] [--repeats 3] [--views 32] [--images 1024]
+    python benchmarks/pool.py [--threads 2] [--repeats 5] [--views 32] [--images 1024]
+                              [--plots docs/images]
 
-Prints images/s and ratios; everything that is compared runs in turns in one process. The
-networks have random weights: only the time matters. `bare` calls the model on batches that
-are ready in memory; `pool` is relook's own loop, views, checks and all; `naive` is, for each
-sub-policy, a DataLoader whose data set applies Pillow to one image after another, and torch
-as it comes.
+Prints images/s and ratios; everything that is compared runs in turns in one process, after a
+short pause each, because threads keep spinning after their work. The networks have random
+weights: only the time matters. `bare` is one session of ONNX Runtime as it comes, with all
+threads, called with batches that are ready in memory (the faster of two batch sizes); `pool`
+is relook's own loop, views, checks and all; `naive` is, for each sub-policy, a DataLoader whose
+data set applies Pillow to one image after another, and torch as it comes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,11 +33,13 @@ from benchmarks.pillow_views import PILLOW
 
 from relook.models import Predictor, TorchPredictor
 from relook.models.accelerate import accelerate
+from relook.models.onnx_runtime import INPUT, export_network, open_session
 from relook.policy import SubPolicy
 from relook.pool import sample_pool
 from relook.predict import View, predict_views
 
-BATCH = {32: 256, 224: 16}
+BATCHES = {32: (64, 256), 224: (4, 16)}
+_PAUSE = 0.2
 
 
 class Block(nn.Module):
@@ -120,14 +125,15 @@ class PillowViews(Dataset[Tensor]):
         return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
 
 
-def bare(predictor: Predictor, images: Tensor, views: int, batch: int) -> Callable[[], int]:
+def bare(predictor: TorchPredictor, images: Tensor, views: int, batch: int) -> Callable[[], int]:
     """Return a function that runs the model alone, and says how many images it has seen."""
-    batches = [images[begin : begin + batch] for begin in range(0, len(images), batch)]
+    session = open_session(export_network(predictor, images))
+    batches = [images[begin : begin + batch].numpy() for begin in range(0, len(images), batch)]
 
     def run() -> int:
         for _ in range(views):
             for each in batches:
-                predictor(each)
+                session.run(None, {INPUT: each})
         return views * len(images)
 
     return run
@@ -156,14 +162,23 @@ def naive(predictor: Predictor, images: Tensor, pool: Sequence[SubPolicy]) -> Ca
     return run
 
 
-def rates(runs: dict[str, Callable[[], int]], repeats: int) -> dict[str, float]:
-    """Return images/s of each, the best of a few turns; the turns are taken in rotation."""
-    best = dict.fromkeys(runs, 0.0)
+class Rate(NamedTuple):
+    """Images a second, by the clock and of processor time."""
+
+    wall: float
+    cpu: float
+
+
+def rates(runs: dict[str, Callable[[], int]], repeats: int) -> dict[str, Rate]:
+    """Return the rate of each, the best of a few turns; the turns are taken in rotation."""
+    best = dict.fromkeys(runs, Rate(0.0, 0.0))
     for _ in range(repeats):
         for name, run in runs.items():
-            start = time.perf_counter()
+            time.sleep(_PAUSE)
+            wall, cpu = time.perf_counter(), time.process_time()
             seen = run()
-            best[name] = max(best[name], seen / (time.perf_counter() - start))
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            best[name] = Rate(max(best[name].wall, seen / wall), max(best[name].cpu, seen / cpu))
     return best
 
 
@@ -176,18 +191,25 @@ def random_images(count: int, side: int) -> Tensor:
     return images.to(torch.uint8)
 
 
+def contestants(
+    side: int, images: int, views: int
+) -> tuple[TorchPredictor, Tensor, list[SubPolicy]]:
+    """Return a network in eager torch, images and a pool of the size that is asked for."""
+    small = side < 224
+    pool = sample_pool("cifar" if small else "imagenet", views, 0)
+    eager = TorchPredictor(resnet20() if small else resnet50(), classes=10 if small else 1000)
+    return eager, random_images(images, side), list(pool)
+
+
 def measure(side: int, arguments: argparse.Namespace) -> None:
     """Print the figures for one image size."""
     small = side == 32
-    images = random_images(arguments.images if small else 16, side)
-    pool = sample_pool("cifar" if small else "imagenet", arguments.views if small else 4, 0)
-    eager = TorchPredictor(resnet20() if small else resnet50(), classes=10 if small else 1000)
+    size = (arguments.images, arguments.views) if small else (16, 4)
+    eager, images, pool = contestants(side, *size)
     fast = accelerate(eager, images)
     pooled(fast.predictor, images[:16], pool)()  # compiles the kernels
-    runs = {
-        "bare": bare(fast.predictor, images, len(pool), BATCH[side]),
-        "pool": pooled(fast.predictor, images, pool),
-    }
+    runs = {f"bare, {n} at once": bare(eager, images, len(pool), n) for n in BATCHES[side]}
+    runs["pool"] = pooled(fast.predictor, images, pool)
     told(f"{side}×{side}, {fast.engine}, of the bare model", rates(runs, arguments.repeats))
     if small:
         few, part = images[: max(64, len(images) // 4)], pool[::4]
@@ -195,23 +217,74 @@ def measure(side: int, arguments: argparse.Namespace) -> None:
         told("against the naive loop", rates(runs, arguments.repeats))
 
 
-def told(what: str, best: dict[str, float]) -> None:
-    """Print the rates, and the last one over the first."""
-    (first, base), (last, own) = best.items()
-    print(f"{what}: {own / base:.2f} ({first} {base:,.0f}, {last} {own:,.0f} images/s)", flush=True)
+def told(what: str, found: dict[str, Rate]) -> None:
+    """Print the rates, and the last one over the best of the others."""
+    *others, own = found.values()
+    base = Rate(*(max(rate) for rate in zip(*others, strict=True)))
+    shown = ", ".join(f"{name} {rate.wall:,.0f}" for name, rate in found.items())
+    print(
+        f"{what}: {own.wall / base.wall:.2f}, by processor time {own.cpu / base.cpu:.2f} "
+        f"({shown} images/s)",
+        flush=True,
+    )
+
+
+def seconds(side: int, images: int, views: int, threads: int, repeats: int) -> dict[str, float]:
+    """Return how long each way takes for a pool of ResNet-20's."""
+    torch.set_num_threads(threads)
+    eager, pixels, pool = contestants(side, images, views)
+    fast = accelerate(eager, pixels, mode="onnx").predictor
+    pooled(fast, pixels[:4], pool)()  # compiles the kernels
+    runs = {
+        "naive loop": naive(eager, pixels, pool),
+        "relook": pooled(fast, pixels, pool),
+        "model alone, one session": bare(eager, pixels, len(pool), 256),
+    }
+    return {name: images * views / rate.wall for name, rate in rates(runs, repeats).items()}
+
+
+def plots(folder: Path, threads: int, repeats: int) -> None:
+    """Draw how the time grows with the pool, the side of the images and the threads."""
+    import matplotlib.pyplot as plt
+
+    panels: dict[str, dict[int, dict[str, float]]] = {
+        "sub-policies, of 128 images": {
+            views: seconds(32, 128, views, threads, repeats) for views in (4, 8, 16, 32)
+        },
+        "side, pixels (4 views of 64 images)": {
+            side: seconds(side, 64, 4, threads, repeats) for side in (16, 32, 64, 128)
+        },
+        f"threads ({os.cpu_count()} cores; 8 views of 128)": {
+            count: seconds(32, 128, 8, count, repeats) for count in (1, 2, 4)
+        },
+    }
+    torch.set_num_threads(threads)
+    figure, all_axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    for axes, (label, found) in zip(all_axes, panels.items(), strict=True):
+        for name in next(iter(found.values())):
+            axes.loglog(list(found), [each[name] for each in found.values()], "o-", label=name)
+        axes.set(xlabel=label, ylabel="seconds")
+        axes.set_xticks(list(found), [str(x) for x in found], minor=False)
+        axes.minorticks_off()
+    all_axes[0].legend()
+    figure.savefig(folder / "pool-growth.svg")
 
 
 def main() -> None:
     """Read the options and measure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--views", type=int, default=32)
     parser.add_argument("--images", type=int, default=1024)
     parser.add_argument("--sides", type=int, nargs="+", default=[32, 224], choices=[32, 224])
+    parser.add_argument("--plots", type=Path, help="folder for the figure; measures nothing else")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(f"{arguments.threads} threads, load {os.getloadavg()[0]:.1f}")
+    if arguments.plots is not None:
+        plots(arguments.plots, arguments.threads, arguments.repeats)
+        arguments.sides = []
     for side in arguments.sides:
         measure(side, arguments)
     print(f"load {os.getloadavg()[0]:.1f} at the end")

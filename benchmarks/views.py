@@ -110,13 +110,19 @@ def peer_share(name: str, side: int, count: int, step: str) -> None:
     steps[step](images)
 
 
-def one_step(name: str, side: int, count: int) -> None:
-    """Apply the same step with relook."""
+@lru_cache(maxsize=32)
+def single(name: str) -> SubPolicy:
+    """Return a step of relook's with fixed draws, made beforehand like a peer's."""
     draws = dict.fromkeys(TRANSFORMS[name].draws, 0.4)
     draws.update({draw: 1.0 for draw in ("sign", "edge", "flip") if draw in draws})
     magnitude = 4.0 if name == "crop_flip" else MAGNITUDE
-    sub = SubPolicy((Step(name, magnitude, draws=draws),))
-    apply_subpolicy(sub, torch.from_numpy(photos(side, count)), np.arange(count), 0, 0)
+    return SubPolicy((Step(name, magnitude, draws=draws),))
+
+
+def one_step(name: str, side: int, count: int) -> None:
+    """Apply the same step with relook."""
+    images = torch.from_numpy(photos(side, count))
+    apply_subpolicy(single(name), images, np.arange(count), 0, 0)
 
 
 class Workers:

@@ -35,11 +35,15 @@ _STEEPEST = 1000.0
 
 @dataclass(frozen=True)
 class Operation:
-    """A compiled kernel `(images, out, *for_each, *shared)`; `for_each` has a row an image."""
+    """A compiled kernel `(images, out, *for_each, *shared)`; `for_each` has a row an image.
+
+    A light one takes hardly longer than copying the images.
+    """
 
     kernel: Callable[..., None]
     for_each: tuple[NDArray[Any], ...]
     shared: tuple[NDArray[Any], ...] = ()
+    light: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,15 @@ def _merged(parts: Sequence[Part]) -> list[Operation]:
 
 def _points(run: Sequence[PointStep]) -> Operation:
     codes = np.array([part.point for part in run], dtype=np.int64)
-    return Operation(apply_points, (np.stack([part.values for part in run], 1),), (codes,))
+    values = np.stack([part.values for part in run], 1)
+    light = len(run) == 1 and run[0].point < Point.CONTRAST
+    return Operation(apply_points, (values,), (codes,), light)
 
 
 def _moves(run: Sequence[MoveStep]) -> Operation:
     moves = np.stack([np.stack([part.right, part.down, part.flip], 1) for part in run], 1)
-    return Operation(apply_moves, (moves,), (np.array([part.black for part in run]),))
+    black = np.array([part.black for part in run])
+    return Operation(apply_moves, (moves,), (black,), light=True)
 
 
 def _point(point: Point) -> Builder:
@@ -174,19 +181,28 @@ def _cutout(shape: Shape, values: Floats, draws: Draws) -> Part:
         centre = np.clip(np.floor(draws[name] * length), 0, length - 1)
         start = centre - np.floor(side / 2)
         edges += [np.clip(start, 0, length), np.clip(start + side, 0, length)]
-    return Operation(blacken, (np.stack(edges, 1).astype(np.int64),))
+    return Operation(blacken, (np.stack(edges, 1).astype(np.int64),), light=True)
 
 
 def _scale_crop(shape: Shape, values: Floats, draws: Draws) -> Part:
     rows = np.stack([values, *(draws[name] for name in ("area", "aspect", "x", "y"))], 1)
-    boxes = [scaled_box(shape[3], shape[2], *row) for row in rows.tolist()]
+    boxes = _for_rows(rows, lambda row: scaled_box(shape[3], shape[2], *row))
     return _resize(boxes, draws.get("flip"))
 
 
 def _zoom(shape: Shape, values: Floats, draws: Draws) -> Part:
     height, width = shape[2:]
-    rows = np.stack([values, draws["x"], draws["y"]], 1).tolist()
-    return _resize([placed_box(width, height, v * width, v * height, x, y) for v, x, y in rows])
+    rows = np.stack([values, draws["x"], draws["y"]], 1)
+    return _resize(
+        _for_rows(rows, lambda r: placed_box(width, height, r[0] * width, r[0] * height, *r[1:]))
+    )
+
+
+def _for_rows(rows: Floats, make: Callable[[list[float]], Box]) -> list[Box]:
+    """Return each row's box; equal rows, as of fixed draws, are made once."""
+    if (rows == rows[:1]).all():
+        return [make(row) for row in rows[:1].tolist()] * len(rows)
+    return [make(row) for row in rows.tolist()]
 
 
 def _resize(boxes: Sequence[Box], flip: Floats | None = None) -> Part:

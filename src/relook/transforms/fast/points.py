@@ -121,12 +121,14 @@ def _by_histogram(code: int, cut: float, counts: Any, pixels: int) -> Any:
 def _stretched(cut: float, counts: Any) -> Any:
     """Return autocontrast's table: `cut` pixels or fewer fall off at either end."""
     table = np.empty(_LEVELS, np.uint8)
-    low, high, before, after = 0, 255, 0, 0
-    for g in range(_LEVELS):
-        before += counts[g]
-        after += counts[255 - g]
-        low += before <= cut
-        high -= after <= cut
+    low, before = 0, counts[0]
+    while before <= cut and low < 255:
+        low += 1
+        before += counts[low]
+    high, after = 255, counts[255]
+    while after <= cut and high > 0:
+        high -= 1
+        after += counts[high]
     scale = 255.0 / max(high - low, 1)
     for g in range(_LEVELS):
         table[g] = level64(g * scale + -low * scale) if high > low else u8(g)

@@ -23,6 +23,7 @@ Pixels = NDArray[np.uint8]
 _BLOCK = 1 << 19
 # Below so many bytes, a second thread costs more than it brings.
 _WORTH_A_THREAD = 1 << 17
+_WORTH_A_THREAD_LIGHT = 1 << 20
 
 
 def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor | None:
@@ -37,25 +38,46 @@ def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor | None:
         return images.clone(memory_format=torch.contiguous_format)
     pixels = images.contiguous().numpy()
     out = np.empty_like(pixels)
-    threads = max(1, min(torch.get_num_threads(), len(pixels), pixels.nbytes // _WORTH_A_THREAD))
+    light = all(operation.light for operation in plan)
+    worth = pixels.nbytes // (_WORTH_A_THREAD_LIGHT if light else _WORTH_A_THREAD)
+    threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
     # A single step needs no cache: each image is read once.
-    size = pixels[0].nbytes if len(plan) > 1 else 1
-    blocks = _blocks(len(pixels), size, threads)
+    blocks = (
+        _blocks(len(pixels), pixels[0].nbytes, threads)
+        if len(plan) > 1
+        else _shares(len(pixels), threads)
+    )
     pool = _pool(os.getpid(), threads) if threads > 1 else None
     others = (
         [pool.submit(_run, plan, pixels, out, blocks) for _ in range(threads - 1)] if pool else []
     )
     _run(plan, pixels, out, blocks)
     for other in others:
-        other.result()
+        if not other.cancel():  # it has begun
+            other.result()
     return torch.from_numpy(out)
 
 
 def _blocks(count: int, size: int, threads: int) -> deque[slice]:
-    """Cut `count` images of so many bytes into blocks of the same length, as many a thread."""
-    rounds = -(-count // (threads * max(1, _BLOCK // size)))
-    number = min(count, rounds * threads)
-    edges = [count * i // number for i in range(number + 1)]
+    """Cut `count` images of so many bytes into blocks; none is larger than the one before it.
+
+    The last ones are small, so that all threads end at about the same time.
+    """
+    most = max(1, _BLOCK // size)
+    least = min(most, max(1, _WORTH_A_THREAD // size))
+    blocks: deque[slice] = deque()
+    start = 0
+    while start < count:
+        share = -(-(count - start) // (2 * threads)) if threads > 1 else most
+        stop = min(count, start + min(most, max(least, share)))
+        blocks.append(slice(start, stop))
+        start = stop
+    return blocks
+
+
+def _shares(count: int, threads: int) -> deque[slice]:
+    """Cut `count` images into one block a thread, of the same length."""
+    edges = [count * i // threads for i in range(threads + 1)]
     return deque(slice(start, stop) for start, stop in pairwise(edges))
 
 
@@ -75,7 +97,7 @@ def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: deque[s
             return
         source = images[part]
         while len(spare) < min(2, len(plan) - 1):
-            spare.append(np.empty((len(source) + 1, *images.shape[1:]), np.uint8))
+            spare.append(np.empty_like(source))
         for i, operation in enumerate(plan):
             target = out[part] if i + 1 == len(plan) else spare[i % 2][: len(source)]
             rows = (array[part] for array in operation.for_each)
