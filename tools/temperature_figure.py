@@ -43,11 +43,14 @@ def main() -> None:
     images, predictor = held_out(), load_model(MODEL, size=32)
     policy = relook.Policy.load(RUN / "policy.json")
     plain = relook.Policy((relook.SubPolicy(),))
-    shown = ((plain, "plain image", PLAIN_COLOR, -44), (policy, "4 views", POLICY_COLOR, 8))
+    shown = (
+        (plain, "plain image", PLAIN_COLOR, (0, -112)),
+        (policy, f"{policy.views} views", POLICY_COLOR, (14, 8)),
+    )
     temperatures = np.geomspace(0.6, 6, 120)
     with house_style():
         figure, axes = panel()
-        for views, label, color, up in shown:
+        for views, label, color, offset in shown:
             model = relook.TTA(predictor, views, temperature=None)
             log_probs = np.log(model.predict_proba(images.plain).astype(np.float64))
             curve = [log_likelihood(log_probs, images.labels, t) for t in temperatures]
@@ -57,7 +60,7 @@ def main() -> None:
             axes.plot([best], [top], "o", color=color, markersize=7)
             said = f"{label}: cLL {top:.3f}".replace("-", "−")
             axes.annotate(
-                said, (best, top), (0, up), textcoords="offset points", color=color, ha="center"
+                said, (best, top), offset, textcoords="offset points", color=color, ha="center"
             )
         axes.axvline(1, color=FAINT, linewidth=0.8, linestyle="--")
         axes.set(xscale="log", xlabel="temperature", ylabel="Log-likelihood, held out")
