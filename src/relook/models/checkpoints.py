@@ -180,7 +180,9 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
             f"{path}: expected a state dict (names → tensors), got {_described(content)}"
         )
     strange = [
-        str(k) for k, v in content.items() if not (isinstance(k, str) and torch.is_tensor(v))
+        name if isinstance(name, str) else f"a {type(name).__name__}"
+        for name, value in content.items()
+        if not (isinstance(name, str) and torch.is_tensor(value))
     ]
     if strange:
         raise FileFormatError(
