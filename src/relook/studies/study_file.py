@@ -16,6 +16,7 @@ from relook.studies.study_checks import check_study
 from relook.studies.study_settings import Study, StudyData, StudyModel
 
 _LARGEST_FILE = 1_000_000
+_LARGEST_COUNT = 10**15
 _NAMED = {"data": StudyData, "models": StudyModel}
 _KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _LISTS = {str: "a list of texts", int: "a list of whole numbers", float: "a list of numbers"}
@@ -168,6 +169,8 @@ def _is(kind: type, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         return abs(value) <= sys.float_info.max
+    if kind is int:
+        return type(value) is int and abs(value) <= _LARGEST_COUNT
     return type(value) is kind
 
 
