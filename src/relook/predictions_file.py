@@ -130,19 +130,22 @@ def _open_zarr(path: Path) -> zarr.Array[Any]:
             array = zarr.open_array(path, mode="r")
         names = set(_codec_names(array.metadata.to_dict()))
         shape, dtype = array.shape, np.dtype(array.dtype)
+        blocks = (shape, array.chunks, array.shards or ())  # a block is read whole
     except Exception as error:  # zarr raises whatever a bad file makes it trip over
         raise FileFormatError(f"{path}: expected a Zarr array: {_said(error)}") from None
     strange = sorted(names - _CODECS)
     if dtype.kind not in "fiu" or strange:
         got = f"the codec {strange[0]!r:.40}" if strange else str(dtype)
         raise FileFormatError(f"{path}: expected a Zarr array of plain numbers, got {got}")
-    nbytes = math.prod(shape) * dtype.itemsize
+    largest = max(blocks, key=math.prod)
+    nbytes = math.prod(largest) * dtype.itemsize
     check_memory(nbytes, path)
     held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     if nbytes > max(_SMALL, _BEST_PACKED * held):
+        what = "chunks are missing" if largest == shape else "its chunks are too large"
         raise FileFormatError(
-            f"{path}: declares {list(shape)}, {size_text(nbytes)}, but holds {size_text(held)}: "
-            "chunks are missing"
+            f"{path}: declares {list(largest)}, {size_text(nbytes)}, but holds {size_text(held)}: "
+            f"{what}"
         )
     return array
 
