@@ -27,6 +27,7 @@ _PACKERS = ("zstd", "gzip", "zlib", "blosc", "lz4", "bz2", "lzma")
 _CODECS = {"bytes", "endian", "crc32c", "transpose", "sharding_indexed", "shuffle", *_PACKERS}
 _BEST_PACKED = 1000  # predictions and labels never shrink as far
 _SMALL = 1 << 24
+_FEW_FILES = 10_000
 
 
 def open_predictions(path: Path, kind: Kind) -> Predictions:
@@ -140,12 +141,19 @@ def _open_zarr(path: Path) -> zarr.Array[Any]:
     largest = max(blocks, key=math.prod)
     nbytes = math.prod(largest) * dtype.itemsize
     check_memory(nbytes, path)
-    held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    files = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
+    held = sum(files)
     if nbytes > max(_SMALL, _BEST_PACKED * held):
         what = "chunks are missing" if largest == shape else "its chunks are too large"
         raise FileFormatError(
             f"{path}: declares {list(largest)}, {size_text(nbytes)}, but holds {size_text(held)}: "
             f"{what}"
+        )
+    each = array.shards or array.chunks
+    parts = math.prod(-(-side // most) for side, most in zip(shape, each, strict=True))
+    if parts > max(_FEW_FILES, 2 * len(files)):  # each takes memory, though it is not there
+        raise FileFormatError(
+            f"{path}: declares {parts:,} chunks, but holds {len(files):,} files: chunks are missing"
         )
     return array
 
