@@ -150,6 +150,8 @@ def _open_zarr(path: Path) -> zarr.Array[Any]:
             f"{what}"
         )
     each = array.shards or array.chunks
+    if len(each) != len(shape) or min(each, default=1) < 1:
+        raise FileFormatError(f"{path}: expected chunks for {list(shape)}, got {list(each)}")
     parts = math.prod(-(-side // most) for side, most in zip(shape, each, strict=True))
     if parts > max(_FEW_FILES, 2 * len(files)):  # each takes memory, though it is not there
         raise FileFormatError(
