@@ -229,7 +229,7 @@ def accelerated(
         mode=settings.accelerate,
         precision=settings.precision,
         compiled=settings.compiled,
-        record=None if directory is None else directory.path / "engine.json",
+        record=None if directory is None else directory.engine,
     )
 
 

@@ -57,6 +57,11 @@ class RunDirectory:
         """The store of predictions."""
         return self.path / "predictions.zarr"
 
+    @property
+    def engine(self) -> Path:
+        """The engine that the run's model was found to be fastest on."""
+        return self.path / "engine.json"
+
     def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ def ensembles(
     options: Options | None = None,
     runs: int = 1,
     run: str | Path | None = None,
+    pools: Mapping[str, Path] = MappingProxyType({}),
     progress: Progress | None = None,
     tell: Tell | None = None,
     halvings: int = 5,
@@ -70,7 +72,9 @@ def ensembles(
     (default: the first). A budget counts distinct views a member; every member sees the same
     number, and the same views but in the way "per-member". What `methods`, `options` and
     `runs` mean is as in `relook.compare`. With `run`, everything is kept in that directory,
-    and the same call goes on where an interrupted one stopped.
+    and the same call goes on where an interrupted one stopped. `pools` names, for members that
+    were searched for with the same settings, the directories of those runs: what they predicted
+    is not predicted again.
     """
     check_members(members, settings)
     one = next(iter(members)) if single is None else single
@@ -85,9 +89,16 @@ def ensembles(
         if directory is not None:
             directory.check_settings(settings_record(together, dataset, settings, test))
         where = None if run is None else Path(run)
-        fast = _accelerated(members, dataset, settings, where)
+        fast = _accelerated(members, dataset, settings, where, pools)
         found = search_policies(
-            fast, dataset, searched, settings, directory=where, progress=progress, tell=tell
+            fast,
+            dataset,
+            searched,
+            settings,
+            directory=where,
+            pools=pools,
+            progress=progress,
+            tell=tell,
         )
         if where is not None:
             _save_policies(found, where / "policies")
@@ -263,8 +274,17 @@ def _accelerated(
     dataset: Dataset,
     settings: SearchSettings,
     directory: Path | None,
+    pools: Mapping[str, Path],
 ) -> dict[str, Predictor]:
-    """Return the members on the engine that the settings, or an earlier call here, chose."""
+    """Return the members on the engine that the settings, or an earlier call, chose."""
+    records = {
+        name: RunDirectory(pools[name]).engine
+        if name in pools
+        else None
+        if directory is None
+        else directory / f"engine-{number}.json"
+        for number, name in enumerate(members, start=1)
+    }
     return {
         name: accelerate_run(
             member,
@@ -272,9 +292,9 @@ def _accelerated(
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
-            record=None if directory is None else directory / f"engine-{number}.json",
+            record=records[name],
         ).predictor
-        for number, (name, member) in enumerate(members.items(), start=1)
+        for name, member in members.items()
     }
 
 

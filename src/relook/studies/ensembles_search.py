@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -49,18 +50,28 @@ def search_policies(
     settings: SearchSettings,
     *,
     directory: Path | None = None,
+    pools: Mapping[str, Path] = MappingProxyType({}),
     progress: Progress | None = None,
     tell: Tell | None = None,
 ) -> FoundPolicies:
     """Search for each member and for the ensemble on the images at `chosen`.
 
     The ensemble's predictions of the pool are the mean probabilities of its members, so no
-    view is predicted twice. With a `directory` all is kept there, and the same call goes on.
+    view is predicted twice. With a `directory` all is kept there, and the same call goes on;
+    members in `pools` have their predictions in that run's directory.
     """
     pool = pool_of(settings)
     jobs = [
-        PoolJob(member, dataset, chosen, pool, settings, _below(directory, f"member-{number}"))
-        for number, member in enumerate(members.values(), start=1)
+        PoolJob(
+            member,
+            dataset,
+            chosen,
+            pool,
+            settings,
+            _below(directory, f"member-{number}"),
+            store=str(pools[name]) if name in pools else None,
+        )
+        for number, (name, member) in enumerate(members.items(), start=1)
     ]
     images = len(chosen)
     plan_pool(settings, (len(pool), images, _classes(jobs)), on_disk=directory is not None)
@@ -75,6 +86,7 @@ def search_policies(
     whole = replace(
         jobs[0],
         predictor=EnsemblePredictor(list(members.values())),
+        store=None,
         directory=_below(directory, "ensemble"),
     )
     mean = mean_predictions(predicted, whole.directory, settings.memory)

@@ -115,6 +115,10 @@ def _check_parts(study: Study) -> None:
         _budgets(f"{part}.budgets", getattr(study, part).budgets)
         _at_least(part, getattr(study, part), 1, ("runs",))
     _check_ensemble(study)
+    searched = [name for name, one in study.models.items() if one.searched]
+    for part in ("robustness", "objectives"):
+        wanted = getattr(study, part).models
+        _known(f"{part}.models", "model that is searched for", wanted, searched)
     _at_least("robustness", study.robustness, 4, ("images",))
     _at_least("objectives", study.objectives, 1, ("runs", "views"))
     _at_least("magnitudes", study.magnitudes, 1, ("views",))

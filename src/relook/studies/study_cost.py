@@ -120,7 +120,9 @@ def _ensembles(job: Job, study: Study, search: int, score: int) -> int:
     """Return the passes of one of the members."""
     part = study.ensembles
     views = _views(study, ("cf", "mtrain", "mgrid"), part.budgets, part.runs, policies=3)
-    return pool_size(study) * search + _magnitudes(job, study, search, score) + views * score
+    predicted = sum(job.waits_for("search", entry) for entry in job.entries)
+    alone = 1 - predicted / len(job.entries)  # the others' pools are there from their searches
+    return round(alone * pool_size(study) * search) + views * score
 
 
 def _views(

@@ -259,6 +259,11 @@ def run_ensembles(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
         options=_options(job, inputs),
         runs=part.runs,
         run=directory / STORE,
+        pools={
+            name: job.need("search", one).directory(inputs.jobs) / "run"
+            for name, one in zip(members, job.entries, strict=True)
+            if job.waits_for("search", one)
+        },
         progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
     )
     found.save(directory / "ensembles.json")

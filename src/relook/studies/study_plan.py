@@ -11,7 +11,13 @@ from typing import Any
 from relook.fingerprint import fingerprint
 from relook.search_settings import SearchSettings
 from relook.studies.study_checks import slug
-from relook.studies.study_settings import GIVEN, Study, StudyData
+from relook.studies.study_settings import (
+    GIVEN,
+    ObjectivesPart,
+    RobustnessPart,
+    Study,
+    StudyData,
+)
 
 DRAWN_FROM: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
 """Parts that run nothing of their own: they are drawn from another part's results."""
@@ -68,16 +74,18 @@ class Job:
 
     def need(self, part: str, entry: Entry | None = None) -> Job:
         """Return the job of a part that this one waits for."""
-        found = [
+        return self._needs_of(part, entry)[0]
+
+    def _needs_of(self, part: str, entry: Entry | None) -> list[Job]:
+        return [
             job
             for job in self.needs
             if job.part == part and (entry is None or entry in job.entries)
         ]
-        return found[0]
 
-    def waits_for(self, part: str) -> bool:
+    def waits_for(self, part: str, entry: Entry | None = None) -> bool:
         """Whether it needs a job of this part."""
-        return any(job.part == part for job in self.needs)
+        return bool(self._needs_of(part, entry))
 
 
 def make_plan(study: Study, only: Iterable[str] | None = None) -> tuple[Job, ...]:
@@ -109,6 +117,18 @@ def search_settings(study: Study, objective: str | None = None) -> SearchSetting
     )
 
 
+def _among(models: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of these models, or all of them."""
+    return [entry for entry in entries if not models or entry.model in models]
+
+
+def _without_models(part: RobustnessPart | ObjectivesPart) -> dict[str, Any]:
+    """Return what decides one model's result, whichever others are in the part."""
+    own = asdict(part)
+    del own["models"]
+    return own
+
+
 def _with_needs(job: Job) -> Iterator[Job]:
     for need in job.needs:
         yield from _with_needs(need)
@@ -135,8 +155,8 @@ class _Planner:
         yield from (self.search(entry) for entry in searched)
         yield from (self.magnitudes(entry) for entry in every)
         yield from (self.compare(entry) for entry in searched)
-        yield from (self.robustness(entry) for entry in own)
-        yield from (self.objectives(entry) for entry in own)
+        yield from (self.robustness(one) for one in _among(study.robustness.models, own))
+        yield from (self.objectives(one) for one in _among(study.objectives.models, own))
         if len(main) > 1:
             yield self.transfer(main)
         for entry in main:
@@ -201,7 +221,7 @@ class _Planner:
     def robustness(self, entry: Entry) -> Job:
         study = self.study
         own = {
-            **asdict(study.robustness),
+            **_without_models(study.robustness),
             "randaugment": list(study.randaugment(entry.model)),
             "corrupted": resolved(study, study.data[entry.data], "corrupted"),
         }
@@ -212,7 +232,7 @@ class _Planner:
         study = self.study
         search = asdict(study.search)
         del search["objective"]
-        own = {**asdict(study.objectives), "search": search}
+        own = {**_without_models(study.objectives), "search": search}
         return self.once("objectives", entry, self.common(entry, own), self.network(entry))
 
     def transfer(self, entries: Sequence[Entry]) -> Job:
@@ -233,8 +253,14 @@ class _Planner:
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
-        needs = tuple(need for one in members for need in self.network(one))
-        return Job("ensembles", name, members, self.common(entry, own), needs)
+        needs = [need for one in members for need in self.network(one)]
+        needs += [self.search(one) for one in members if self.is_searched(one)]
+        needs.append(self.magnitudes(entry))
+        return Job("ensembles", name, members, self.common(entry, own), tuple(needs))
+
+    def is_searched(self, entry: Entry) -> bool:
+        """Whether a search for the entry is part of the study."""
+        return entry.member == 0 and self.study.models[entry.model].searched
 
     def judged(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
         """Return what a comparison needs: the network, the policy and MGrid's magnitude."""

@@ -121,8 +121,12 @@ class ComparePart:
 
 @dataclass(frozen=True)
 class RobustnessPart:
-    """The study of domain shift; `images` takes a part of those that are scored."""
+    """The study of domain shift; `images` takes a part of those that are scored.
 
+    Without `models` all that are searched for are in it.
+    """
+
+    models: tuple[str, ...] = ()
     methods: tuple[str, ...] = ("cf", "mgrid")
     budgets: tuple[int, ...] = (5, 10, 20)
     corruptions: tuple[str, ...] | None = None
@@ -151,8 +155,9 @@ class EnsemblesPart:
 
 @dataclass(frozen=True)
 class ObjectivesPart:
-    """What the search maximises, side by side."""
+    """What the search maximises, side by side; without `models`, for all that are searched for."""
 
+    models: tuple[str, ...] = ()
     objectives: tuple[str, ...] = ("accuracy", "ll", "cll")
     views: int | None = None
     runs: int = 1

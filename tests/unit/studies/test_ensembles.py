@@ -120,6 +120,20 @@ def test_the_pool_is_predicted_once_for_all_three_ways(dataset: Dataset) -> None
         assert one.seen == expected
 
 
+def test_pools_that_searches_predicted_are_not_predicted_again(
+    dataset: Dataset, found: Ensembles, tmp_path: Path
+) -> None:
+    search_dataset(member(1), dataset, SETTINGS, run=tmp_path / "search")
+    members = {"a": member(1), "b": member(2)}
+    run, pools = tmp_path / "run", {"a": tmp_path / "search"}
+    again = study(dataset, members, run=run, pools=pools)
+    assert again.rows == found.rows
+    assert (again.policy, again.policies) == (found.policy, found.policies)
+    searched, _ = split_images(dataset, SETTINGS, None)
+    # The first look at an image checks that the network still answers as the store says.
+    assert members["b"].seen - members["a"].seen >= 13 * len(searched)
+
+
 def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Ensembles) -> None:
     _, held_out = split_images(dataset, SETTINGS, None)
     both = EnsemblePredictor([member(1), member(2)])

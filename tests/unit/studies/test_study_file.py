@@ -78,6 +78,8 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
         (('"small:8"', '"small"\noutputs = "logit"'), "models.Small.outputs: unknown kind of"),
         (("[compare]", '[ensembles]\nmodels = ["Small"]\n[compare]'),
          "ensembles.models: unknown model that is given by its spec 'Small'"),
+        (("[compare]", '[robustness]\nmodels = ["Smal"]\n[compare]'),
+         "robustness.models: unknown model that is searched for 'Smal': did you mean 'Small'?"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
         (("recipe", 'parts = ["serch"]\nrecipe'), "parts: unknown part 'serch'"),
     ],

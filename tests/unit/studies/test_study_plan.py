@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,8 @@ def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
         ("imagenet", {"search": 3, "compare": 3, "robustness": 3, "transfer": 1}, 900),
         ("digits", {"train": 5, "search": 4, "magnitudes": 4, "compare": 4, "robustness": 2,
                     "objectives": 2, "transfer": 1, "ensembles": 1}, None),
-        ("shared-cifar10", {"search": 5, "magnitudes": 5, "compare": 5, "objectives": 5,
-                            "transfer": 1, "ensembles": 1}, 120),
+        ("shared-cifar10", {"search": 5, "magnitudes": 5, "compare": 5, "robustness": 1,
+                            "objectives": 1, "transfer": 1, "ensembles": 1}, 100),
     ],
 )  # fmt: skip
 def test_the_shipped_studies_have_the_papers_jobs(
@@ -176,3 +177,23 @@ def test_given_models_are_beside_the_images_and_make_up_an_ensemble(tmp_path: Pa
     )
     (changed,) = [one for one in make_plan(other) if one.part == "ensembles"]
     assert changed.mark != job.mark
+
+
+def test_a_part_may_be_of_some_models_and_their_jobs_stay_the_same(tmp_path: Path) -> None:
+    study = load_study(STUDIES / "digits.toml")
+    name = next(iter(study.models))
+    some = load_study(STUDIES / "digits.toml", settings=[f'robustness.models=["{name}"]'])
+    one, every = make_plan(some, ["robustness"]), make_plan(study, ["robustness"])
+    assert {job.entry.model for job in one} == {name}
+    assert {job.entry.model for job in every} == set(study.models)
+    assert {job.mark for job in one} < {job.mark for job in every}
+
+
+def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses(tmp_path: Path) -> None:
+    study = load_study(STUDIES / "shared-cifar10.toml", data=[f"CIFAR-10={tmp_path}"])
+    (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
+    assert all(job.waits_for("search", entry) for entry in job.entries)
+    assert job.need("magnitudes").entry == job.entry
+    alone = replace(job, needs=())
+    pools = 4 * pool_size(study) * 2500
+    assert passes_of(alone, study) == (passes_of(job, study) or 0) + pools
