@@ -235,6 +235,11 @@ def label_of(method: str) -> str:
     return POLICY_LABEL if method == POLICY_METHOD else BASELINES[method].label
 
 
+def has_own_budget(method: str) -> bool:
+    """Whether a method always takes the same number of views."""
+    return method in BASELINES and BASELINES[method].budget is not None
+
+
 def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:
     """Return the methods to compare: those asked (default: all), plain and policy always."""
     known = (*BASELINES, POLICY_METHOD)

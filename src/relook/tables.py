@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relook.baselines import BASELINES, POLICY_METHOD
+from relook.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.statistics import Interval
 from relook.verdict import frontier
@@ -47,7 +47,11 @@ SHORT_NAMES = {
 
 def shown_rows(comparison: Comparison) -> list[Row]:
     """Return the rows of the budgets asked for, and of the methods with a budget of their own."""
-    return [row for row in comparison.rows if row.budget in comparison.budgets or _own(row.method)]
+    return [
+        row
+        for row in comparison.rows
+        if row.budget in comparison.budgets or has_own_budget(row.method)
+    ]
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
@@ -83,7 +87,11 @@ def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
     last = None
     for row in rows:
         again = row.method == last
-        if last is not None and not again and not (_own(row.method) and _own(last)):
+        if (
+            last is not None
+            and not again
+            and not (has_own_budget(row.method) and has_own_budget(last))
+        ):
             table.add_section()
         last = row.method
         cells = [
@@ -232,11 +240,6 @@ def new_table(title: str) -> Table:
     )
 
 
-def _own(method: str) -> bool:
-    """Whether the method has a number of views of its own."""
-    return method != POLICY_METHOD and method in BASELINES and BASELINES[method].budget is not None
-
-
 def _is_best(row: Row, rows: Sequence[Row], metric: str) -> bool:
     """Whether nothing that costs at most the same budget is better."""
     affordable = [one.metrics[metric].mean for one in rows if one.budget <= row.budget]
@@ -298,7 +301,7 @@ def _rules(groups: Sequence[tuple[str, list[Row]]], starts: Sequence[int]) -> li
 
 
 def _budget_head(row: Row) -> str:
-    if _own(row.method):
+    if has_own_budget(row.method):
         return ""
     return rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{row.budget}}}}}"
 

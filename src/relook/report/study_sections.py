@@ -24,6 +24,7 @@ from relook.studies.magnitudes_tables import (
     magnitudes_latex,
     magnitudes_markdown,
 )
+from relook.studies.metric_tables import metrics_csv, metrics_latex, metrics_markdown
 from relook.studies.objectives_tables import (
     objectives_csv,
     objectives_latex,
@@ -101,6 +102,30 @@ def _in_domain(results: Results) -> Iterator[Section]:
         tuple(
             methods_drawing(_name(results, "in-domain", data), f"Clean images, {data}", named)
             for data, named in _by_data(results, main)
+        ),
+    )
+
+
+def _metrics(results: Results) -> Iterator[Section]:
+    main = _main(results, results.comparisons)
+    if not main:
+        return
+    named = {(e.data, e.model): one for e, one in main.items()}
+    budgets = results.study.compare.table
+    yield Section(
+        "metrics",
+        "Every metric on clean images",
+        "Tables acc-nll-cifars, acc-nll-ImageNet, and what they leave out",
+        "Log-likelihood (LL), Brier score and expected calibration error (ECE) as the averages "
+        "are; cLL and the last ECE at the temperature (T) that half of the images give and the "
+        "other half are scored with. Differences with 95 % intervals by paired bootstrap.",
+        (
+            TableFiles(
+                "metrics",
+                metrics_markdown(named, budgets),
+                metrics_csv(named, budgets),
+                metrics_latex(named, budgets),
+            ),
         ),
     )
 
@@ -307,6 +332,7 @@ _MAKERS: Sequence[Callable[[Results], Iterator[Section]]] = (
     _temperature,
     _magnitudes,
     _statistics,
+    _metrics,
 )
 
 

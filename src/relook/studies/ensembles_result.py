@@ -13,6 +13,7 @@ from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
 from relook.statistics import Interval
 from relook.studies.saved import check_format, load_saved
+from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-ensembles"
 VERSION = 1
@@ -95,7 +96,7 @@ class Ensembles:
             text += f"; {_held(best.over_rival['cll'], last[best.rival].label)}"
         if best.over_single is not None:
             text += f"; {_held(best.over_single['cll'], WAYS[SINGLE])}"
-        return f"{text}.".replace("-", "−")
+        return with_minus_signs(f"{text}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `ensembles_from_json` is its inverse."""

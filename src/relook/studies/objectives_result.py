@@ -13,6 +13,7 @@ from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
 from relook.statistics import Interval
 from relook.studies.saved import check_format, load_saved
+from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-objectives"
 VERSION = 1
@@ -73,7 +74,7 @@ class Objectives:
             if row.over_cll is not None:
                 one = row.over_cll["cll"]
                 span = f"{one.estimate:+.4f}, 95 % interval {one.low:+.4f} to {one.high:+.4f}"
-                changes.append(f"{row.label} {span}".replace("-", "−"))
+                changes.append(with_minus_signs(f"{row.label} {span}"))
         if changes:
             text += f"; compared with cLL as the objective: {'; '.join(changes)}"
         return f"{text}."

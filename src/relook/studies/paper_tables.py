@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from relook.baselines import BASELINES, POLICY_METHOD
+from relook.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.comparison import Comparison, Measured
 from relook.studies.robustness_result import Robustness
 from relook.studies.study_tables import csv_text, markdown_lines
@@ -195,11 +195,7 @@ def _legend(columns: Sequence[Column]) -> str:
 def _head(column: Column) -> str:
     method, budget = column
     name = SHORT_NAMES.get(method, method)
-    return name if _has_own_budget(method) else f"{name} {budget}"
-
-
-def _has_own_budget(method: str) -> bool:
-    return method in BASELINES and BASELINES[method].budget is not None
+    return name if has_own_budget(method) else f"{name} {budget}"
 
 
 def _marked(block: Block, row: int, cell: Cell) -> str:
@@ -235,7 +231,7 @@ def _rules(columns: Sequence[Column], start: int) -> Iterator[str]:
 
 def _budget_heads(columns: Sequence[Column]) -> list[str]:
     return [
-        "" if _has_own_budget(method) else rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{budget}}}}}"
+        "" if has_own_budget(method) else rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{budget}}}}}"
         for method, budget in columns
     ]
 

@@ -13,6 +13,7 @@ from relook.files import write_json_atomic
 from relook.statistics import Interval
 from relook.studies.corruption_error import mean_over_corruptions, normalised, unnormalised
 from relook.studies.saved import check_format, load_saved
+from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-robustness"
 VERSION = 1
@@ -108,7 +109,7 @@ class Robustness:
         else:
             outcome = "shows no difference from"
         text = f"With {views_text(row.views)} the policy {outcome} {rival}: {span}."
-        return text.replace("-", "−")
+        return with_minus_signs(text)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `robustness_from_json` is its inverse, but for the means."""

@@ -13,6 +13,7 @@ from relook.comparison import Measured
 from relook.files import write_json_atomic
 from relook.statistics import Interval
 from relook.studies.saved import check_format, load_saved
+from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-transfer"
 VERSION = 1
@@ -104,7 +105,7 @@ class Transfer:
         cells = self.foreign(self.budgets[-1])
         parts = [_changed(cells), _against_crops(cells)]
         text = "; ".join(part for part in parts if part) or "no policy met a foreign target"
-        return f"With {views_text(self.budgets[-1])}: {text}.".replace("-", "−")
+        return with_minus_signs(f"With {views_text(self.budgets[-1])}: {text}.")
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `transfer_from_json` is its inverse."""
