@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from relook.errors import FileFormatError
-from relook.files import read_json, write_json_atomic
+from relook.files import write_json_atomic
 from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
+from relook.saved import check_format, load_saved
 from relook.statistics import Interval
 
 FORMAT = "relook-comparison"
@@ -143,20 +143,12 @@ class Comparison:
 
 def load_comparison(path: Path) -> Comparison:
     """Read what `Comparison.save` wrote."""
-    content = read_json(path, what="a comparison")
-    try:
-        return comparison_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a comparison written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook compare  again"
-        ) from None
+    return load_saved(path, "a comparison", "compare", comparison_from_json)
 
 
 def comparison_from_json(content: Mapping[str, Any]) -> Comparison:
     """Rebuild a comparison from JSON data."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     return Comparison(
         policy=policy_from_json(content["policy"]),
         rows=tuple(_row(row) for row in content["rows"]),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.baselines import BASELINES, POLICY_METHOD
+from relook.baselines import POLICY_METHOD, has_own_budget
 from relook.calibration import FloatArray
 from relook.comparison import Comparison, Row, Verdict
 from relook.errors import RelookError
@@ -108,7 +108,7 @@ def pick(
         cheapest = min(comparison.rows, key=lambda row: (row.slowdown, row.views))
         raise RelookError(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
-            f"{_views(cheapest.views)} at {cheapest.slowdown:.3g} × the time of one view"
+            f"{_views(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
         )
     gaining = [
         row
@@ -143,7 +143,7 @@ def _recommended(
     margin: float,
     difference: Bound,
 ) -> Row:
-    candidates = [row for row in rows if row.budget in budgets or _is_fixed(row.method)]
+    candidates = [row for row in rows if row.budget in budgets or has_own_budget(row.method)]
     others = [row for row in candidates if row is not plain and row is not policy]
     strict = 1 - (1 - _CONFIDENCE) / max(1, len(others))
 
@@ -159,16 +159,12 @@ def _recommended(
     return min(good, key=lambda row: (row.views, row is not policy, -row.metrics["cll"].mean))
 
 
-def _is_fixed(method: str) -> bool:
-    return method != POLICY_METHOD and BASELINES[method].budget is not None
-
-
 def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
     over_plain = policy.over_plain or {}
     cll = over_plain["cll"]
     start = f"with {_views(policy.views)} held-out cLL"
     accuracy = _accuracy(over_plain["accuracy"])
-    cost = f"at {policy.slowdown:.3g} × the time of one view"
+    cost = f"at {_times(policy.slowdown)} the time of one view"
     if outcome == NO_DIFFERENCE:
         doubt = "an interval that includes no gain"
         if cll.low > 0 or cll.high < 0:
@@ -205,6 +201,11 @@ def _advice(best: Row, policy: Row) -> str:
     if best == policy:
         return ""
     return f"The cheapest choice that is not worse: {best.label} with {_views(best.views)}."
+
+
+def _times(slowdown: float) -> str:
+    """Write a factor with three digits, and a large one whole."""
+    return f"{slowdown:.3g} ×" if slowdown < 1000 else f"{slowdown:,.0f} ×"
 
 
 def _amount(change: Interval) -> str:

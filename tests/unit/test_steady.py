@@ -17,7 +17,13 @@ from relook.objectives import OBJECTIVES
 from relook.selection import greedy_search, steady
 from relook.selection.greedy import PlainScorer, search_with
 from relook.selection.guide import hard_rows
-from relook.selection.steady import CAUTIONS, SteadyScorer, log_likelihoods, steady_search
+from relook.selection.steady import (
+    CAUTIONS,
+    Material,
+    SteadyScorer,
+    log_likelihoods,
+    steady_search,
+)
 
 Floats = NDArray[np.float64]
 
@@ -132,7 +138,7 @@ def test_the_choice_is_the_same_by_compiled_kernels() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     even = np.ones(len(labels))
     found = [
-        steady_search(kind, log_probs, labels, even, 5, range(8))
+        steady_search(Material(kind, log_probs, labels, even), 5, range(8))
         for kind in (
             FastScorer,
             lambda part, truth, weights: nullcontext(

@@ -144,14 +144,11 @@ def greedy_search(
             return search_with(scorer, log_probs, length, start, progress, picked)
     if chosen is not OBJECTIVES["cll"]:
         raise RelookError(f"a steady selection needs the objective cll, got {objective!r}")
-    from relook.selection.steady import steady_search
+    from relook.selection.steady import Material, steady_search
 
     even = np.ones(len(labels)) if weights is None else weights
     return steady_search(
-        scorer_for,
-        log_probs,
-        labels,
-        even,
+        Material(scorer_for, log_probs, labels, even),
         length,
         defaults,
         start=start,

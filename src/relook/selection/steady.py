@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -113,11 +113,23 @@ class SteadyScorer:
         return np.bincount(self._rows.images, values).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class Material:
+    """What is selected from, by what labels, and how it is scored."""
+
+    open_scorer: Opening
+    log_probs: LogProbs
+    labels: Labels
+    weights: FloatArray
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return int(self.log_probs.shape[2])
+
+
 def steady_search(
-    open_scorer: Opening,
-    log_probs: LogProbs,
-    labels: Labels,
-    weights: FloatArray,
+    material: Material,
     length: int,
     defaults: Sequence[int],
     *,
@@ -126,15 +138,15 @@ def steady_search(
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Search with the guide that the labels choose; see `greedy_search`."""
-    trials = trial_steps(length, log_probs.shape[2])
+    log_probs = material.log_probs
+    trials = trial_steps(length, material.classes)
     total = trials + length
-    tell = part_of(progress, 0, total)
-    guide = _guide(open_scorer, log_probs, labels, weights, length, defaults, tell)
+    guide = _guide(material, length, defaults, part_of(progress, 0, total))
     rows = soft_rows(guide)
-    if log_probs.shape[0] * len(rows.images) * log_probs.shape[2] > _MOST_VALUES:
-        rows = hard_rows(labels)
+    if len(log_probs) * len(rows.images) * material.classes > _MOST_VALUES:
+        rows = hard_rows(material.labels)
     caution, tell = CAUTIONS[guide.name], part_of(progress, trials, total)
-    with _steady(open_scorer, log_probs, labels, weights, rows, defaults, caution) as scorer:
+    with _steady(material, rows, defaults, caution) as scorer:
         found = search_with(scorer, log_probs, length, start, tell, picked)
     return replace(found, caution=caution, guide=guide.name)
 
@@ -153,60 +165,44 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
 
 @contextmanager
 def _steady(
-    open_scorer: Opening,
-    log_probs: LogProbs,
-    labels: Labels,
-    weights: FloatArray,
-    rows: Rows,
-    defaults: Sequence[int],
-    caution: float,
+    material: Material, rows: Rows, defaults: Sequence[int], caution: float
 ) -> Iterator[SteadyScorer]:
+    log_probs, labels, weights = material.log_probs, material.labels, material.weights
     if np.array_equal(rows.labels, labels):
-        with open_scorer(log_probs, labels, weights) as scorer:
+        with material.open_scorer(log_probs, labels, weights) as scorer:
             yield SteadyScorer(scorer, rows, log_probs, weights, scorer, defaults, caution)
         return
     repeated = np.ascontiguousarray(log_probs[:, rows.images])
     own = weights[rows.images] * rows.shares
     teller = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
-    with open_scorer(repeated, rows.labels, own) as chooser:
+    with material.open_scorer(repeated, rows.labels, own) as chooser:
         yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution)
 
 
 def _guide(
-    open_scorer: Opening,
-    log_probs: LogProbs,
-    labels: Labels,
-    weights: FloatArray,
-    length: int,
-    defaults: Sequence[int],
-    progress: Progress | None,
+    material: Material, length: int, defaults: Sequence[int], progress: Progress | None
 ) -> Guide:
+    log_probs, labels, weights = material.log_probs, material.labels, material.weights
     averages = {
         SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults))),
         POOL: average_of(log_probs, range(len(log_probs))),
     }
-    if log_probs.shape[2] < COMPACT_FROM:  # above, a selection takes minutes
-        averages[SEARCH] = _by_folds(open_scorer, log_probs, labels, weights, length, progress)
+    if material.classes < COMPACT_FROM:  # above, a selection takes minutes
+        averages[SEARCH] = _by_folds(material, length, progress)
     guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
     return choose_guide(guides, weights)
 
 
-def _by_folds(
-    open_scorer: Opening,
-    log_probs: LogProbs,
-    labels: Labels,
-    weights: FloatArray,
-    length: int,
-    progress: Progress | None,
-) -> FloatArray:
+def _by_folds(material: Material, length: int, progress: Progress | None) -> FloatArray:
     """Return each image's average under the policy that was found without its fold."""
+    log_probs, labels, weights = material.log_probs, material.labels, material.weights
     average = np.empty(log_probs.shape[1:])
     folds = np.arange(len(labels)) % _FOLDS  # the images come in no order
     trial = min(length, _TRIAL)
     for fold in range(_FOLDS):
         outside = folds == fold
         tell = part_of(progress, fold * trial, _FOLDS * trial)
-        with open_scorer(log_probs, labels, np.where(outside, 0.0, weights)) as scorer:
+        with material.open_scorer(log_probs, labels, np.where(outside, 0.0, weights)) as scorer:
             found = search_with(scorer, log_probs, trial, progress=tell)
         average[outside] = average_of(log_probs, found.picks, outside)
     return average

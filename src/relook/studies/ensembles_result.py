@@ -11,8 +11,8 @@ from relook.comparison import Measured
 from relook.files import write_json_atomic
 from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
+from relook.saved import check_format, load_saved
 from relook.statistics import Interval
-from relook.studies.saved import check_format, load_saved
 from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-ensembles"
@@ -121,7 +121,7 @@ class Ensembles:
 
 def load_ensembles(path: str | Path) -> Ensembles:
     """Read what `Ensembles.save` wrote."""
-    return load_saved(path, "ensembles", ensembles_from_json)
+    return load_saved(path, "a study of ensembles", "ensembles", ensembles_from_json)
 
 
 def ensembles_from_json(content: Mapping[str, Any]) -> Ensembles:

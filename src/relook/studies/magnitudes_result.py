@@ -10,8 +10,8 @@ from typing import Any
 from relook.comparison import Measured
 from relook.files import write_json_atomic
 from relook.magnitude import best_magnitude
+from relook.saved import check_format, load_saved
 from relook.statistics import mean_and_deviation
-from relook.studies.saved import check_format, load_saved
 
 FORMAT = "relook-magnitudes"
 VERSION = 1
@@ -90,7 +90,7 @@ class Magnitudes:
 
 def load_magnitudes(path: str | Path) -> Magnitudes:
     """Read what `Magnitudes.save` wrote."""
-    return load_saved(path, "magnitudes", magnitudes_from_json)
+    return load_saved(path, "a study of magnitudes", "magnitudes", magnitudes_from_json)
 
 
 def magnitudes_from_json(content: Mapping[str, Any]) -> Magnitudes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from relook.errors import FileFormatError, RelookError
-from relook.files import read_json, write_json_atomic
+from relook.errors import RelookError
+from relook.files import write_json_atomic
 from relook.policy import Policy, Step
+from relook.saved import check_format, load_saved
 from relook.transforms import TRANSFORMS
 
 FORMAT = "relook-policy-histogram"
@@ -99,20 +100,12 @@ def policy_histogram(groups: Mapping[str, Sequence[Policy]]) -> PolicyHistogram:
 
 def load_histogram(path: str | Path) -> PolicyHistogram:
     """Read what `PolicyHistogram.save` wrote."""
-    content = read_json(path, what="a histogram of policies")
-    try:
-        return histogram_from_json(cast(dict[str, Any], content))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: expected a histogram written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook statistics  again"
-        ) from None
+    return load_saved(path, "a histogram of policies", "statistics", histogram_from_json)
 
 
 def histogram_from_json(content: Mapping[str, Any]) -> PolicyHistogram:
     """Rebuild a histogram from JSON data."""
-    if content["format"] != FORMAT or content["version"] != VERSION:
-        raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+    check_format(content, FORMAT, VERSION)
     groups = []
     for group in content["groups"]:
         uses = {str(name): GroupUse(**use) for name, use in group["uses"].items()}

@@ -10,9 +10,9 @@ from typing import Any
 from relook.baselines import POLICY_METHOD
 from relook.comparison import Measured
 from relook.files import write_json_atomic
+from relook.saved import check_format, load_saved
 from relook.statistics import Interval
 from relook.studies.corruption_error import mean_over_corruptions, normalised, unnormalised
-from relook.studies.saved import check_format, load_saved
 from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-robustness"
@@ -135,7 +135,7 @@ def views_text(views: int) -> str:
 
 def load_robustness(path: str | Path) -> Robustness:
     """Read what `Robustness.save` wrote."""
-    return load_saved(path, "robustness", robustness_from_json)
+    return load_saved(path, "a study of robustness", "robustness", robustness_from_json)
 
 
 def robustness_from_json(content: Mapping[str, Any]) -> Robustness:

@@ -68,9 +68,8 @@ def _check_model(study: Study, where: str, model: StudyModel) -> None:
         raise RelookError(f"{where}: expected either network or spec, got {got}")
     if model.network is None and (model.members > 1 or model.weight_decay is not None):
         raise RelookError(f"{where}: members and weight_decay are for a network trained here")
-    if "{path}" in (model.spec or "") and [one.path is None for one in study.data.values()] != [
-        False
-    ]:
+    paths = [one.path for one in study.data.values()]
+    if "{path}" in (model.spec or "") and (len(paths) > 1 or None in paths):
         raise RelookError(f"{where}.spec: {{path}} stands for the path of the study's one data set")
     if model.network is not None:
         _said(f"{where}.network", partial(get_network, model.network))

@@ -11,8 +11,8 @@ import numpy as np
 
 from relook.comparison import Measured
 from relook.files import write_json_atomic
+from relook.saved import check_format, load_saved
 from relook.statistics import Interval
-from relook.studies.saved import check_format, load_saved
 from relook.studies.study_tables import with_minus_signs
 
 FORMAT = "relook-transfer"
@@ -123,7 +123,7 @@ def views_text(views: int) -> str:
 
 def load_transfer(path: str | Path) -> Transfer:
     """Read what `Transfer.save` wrote."""
-    return load_saved(path, "transfer", transfer_from_json)
+    return load_saved(path, "a study of transfer", "transfer", transfer_from_json)
 
 
 def transfer_from_json(content: Mapping[str, Any]) -> Transfer:

@@ -1,4 +1,4 @@
-"""Reading what a study has saved."""
+"""Reading results that relook has saved as JSON."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ Result = TypeVar("Result")
 
 
 def load_saved(
-    path: str | Path, study: str, rebuild: Callable[[Mapping[str, Any]], Result]
+    path: str | Path,
+    kind: str,
+    command: str,
+    rebuild: Callable[[Mapping[str, Any]], Result],
 ) -> Result:
-    """Read a study's JSON file; `study` is its command, `rebuild` the inverse of `to_json`."""
-    content = read_json(path, what=f"a study of {study}")
+    """Read a `kind` of result that a command wrote; `rebuild` is the inverse of `to_json`."""
+    content = read_json(path, what=kind)
     try:
         return rebuild(cast(dict[str, Any], content))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileFormatError(
-            f"{path}: expected a study written by relook, got something else "
-            f"({type(error).__name__}: {error}); run  relook {study}  again"
+            f"{path}: expected {kind} written by relook, got something else "
+            f"({type(error).__name__}: {error}); run  relook {command}  again"
         ) from None
 
 
 def check_format(content: Mapping[str, Any], name: str, version: int) -> None:
-    """Raise ValueError unless this is a study of that format and version."""
+    """Raise ValueError unless this is a result of that format and version."""
     if content["format"] != name or content["version"] != version:
         raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
