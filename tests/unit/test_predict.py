@@ -119,7 +119,7 @@ def test_the_batch_follows_from_the_images_size(tmp_path: Path) -> None:
         path = tmp_path / f"{height}-{width}"
         return fill_store(Toy(), pixels, VIEWS[:1], path, seed=0).plan.batch
 
-    assert [batch(32, 32), batch(64, 64), batch(96, 96)] == [256, 256, 64]
+    assert [batch(32, 32), batch(64, 64), batch(96, 96)] == [64, 64, 64]
     assert [batch(224, 224), batch(224, 300), batch(800, 800)] == [16, 8, 8]
 
 

@@ -47,7 +47,7 @@ def calibrate_command(
     reading: groups.ReadingOptions,
     network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
-    batch: options.BatchOption = 256,
+    batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:

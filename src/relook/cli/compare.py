@@ -96,7 +96,7 @@ def compare_command(
     network: groups.ModelOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
-    batch: options.BatchOption = 256,
+    batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:

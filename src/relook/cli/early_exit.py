@@ -88,7 +88,7 @@ def early_exit_command(
         ),
     ] = "torch",
     seed: options.SeedOption = 0,
-    batch: options.BatchOption = 256,
+    batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
