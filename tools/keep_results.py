@@ -1,0 +1,61 @@
+"""Copy what a study found into the documentation: one JSON file for each finished job.
+
+    python tools/keep_results.py runs/shared-cifar10 --data DIR --out docs/results/shared-cifar10
+
+DIR, where the study's data and networks were, is called DIR in the copies. Predictions stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from relook.files import read_json, write_json_atomic
+
+_DONE = "done.json"
+_DIGITS = 6
+
+
+def kept(job: Path, data: str) -> dict[str, Any]:
+    """Return a job's results by file name, with when and how long it ran."""
+    done: Any = read_json(job / _DONE, what="the mark of a finished job")
+    results = {
+        name.removeprefix("run/").removesuffix(".json"): _without(
+            read_json(job / name, what="a result"), data
+        )
+        for name in done["files"]
+        if name.endswith(".json") and not name.endswith("run.json")
+    }
+    return {"finished": done["finished"], "seconds": round(done["seconds"]), **results}
+
+
+def _without(value: Any, data: str) -> Any:
+    """Return the content with the data's place hidden, and floats as long as they mean much."""
+    if isinstance(value, dict):
+        return {key: _without(one, data) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without(one, data) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    return value.replace(data, "DIR") if isinstance(value, str) else value
+
+
+def main() -> None:
+    """Run what the options ask for."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("study", type=Path, help="the study's --out")
+    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--out", type=Path, required=True)
+    given = options.parse_args()
+    for mark in sorted((given.study / "jobs").glob(f"*/*/{_DONE}")):
+        job = mark.parent
+        name = f"{job.parent.name}-{job.name.rpartition('-')[0]}.json"
+        content = kept(job, str(given.data.absolute()))
+        write_json_atomic(given.out / name, content)
+        print(f"{given.out / name}: {len(json.dumps(content)):,} characters")
+
+
+if __name__ == "__main__":
+    main()
