@@ -1,18 +1,21 @@
-"""Copy what a study found into the documentation: one JSON file for each finished job.
+"""Copy what a study found into the documentation: its page, and a JSON file for each finished job.
 
     python tools/keep_results.py runs/shared-cifar10 --data DIR --out docs/results/shared-cifar10
 
-DIR, where the study's data and networks were, is called DIR in the copies. Predictions stay.
+DIR, where the study's data and networks were, is called DIR in the copies. Of figures the SVG is
+kept, of tables the CSV.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
-from relook.files import read_json, write_json_atomic
+from relook.files import read_json, write_bytes_atomic, write_json_atomic
 
 _DONE = "done.json"
 _DIGITS = 6
@@ -42,6 +45,17 @@ def _without(value: Any, data: str) -> Any:
     return value.replace(data, "DIR") if isinstance(value, str) else value
 
 
+def keep_page(study: Path, out: Path) -> None:
+    """Copy the study's page with its figures and tables."""
+    for folder, ending in (("figures", "svg"), ("tables", "csv")):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        for file in sorted((study / folder).glob(f"*.{ending}")):
+            shutil.copy(file, out / folder)
+    page = (study / "index.md").read_text("utf-8").replace(".png)", ".svg)")
+    page = re.sub(r"The table as \[md\].*?(\[csv\]\([^)]*\)).*", r"The table as \1.", page)
+    write_bytes_atomic(out / "index.md", page.encode())
+
+
 def main() -> None:
     """Run what the options ask for."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -55,6 +69,7 @@ def main() -> None:
         content = kept(job, str(given.data.absolute()))
         write_json_atomic(given.out / name, content)
         print(f"{given.out / name}: {len(json.dumps(content)):,} characters")
+    keep_page(given.study, given.out)
 
 
 if __name__ == "__main__":
