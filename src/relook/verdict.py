@@ -18,6 +18,7 @@ from relook.calibration import FloatArray
 from relook.comparison import Comparison, Row, Verdict
 from relook.errors import RelookError
 from relook.statistics import Interval, paired_bootstrap
+from relook.wording import views_text
 
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless told otherwise."""
@@ -108,7 +109,7 @@ def pick(
         cheapest = min(comparison.rows, key=lambda row: (row.slowdown, row.views))
         raise RelookError(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
-            f"{_views(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
+            f"{views_text(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
         )
     gaining = [
         row
@@ -162,7 +163,7 @@ def _recommended(
 def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
     over_plain = policy.over_plain or {}
     cll = over_plain["cll"]
-    start = f"with {_views(policy.views)} held-out cLL"
+    start = f"with {views_text(policy.views)} held-out cLL"
     accuracy = _accuracy(over_plain["accuracy"])
     cost = f"at {_times(policy.slowdown)} the time of one view"
     if outcome == NO_DIFFERENCE:
@@ -187,7 +188,7 @@ def _rival(rows: Sequence[Row], policy: Row) -> str:
         return ""
     own = [row for row in rows if row.method == policy.rival and row.budget <= policy.budget]
     best = max(own, key=lambda row: row.budget)
-    what = f"{best.label} with {_views(best.views)}"
+    what = f"{best.label} with {views_text(best.views)}"
     cll = policy.over_rival["cll"]
     if cll.low > 0:
         return f" and by {_amount(cll)} over {what}"
@@ -200,7 +201,7 @@ def _advice(best: Row, policy: Row) -> str:
         return "Use the plain image."
     if best == policy:
         return ""
-    return f"The cheapest choice that is not worse: {best.label} with {_views(best.views)}."
+    return f"The cheapest choice that is not worse: {best.label} with {views_text(best.views)}."
 
 
 def _times(slowdown: float) -> str:
@@ -223,7 +224,3 @@ def _accuracy(change: Interval) -> str:
     points = 100 * np.array([change.estimate, change.low, change.high])
     estimate, low, high = (f"{p:+.1f}".replace("-", "−") for p in points)
     return f"{estimate} points [{low}, {high}]"
-
-
-def _views(count: int) -> str:
-    return f"{count} view" if count == 1 else f"{count} views"

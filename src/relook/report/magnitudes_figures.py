@@ -9,6 +9,7 @@ from relook.errors import MissingExtraError
 from relook.report.figures import WIDTH, Drawing, house_style, save_drawing
 from relook.report.style import INK, POLICY_COLOR, shorten
 from relook.studies.magnitudes_result import Magnitudes
+from relook.wording import views_text
 
 try:
     from matplotlib.axes import Axes
@@ -54,7 +55,7 @@ def magnitudes_drawing(studies: Mapping[str, Magnitudes]) -> Drawing:
         _legend(figure)
     words = " ".join(f"{model}: {study.sentence}" for model, study in studies.items())
     views = next(iter(studies.values())).views
-    title = f"RandAugment with {views} views at rising magnitudes"
+    title = f"RandAugment with {views_text(views)} at rising magnitudes"
     return Drawing("magnitudes", title, words, figure)
 
 

@@ -17,7 +17,8 @@ from relook.report.figures import (
     save_drawing,
 )
 from relook.report.style import INK, MethodStyle, method_styles
-from relook.studies.robustness_result import MEAN, Robustness, ShiftRow, views_text
+from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
+from relook.wording import views_text
 
 try:
     from matplotlib.figure import Figure

@@ -20,8 +20,9 @@ from relook.report.figures import (
 from relook.report.policy_family import family_look, family_styles
 from relook.report.style import FAINT, INK, PAPER, POLICY_COLOR, MethodStyle, method_styles, shorten
 from relook.statistics import Interval
-from relook.studies.transfer_result import Transfer, TransferCell, TransferTarget, views_text
+from relook.studies.transfer_result import Transfer, TransferCell, TransferTarget
 from relook.tables import SHORT_NAMES
+from relook.wording import views_text
 
 try:
     from matplotlib.axes import Axes

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from relook.baselines import has_own_budget
 from relook.comparison import Comparison, Row
 from relook.statistics import Interval
-from relook.studies.study_tables import csv_text, markdown_lines, with_minus_signs
+from relook.studies.study_tables import csv_text, markdown_lines
 from relook.tables import csv_safe, shown_rows, tex
+from relook.wording import with_minus_signs
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from relook.policy import Policy
 from relook.policy_file import policy_from_json, policy_to_json
 from relook.saved import check_format, load_saved
 from relook.statistics import Interval
-from relook.studies.study_tables import with_minus_signs
+from relook.wording import with_minus_signs
 
 FORMAT = "relook-objectives"
 VERSION = 1

@@ -21,6 +21,7 @@ from relook.studies.study_jobs import RUNNERS, STORE
 from relook.studies.study_plan import Job, make_plan
 from relook.studies.study_results import load_results
 from relook.studies.study_settings import PARTS, Study
+from relook.wording import counted
 
 FORMAT = "relook-study-job"
 DONE, SETTINGS = "done.json", "settings.json"
@@ -152,7 +153,7 @@ def _facts(study: Study, missing: int) -> list[str]:
     facts = [
         f"Models: {models}. Data: {data}. Recipe: {study.views.name}, seed {study.seed}.",
         f"Policies of {search.length} entries, strategy {search.strategy}; "
-        f"{study.compare.runs} runs of what is random.",
+        f"{counted(study.compare.runs, 'run')} of what is random.",
     ]
     if study.trained():
         trainings = " and ".join(study.train.augments)

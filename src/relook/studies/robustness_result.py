@@ -13,7 +13,7 @@ from relook.files import write_json_atomic
 from relook.saved import check_format, load_saved
 from relook.statistics import Interval
 from relook.studies.corruption_error import mean_over_corruptions, normalised, unnormalised
-from relook.studies.study_tables import with_minus_signs
+from relook.wording import views_text, with_minus_signs
 
 FORMAT = "relook-robustness"
 VERSION = 1
@@ -126,11 +126,6 @@ class Robustness:
         if self.normalised:
             means |= {"ce": row.ce, "mce": row.mce}
         return {**asdict(row), **means}
-
-
-def views_text(views: int) -> str:
-    """Return `1 view` or `5 views`."""
-    return f"{views} view" if views == 1 else f"{views} views"
 
 
 def load_robustness(path: str | Path) -> Robustness:

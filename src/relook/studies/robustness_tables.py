@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from relook.statistics import Interval
-from relook.studies.robustness_result import MEAN, Robustness, ShiftRow, views_text
+from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
 from relook.tables import SHORT_NAMES, csv_safe, new_table, tex
+from relook.wording import views_text
 
 
 def method_table(study: Robustness) -> Table:

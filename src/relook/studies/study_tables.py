@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 
 from relook.comparison import Measured
@@ -14,11 +13,6 @@ METRIC_FORMATS = {"accuracy": (100.0, 2), "log_likelihood": (1.0, 4), "cll": (1.
 
 METRIC_HEADS = {"accuracy": "acc. %", "log_likelihood": "LL", "cll": "cLL"}
 METRIC_TEX = {"accuracy": r"Acc.~(\%)", "log_likelihood": "LL", "cll": "cLL"}
-
-
-def with_minus_signs(text: str) -> str:
-    """Return the text with the sign of negative numbers as it is printed; hyphens stay."""
-    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
 def measured_text(one: Measured, metric: str) -> str:

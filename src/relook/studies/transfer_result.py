@@ -13,7 +13,7 @@ from relook.comparison import Measured
 from relook.files import write_json_atomic
 from relook.saved import check_format, load_saved
 from relook.statistics import Interval
-from relook.studies.study_tables import with_minus_signs
+from relook.wording import views_text, with_minus_signs
 
 FORMAT = "relook-transfer"
 VERSION = 1
@@ -114,11 +114,6 @@ class Transfer:
     def save(self, path: str | Path) -> None:
         """Write the study as JSON, whole or not at all."""
         write_json_atomic(path, self.to_json())
-
-
-def views_text(views: int) -> str:
-    """Return `1 view` or `5 views`."""
-    return f"{views} view" if views == 1 else f"{views} views"
 
 
 def load_transfer(path: str | Path) -> Transfer:

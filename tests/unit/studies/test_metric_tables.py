@@ -15,7 +15,7 @@ from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
 from relook.policy import Policy, Step, SubPolicy
 from relook.studies.metric_tables import COLUMNS, metrics_csv, metrics_latex, metrics_markdown
-from relook.studies.study_tables import with_minus_signs
+from relook.wording import with_minus_signs
 
 
 @pytest.fixture(scope="module")
