@@ -21,6 +21,7 @@ import ttach
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from relook import wording
 from relook.calibration import floor_log_probs, mean_log_probs
 from relook.data import Dataset, load_data
 from relook.deploy.plan import plan_views
@@ -34,7 +35,6 @@ from relook.policy_search import pool_of
 from relook.pool_predictions import PoolJob, predict_pool, select_from_pool
 from relook.predict import View, predict_views
 from relook.recipes import get_recipe
-from relook.report import numbers
 from relook.run_directory import RunDirectory
 from relook.search_settings import STRATEGIES, SearchSettings
 from relook.splits import stratified_split
@@ -198,7 +198,7 @@ def show(rows: Sequence[Row], seed: int) -> None:
     print("| --- |" + " --- |" * (len(heads) + 2))
     for row in sorted(rows, key=lambda one: (one.views, one.name == LEARNED)):
         cells = [
-            numbers.plain(row.scores.metrics[name] * scale, digits)
+            wording.plain(row.scores.metrics[name] * scale, digits)
             for name, (scale, digits) in _DIGITS.items()
         ]
         rival = learned.get(row.views)
@@ -216,7 +216,7 @@ def _gain(one: Row, other: Row, metric: str, seed: int) -> Interval:
 
 
 def _text(one: Interval, digits: int, scale: float) -> str:
-    return f"{numbers.signed(one.estimate * scale, digits)} {numbers.interval(one, digits, scale)}"
+    return f"{wording.signed(one.estimate * scale, digits)} {wording.interval(one, digits, scale)}"
 
 
 def _shown(done: int, total: int) -> None:

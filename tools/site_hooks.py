@@ -25,8 +25,8 @@ PAGES_OF_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributin
 HOWTO = {
     "Your network": ("timm", "torch", "onnx", "huggingface", "cifar", "train"),
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
-    "The search": ("recipes", "objectives", "speed", "cluster"),
-    "Put it to use": ("deploy", "export", "early-exit", "calibrate"),
+    "The search": ("recipes", "select", "speed", "cluster"),
+    "Put it to use": ("deploy", "export", "early-exit"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }
 MEASURED = ("results", "search-quality", "performance", "scaling", "reliability", "security")

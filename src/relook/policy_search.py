@@ -128,9 +128,10 @@ def search(
 ) -> PolicySearch:
     """Learn which views of an image to average, and prove it on images held out for that.
 
-    `images` are uint8 `[n, c, h, w]`. `model` is a torch module, a function or a Predictor;
-    `model_options` are its `mean`, `std`, `device`, `outputs`. A stratified share `holdout`
-    of the images is kept for the proof, unless separate `test` images and labels are given;
+    `images` are uint8 `[n, c, h, w]`. `model` is a torch module, an ONNX Runtime session, a
+    function or a Predictor; `model_options` are its `mean`, `std`, `device`, `outputs`. A
+    stratified share `holdout` of the images is kept for the proof, unless separate `test`
+    images and labels are given;
     `split` says both parts instead: "0.5:0.5", "5000:5000", "2500:rest". Images of one group
     stay together. `plain=False` leaves the plain image out of the
     candidates, as the paper's ImageNet pool does. `batch` (default: by the images' size),

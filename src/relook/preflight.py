@@ -14,7 +14,7 @@ from relook.models import Predictor
 from relook.objectives import UserObjective, resolve_objective
 from relook.policy import SubPolicy
 from relook.predict import View, predict_views
-from relook.recipes import Recipe
+from relook.recipes import RECIPES, Recipe
 
 FEWEST_HELD_OUT = 4
 FEW_IMAGES = 200
@@ -73,7 +73,7 @@ def search_notes(searched: int, held_out: int, dataset: Dataset, recipe: Recipe)
     if meant is not None and not meant / 2 <= size <= meant * 2:
         notes.append(
             f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
-            f"these have {size}: see  relook search --help  for the recipes"
+            f"these have {size}: the recipes are {', '.join(RECIPES)}"
         )
     return tuple(notes)
 

@@ -1,20 +1,53 @@
-"""Small pieces of text that several modules write alike."""
+"""Numbers as text: the same digits and signs wherever they are printed."""
 
 from __future__ import annotations
 
 import re
 
+from relook.comparison import Measured
+from relook.statistics import Interval
 
-def counted(number: float, noun: str) -> str:
-    """Return `1 view` or `5 views`."""
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+def signed(value: float, digits: int) -> str:
+    """Return a number with its sign, a true minus."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text.replace("-", "±").replace("+", "±")
+
+
+def plain(value: float, digits: int) -> str:
+    """Return a number with a true minus."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def measured(value: Measured, digits: int, scale: float = 1.0) -> str:
+    """Return a mean, with ± the deviation over runs where there are several."""
+    text = plain(value.mean * scale, digits)
+    if value.deviation > 0:
+        text += f" ± {value.deviation * scale:.{digits}f}"
+    return text
+
+
+def interval(value: Interval, digits: int, scale: float = 1.0) -> str:
+    """Return `[low, high]`."""
+    low, high = signed(value.low * scale, digits), signed(value.high * scale, digits)
+    return f"[{low}, {high}]"
+
+
+def slowdown(value: float) -> str:
+    """Return a cost relative to one plain pass: `4.9×`."""
+    return f"{value:.1f}×" if value < 99.95 else f"{value:.0f}×"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return `1 view`, `1,000 views`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def views_text(views: int) -> str:
     """Return `1 view` or `5 views`."""
-    return counted(views, "view")
+    return count(views, "view")
 
 
 def with_minus_signs(text: str) -> str:
-    """Return the text with the sign of negative numbers as it is printed; hyphens stay."""
+    """Return a text with true minus signs before negative numbers; hyphens in names stay."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)

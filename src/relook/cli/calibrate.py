@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from relook import wording
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
@@ -15,7 +16,6 @@ from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
 from relook.policy_calibration import calibrate_policy
 from relook.policy_file import policy_to_json
-from relook.report import numbers
 from relook.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")
@@ -59,12 +59,14 @@ def calibrate_command(
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight an image")
+    policy = policy / "policy.json" if policy.is_dir() else policy
     found = Policy.load(policy)
     target = policy.with_suffix(".calibrated.json") if out is None else out
     if target.exists() and not force:
         raise RelookError(f"{target} exists: give another --out, or --force to overwrite it")
     predictor = network.load(model, device, reading)
-    how = reading.of(data, crops=images_kept.begins_with_crops([found]))
+    kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
+    how = {**reading.given(), "full_size": kept}
     dataset = options.read_data(data, model=predictor, **how)
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
@@ -105,18 +107,18 @@ def _print_weights(weighed: WeighedPolicy) -> None:
     table = new_table("cLL of the views' mean, with equal and with learned weights")
     for name in ("", "equal", "learned", "learned − equal"):
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
-    gain = numbers.signed(found.gain.estimate, 4)
+    gain = wording.signed(found.gain.estimate, 4)
     table.add_row(
         "held-out images",
-        numbers.plain(found.cll_equal, 4),
-        numbers.plain(found.cll, 4),
-        f"{gain} {numbers.interval(found.gain, 4)}",
+        wording.plain(found.cll_equal, 4),
+        wording.plain(found.cll, 4),
+        f"{gain} {wording.interval(found.gain, 4)}",
     )
     table.add_row(
         "images of the fit",
-        numbers.plain(found.fit_cll_equal, 4),
-        numbers.plain(found.fit_cll, 4),
-        numbers.signed(found.fit_cll - found.fit_cll_equal, 4),
+        wording.plain(found.fit_cll_equal, 4),
+        wording.plain(found.fit_cll, 4),
+        wording.signed(found.fit_cll - found.fit_cll_equal, 4),
     )
     console.print(table)
     kept = "the learned weights are written, as repeats of views"

@@ -10,6 +10,7 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
+from relook import wording
 from relook.calibration import LogProbs
 from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
@@ -24,7 +25,6 @@ from relook.files import write_json_atomic
 from relook.fingerprint import fingerprint
 from relook.models.accelerate import accelerate
 from relook.predict import predict_views
-from relook.report import numbers
 from relook.splits import stratified_split
 from relook.statistics import Interval
 from relook.tables import new_table
@@ -219,8 +219,8 @@ def _table(report: ExitReport) -> Table:
 
 
 def _figures(cll: float, accuracy: float) -> tuple[str, str]:
-    return numbers.plain(cll, 4), numbers.plain(100 * accuracy, 2)
+    return wording.plain(cll, 4), wording.plain(100 * accuracy, 2)
 
 
 def _shown(one: Interval, digits: int, scale: float) -> str:
-    return f"{numbers.signed(one.estimate * scale, digits)} {numbers.interval(one, digits, scale)}"
+    return f"{wording.signed(one.estimate * scale, digits)} {wording.interval(one, digits, scale)}"

@@ -55,6 +55,12 @@ def was_full_size(policy: Path) -> bool | None:
     return bool(load_run(policy.parent).data.get("full_size", False))
 
 
+def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:
+    """Return whether files are kept at full size: as in the search, where there is its record."""
+    was = was_full_size(file) if asked == "auto" else None
+    return keeps_full_size(asked, spec, begins_with_crops(policies) if was is None else was)
+
+
 def begins_with_crops(policies: Iterable[Policy]) -> bool:
     """Whether a view of the policies is cut from the original."""
     steps = (sub.steps[0] for policy in policies for sub in policy if sub.steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def _known(run: Path | None, policy: list[Path] | None, given: Mapping[str, Any]
 def _read(known: _Given, device: str, full_size: str) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
-    kept_full = _full_size(full_size, known.options["data"], paths[0], policies)
+    kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
     given = {**known.options, "full_size": kept_full}
     predictor = model_of(given, device)
     dataset, validation = _images(given, predictor, None if record is None else record.path)
@@ -118,13 +118,6 @@ def _read(known: _Given, device: str, full_size: str) -> PolicyInputs:
         "data": {"spec": given["data"]},
     }
     return PolicyInputs(predictor, dataset, indices, validation, policies, kept)
-
-
-def _full_size(asked: str, spec: str, path: Path, policies: Sequence[Policy]) -> bool:
-    """Return whether files are kept at full size: as in the search, where there is its record."""
-    was = images_kept.was_full_size(path) if asked == "auto" else None
-    crops = images_kept.begins_with_crops(policies) if was is None else was
-    return images_kept.keeps_full_size(asked, spec, crops)
 
 
 def _images(

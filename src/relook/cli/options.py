@@ -127,7 +127,8 @@ GroupOption = Annotated[
     typer.Option(
         "--group",
         help="Images that belong together (one patient, scene or video) stay on one side of "
-        "every split: an array of the npz file, or a file with one id an image.",
+        "every split: a column of the csv file, an array of the npz file, or a file with one id an "
+        "image.",
         rich_help_panel="Model and data",
     ),
 ]
@@ -227,7 +228,12 @@ JsonOption = Annotated[
 ]
 PolicyOption = Annotated[
     Path,
-    typer.Option("--policy", "-p", help="A policy file (policy.json).", show_default=False),
+    typer.Option(
+        "--policy",
+        "-p",
+        help="A policy file (policy.json), or a run's directory.",
+        show_default=False,
+    ),
 ]
 
 

@@ -21,7 +21,6 @@ from relook.deploy.tta import TTA
 from relook.errors import RelookError
 from relook.files import one_line
 from relook.models import Predictor
-from relook.policy import Policy
 from relook.run_record import RunRecord, load_run
 
 _SHOWN = 20
@@ -114,7 +113,7 @@ def predict_command(
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = _keeps_full_size(full_size, data, file, tta.policy)
+    full = images_kept.kept_as_searched(full_size, file_source(data), file, [tta.policy])
     source = _source(data, given, predictor, record, skip_bad, full)
     most = "" if early_exit is None else "at most "
     say(f"{len(source.names):,} images of {source.prepared}, {most}{tta.views} views each")
@@ -133,13 +132,6 @@ def predict_command(
             progress=bar,
         )
     _print(done, as_json)
-
-
-def _keeps_full_size(asked: str, data: str, file: Path, policy: Policy) -> bool:
-    """Return whether crops are cut from the original files: as in the search, if that is known."""
-    was = images_kept.was_full_size(file) if asked == "auto" else None
-    crops = images_kept.begins_with_crops([policy]) if was is None else was
-    return images_kept.keeps_full_size(asked, file_source(data), crops)
 
 
 def _source(

@@ -10,6 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from relook import wording
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.files import write_json_atomic
@@ -34,7 +35,7 @@ def select_command(
     labels: Annotated[
         Path,
         typer.Option(
-            help="The images' classes: an npy or npz file, or text with one a line.",
+            help="The images' classes: npy, npz or Zarr, or text (.txt, .csv), one a line.",
             show_default=False,
         ),
     ],
@@ -122,6 +123,6 @@ def _print_steps(found: SearchResult, objective: str) -> None:
     for step, row in enumerate(
         zip(found.picks, found.scores, found.temperatures, strict=True), start=1
     ):
-        table.add_row(str(step), str(row[0]), f"{row[1]:.5f}", f"{row[2]:.3f}")
+        table.add_row(str(step), str(row[0]), wording.plain(row[1], 5), f"{row[2]:.3f}")
     console.print(table)
     say("The scores are those of the images searched on: check the result on other images.")

@@ -23,10 +23,10 @@ from relook.pictures import (
 from relook.policy import Policy
 from relook.policy_statistics import transform_statistics
 from relook.recipes import RECIPES
-from relook.report.numbers import count
 from relook.report.run_files import RunFiles, read_run
 from relook.tables import print_comparison
 from relook.transforms import TRANSFORMS
+from relook.wording import count
 
 _SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)
 _PICTURE_SIDE = 72

@@ -64,7 +64,8 @@ def read_transfer(
     for one in wanted:
         predictor = model_of(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        given = {**one.given, "full_size": _kept(full_size, one.given, near, policies)}
+        kept = images_kept.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        given = {**one.given, "full_size": kept}
         images = options.images_of(given)
         key = repr((given["data"], given.get("group"), images, input_of(predictor)))
         if key not in read:
@@ -152,14 +153,6 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         origin["data"] = origin.pop("test")
         origin.pop("group", None)
     return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
-
-
-def _kept(
-    asked: str, given: Mapping[str, Any], policy: Path, policies: Mapping[str, Policy]
-) -> bool:
-    was = images_kept.was_full_size(policy) if asked == "auto" else None
-    crops = images_kept.begins_with_crops(policies.values()) if was is None else was
-    return images_kept.keeps_full_size(asked, given["data"], crops)
 
 
 def _record_of(path: Path) -> RunRecord | None:

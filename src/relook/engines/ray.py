@@ -34,7 +34,6 @@ from relook.predict import Passes
 from relook.selection.greedy import PlainScorer, Scorer
 from relook.store import Block, Plan, PredictionStore
 from relook.watchdog import current_limit
-from relook.wording import counted
 
 AHEAD = 2
 """How many blocks a worker is given at once: the next one is there when one is finished."""
@@ -152,7 +151,7 @@ class RayEngine:
         self._dismiss()  # the model's workers make room
         worker, cpus = self._ray.remote(ScoringWorker), self._threads
         count = self._wanted or max(1, _places(self._ray, cpus, 0))
-        self._tell(f"Ray: candidates are scored by {counted(count, 'worker')}")
+        self._tell(f"Ray: candidates are scored by {_number(count, 'worker')}")
         here = str(Path.cwd())
         return split(self._ray, plain, lambda: worker.options(num_cpus=cpus).remote(here), count)
 
@@ -226,7 +225,7 @@ class RayEngine:
         self._count = self._wanted or _places(self._ray, self._cpus, self._gpus)
         if not self._count:
             raise RunError(self._nobody())
-        self._tell(f"Ray: {counted(self._count, 'worker')}, each with {self._each()}")
+        self._tell(f"Ray: {_number(self._count, 'worker')}, each with {self._each()}")
         for _ in range(self._count):
             self._add_hand()
 
@@ -252,8 +251,8 @@ class RayEngine:
         )
 
     def _each(self) -> str:
-        cpus = counted(self._cpus, "CPU")
-        return f"{cpus} and {counted(self._gpus, 'GPU')}" if self._gpus else cpus
+        cpus = _number(self._cpus, "CPU")
+        return f"{cpus} and {_number(self._gpus, 'GPU')}" if self._gpus else cpus
 
     def _connect(self) -> None:
         options: dict[str, Any] = {"address": self.address}
@@ -345,6 +344,10 @@ def _as_error(failure: Failure) -> RelookError:
         limit.give_up(failure.text)
         return RelookError(f"the model has not answered for {limit.seconds:g} s on {failure.text}")
     return RelookError(failure.text)
+
+
+def _number(count: float, what: str) -> str:
+    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
 def _key(block: Block) -> tuple[int, int]:

@@ -162,8 +162,8 @@ def as_predictor(model: object, **options: object) -> Predictor:
         return _build(lambda predictor: predictor, model, options, ())
     if not callable(model):
         raise RelookError(
-            f"expected a model as a torch module, a function or a predictor, "
-            f"got {type(model).__name__}"
+            "expected a model as a torch module, an ONNX Runtime session, a function or a "
+            f"predictor, got {type(model).__name__}"
         )
     _ask_for_outputs("a function", options)
     return _build(CallablePredictor, model, options, _CALLABLE_OPTIONS)

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from relook import wording
 from relook.comparison import ChangedImage, Comparison
 from relook.pictures import policy_views, to_picture
 from relook.policy import Policy, Step, SubPolicy
-from relook.report import numbers
 from relook.report.markup import Html, element
 from relook.report.run_files import Examples
 from relook.report.style import shorten
@@ -60,9 +60,9 @@ def changed_words(comparison: Comparison) -> str:
     gained, lost = comparison.gained_count, comparison.lost_count
     share = (gained - lost) / comparison.images if comparison.images else 0.0
     return (
-        f"Of {numbers.count(comparison.images, 'image')} the policy puts {gained:,} right that "
+        f"Of {wording.count(comparison.images, 'image')} the policy puts {gained:,} right that "
         f"the plain image got wrong, and gets {lost:,} wrong that were right: "
-        f"{numbers.signed(100 * share, 2)} points. In bold the true class, then the answer "
+        f"{wording.signed(100 * share, 2)} points. In bold the true class, then the answer "
         "before and after, and the probability of the true class."
     )
 
@@ -126,7 +126,7 @@ def _original(images: Tensor, names: Sequence[str]) -> Html:
 
 
 def _card(subpolicy: SubPolicy, count: int, length: int, strip: Html | None) -> Html:
-    share = f"{count} of {numbers.count(length, 'entry', 'entries')}"
+    share = f"{count} of {wording.count(length, 'entry', 'entries')}"
     return element(
         "figure",
         element(

@@ -10,11 +10,12 @@ from string import Template
 from typing import TYPE_CHECKING
 
 import relook
+from relook import wording
 from relook.comparison import Comparison
 from relook.files import write_text_atomic
 from relook.policy import Policy
 from relook.policy_statistics import transform_statistics
-from relook.report import gallery, numbers, results
+from relook.report import gallery, results
 from relook.report.markup import Html, element, escape, join
 from relook.report.run_files import RunFiles, read_run
 from relook.report.series import curves, shown_range
@@ -182,12 +183,12 @@ def _policy_section(run: RunFiles, policy: Policy, shown: dict[str, Html]) -> Se
 
 def policy_words(policy: Policy) -> str:
     """Say in a sentence what a policy is: entries, views, draws, recipe, seed."""
-    entries = numbers.count(len(policy), "entry", "entries")
-    views = numbers.count(policy.views, "model pass", "model passes")
+    entries = wording.count(len(policy), "entry", "entries")
+    views = wording.count(policy.views, "model pass", "model passes")
     kind = "fixed (the same for every image)" if policy.is_fixed else "fresh (new for each image)"
     recipe = "" if policy.recipe is None else f" From the recipe {policy.recipe}."
     return (
-        f"{entries}, {numbers.count(len(policy.counts()), 'distinct view')}, {views} an image; "
+        f"{entries}, {wording.count(len(policy.counts()), 'distinct view')}, {views} an image; "
         f"draws are {kind}.{recipe} Each view counts as often as it stands in the policy."
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from relook import wording
 from relook.baselines import POLICY_METHOD
 from relook.comparison import Comparison, Row, Verdict
-from relook.report import numbers
 from relook.report.markup import Html, element
 from relook.report.series import has_runs, within_budget
 from relook.report.style import PAGE_VARIABLES, MethodStyle, method_styles, shorten
@@ -96,7 +96,7 @@ def table_words(comparison: Comparison) -> str:
     """Say how the table is to be read."""
     words = (
         f"What each method reaches with at most so many views, on "
-        f"{numbers.count(comparison.images, 'held-out image')}. cLL is the calibrated "
+        f"{wording.count(comparison.images, 'held-out image')}. cLL is the calibrated "
         "log-likelihood: higher is better. Time is measured, one plain pass being 1×. "
         "The best of each budget is bold."
     )
@@ -151,16 +151,16 @@ def _tiles(comparison: Comparison) -> Html | None:
         (row.label for row in comparison.rows if row.method == found.recommended_method),
         found.recommended_method,
     )
-    views = numbers.count(judged.views, "view")
+    views = wording.count(judged.views, "view")
     tiles = [
-        ("Recommended", numbers.count(found.recommended_views, "view"), shorten(label)),
-        (f"cLL, {views}", numbers.plain(cll.mean, 4), _over_plain(judged, "cll", 4, 1.0)),
+        ("Recommended", wording.count(found.recommended_views, "view"), shorten(label)),
+        (f"cLL, {views}", wording.plain(cll.mean, 4), _over_plain(judged, "cll", 4, 1.0)),
         (
             f"Accuracy, {views}",
-            f"{numbers.plain(accuracy.mean * _POINTS, 2)} %",
+            f"{wording.plain(accuracy.mean * _POINTS, 2)} %",
             _over_plain(judged, "accuracy", 2, _POINTS),
         ),
-        (f"Time, {views}", numbers.slowdown(judged.slowdown), "one plain pass = 1×"),
+        (f"Time, {views}", wording.slowdown(judged.slowdown), "one plain pass = 1×"),
     ]
     return element(
         "dl",
@@ -181,15 +181,15 @@ def _over_plain(row: Row, metric: str, digits: int, scale: float) -> str:
     found = (row.over_plain or {}).get(metric)
     if found is None:
         return "the plain image"
-    difference = numbers.signed(found.estimate * scale, digits)
-    return f"{difference} {numbers.interval(found, digits, scale)} against plain"
+    difference = wording.signed(found.estimate * scale, digits)
+    return f"{difference} {wording.interval(found, digits, scale)} against plain"
 
 
 def _group(budget: int, rows: list[Row], styles: dict[str, MethodStyle], reach: float) -> Html:
     best = {metric: max(row.metrics[metric].mean for row in rows) for metric in ("cll", "accuracy")}
     title = element(
         "tr",
-        element("th", f"At most {numbers.count(budget, 'view')}", colspan=7, scope="rowgroup"),
+        element("th", f"At most {wording.count(budget, 'view')}", colspan=7, scope="rowgroup"),
         class_="budget",
     )
     lines = [
@@ -197,7 +197,7 @@ def _group(budget: int, rows: list[Row], styles: dict[str, MethodStyle], reach: 
             "tr",
             element("th", _method(styles[row.method]), scope="row"),
             element("td", str(row.views), class_="number"),
-            element("td", numbers.slowdown(row.slowdown), class_="number"),
+            element("td", wording.slowdown(row.slowdown), class_="number"),
             _value(row, "cll", best, 4, 1.0),
             _difference(row, "cll", 4, 1.0, reach),
             _value(row, "accuracy", best, 2, _POINTS),
@@ -215,7 +215,7 @@ def _method(style: MethodStyle) -> Html:
 
 def _value(row: Row, metric: str, best: dict[str, float], digits: int, scale: float) -> Html:
     found = row.metrics[metric]
-    text = numbers.measured(found, digits, scale)
+    text = wording.measured(found, digits, scale)
     is_best = found.mean >= best[metric]
     return element("td", element("b", text) if is_best else text, class_="number")
 
@@ -227,9 +227,9 @@ def _difference(row: Row, metric: str, digits: int, scale: float, reach: float |
     return element(
         "td",
         None if reach is None else _whisker(found, reach),
-        numbers.signed(found.estimate * scale, digits),
+        wording.signed(found.estimate * scale, digits),
         " ",
-        element("span", numbers.interval(found, digits, scale), class_="interval"),
+        element("span", wording.interval(found, digits, scale), class_="interval"),
         class_="number difference",
     )
 

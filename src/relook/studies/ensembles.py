@@ -53,7 +53,7 @@ def ensembles(
     *,
     test: Dataset | None = None,
     single: str | None = None,
-    budgets: Sequence[int] = (1, 2, 5, 10, 20),
+    budgets: Sequence[int] = (1, 5, 10, 20),
     methods: Sequence[str] = METHODS,
     options: Options | None = None,
     runs: int = 1,

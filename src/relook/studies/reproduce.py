@@ -21,7 +21,7 @@ from relook.studies.study_jobs import RUNNERS, STORE
 from relook.studies.study_plan import Job, make_plan
 from relook.studies.study_results import load_results
 from relook.studies.study_settings import PARTS, Study
-from relook.wording import counted
+from relook.wording import count
 
 FORMAT = "relook-study-job"
 DONE, SETTINGS = "done.json", "settings.json"
@@ -153,7 +153,7 @@ def _facts(study: Study, missing: int) -> list[str]:
     facts = [
         f"Models: {models}. Data: {data}. Recipe: {study.views.name}, seed {study.seed}.",
         f"Policies of {search.length} entries, strategy {search.strategy}; "
-        f"{counted(study.compare.runs, 'run')} of what is random.",
+        f"{count(study.compare.runs, 'run')} of what is random.",
     ]
     if study.trained():
         trainings = " and ".join(study.train.augments)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.report.html_reader import read_html
 
+from relook import wording
 from relook.comparison import Measured
-from relook.report import numbers
 from relook.report.markup import Html, element, escape, join
 from relook.statistics import Interval
 
@@ -39,13 +39,13 @@ def test_attributes_have_their_html_names() -> None:
 
 
 def test_numbers_have_true_signs() -> None:
-    assert numbers.signed(-0.01234, 3) == "−0.012"
-    assert numbers.signed(0.01234, 3) == "+0.012"
-    assert numbers.signed(-0.0001, 3) == numbers.signed(0.0, 3) == "±0.000"
-    assert numbers.plain(-1.5, 2) == "−1.50"
-    assert numbers.measured(Measured(0.951, 0.0), 2, 100) == "95.10"
-    assert numbers.measured(Measured(0.951, 0.002), 2, 100) == "95.10 ± 0.20"
-    assert numbers.interval(Interval(0, -0.1, 0.25, 0.95), 1, 10) == "[−1.0, +2.5]"
-    assert [numbers.slowdown(x) for x in (1.0, 99.94, 99.96)] == ["1.0×", "99.9×", "100×"]
-    assert numbers.count(1, "entry", "entries") == "1 entry"
-    assert numbers.count(1200, "view") == "1,200 views"
+    assert wording.signed(-0.01234, 3) == "−0.012"
+    assert wording.signed(0.01234, 3) == "+0.012"
+    assert wording.signed(-0.0001, 3) == wording.signed(0.0, 3) == "±0.000"
+    assert wording.plain(-1.5, 2) == "−1.50"
+    assert wording.measured(Measured(0.951, 0.0), 2, 100) == "95.10"
+    assert wording.measured(Measured(0.951, 0.002), 2, 100) == "95.10 ± 0.20"
+    assert wording.interval(Interval(0, -0.1, 0.25, 0.95), 1, 10) == "[−1.0, +2.5]"
+    assert [wording.slowdown(x) for x in (1.0, 99.94, 99.96)] == ["1.0×", "99.9×", "100×"]
+    assert wording.count(1, "entry", "entries") == "1 entry"
+    assert wording.count(1200, "view") == "1,200 views"
