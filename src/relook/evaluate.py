@@ -77,7 +77,10 @@ def cross_validated(
                 "temperature": start,
             }
         )
-    metrics = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+    sizes = [len(score) for _, score in pairs]  # groups make them differ
+    metrics = {
+        name: float(np.average([one[name] for one in found], weights=sizes)) for name in found[0]
+    }
     return Evaluation(metrics, {"cll": cll, "accuracy": correct})
 
 

@@ -19,7 +19,7 @@ from relook.models import Predictor
 from relook.policy import SubPolicy
 from relook.pool import steady_pool
 from relook.predict import View, distinct_views, fill_store, predict_views
-from relook.racing import most_passes
+from relook.racing import most_passes, most_survivors
 from relook.racing import race as run_race
 from relook.run_record import settings_record
 from relook.selection_plan import Predictions, SelectionPlan, plan_selection
@@ -153,18 +153,21 @@ def plan_pool(
     limit = default_limit() if settings.memory is None else check_limit(settings.memory)
     if settings.race:
         most = most_passes(images, candidates, settings.length, kept_in_race(settings))
-        if 4 * most * classes > limit:
+        left = most_survivors(images, candidates, settings.length)
+        held = 4 * (most + left * images) * classes  # in parts, and those left once more together
+        if held > limit:
             raise RelookError(
-                f"a race holds its predictions in memory, up to {size_text(4 * most * classes)}, "
+                f"a race holds its predictions in memory, up to {size_text(held)}, "
                 f"got a limit of {size_text(limit)}: raise --memory, or search without --race"
             )
-        candidates = -(-most // images)
+        candidates = left
     return plan_selection(
         (candidates, images, classes),
         np.dtype(precision_of(settings, classes)),
         settings.objective,
         limit,
         on_disk=on_disk and not settings.race,
+        steady=_spread(settings) > 0,
     )
 
 
@@ -173,6 +176,7 @@ def select_from_pool(
 ) -> Selected:
     """Select among what was predicted; in a run directory, from where an earlier call stopped."""
     settings, labels = job.settings, job.dataset.labels[job.chosen]
+    groups = None if job.dataset.groups is None else job.dataset.groups[job.chosen]
     record = settings_record(job.predictor, job.dataset, settings, None)
     del record["length"]  # the first picks are the same for every length
 
@@ -188,7 +192,7 @@ def select_from_pool(
         balanced=settings.balanced,
         memory=settings.memory,
         identity=selection_identity(
-            [record, job.chosen, predicted.candidates],
+            [record, job.chosen, predicted.candidates, groups],
             labels,
             settings.objective,
             settings.balanced,
@@ -197,6 +201,7 @@ def select_from_pool(
         progress=report,
         tell=tell,
         defaults=_defaults(settings, predicted.candidates),
+        groups=groups,
     )
 
 

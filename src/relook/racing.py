@@ -90,11 +90,36 @@ class Race:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """What has been predicted: candidates and images by their places, and `[candidate, image,
+    class]` of them. Never the whole pool on all images: that may not fit into memory."""
+
+    candidates: Indices
+    images: Indices
+    log_probs: NDArray[np.float32]
+
+    def only(self, candidates: Indices) -> _Known:
+        """Return what is known of some candidates."""
+        left = np.isin(self.candidates, candidates)
+        return _Known(self.candidates[left], self.images, self.log_probs[left])
+
+
+def _gathered(known: Sequence[_Known], candidates: Indices, images: Indices) -> NDArray[np.float32]:
+    """Return the predictions of these candidates on these images, in their order."""
+    shape = (len(candidates), len(images), known[0].log_probs.shape[2])
+    gathered = np.empty(shape, dtype=np.float32)
+    for part in known:
+        _, rows, own_rows = np.intersect1d(candidates, part.candidates, return_indices=True)
+        _, columns, own_columns = np.intersect1d(images, part.images, return_indices=True)
+        gathered[np.ix_(rows, columns)] = part.log_probs[np.ix_(own_rows, own_columns)]
+    return gathered
+
+
+@dataclass(frozen=True)
 class _Judge:
     """What decides the votes, beside the predictions."""
 
     objective: Objective
-    balanced: bool
     length: int
     seed: int
 
@@ -119,7 +144,8 @@ def race(
     """
     if candidates < 1:
         raise RelookError(f"expected at least 1 candidate to race, got {candidates}")
-    judge = _Judge(_named(objective), balanced, min(length, TEAM), check_seed(seed))
+    judge = _Judge(_named(objective), min(length, TEAM), check_seed(seed))
+    balance = class_weights(labels) if balanced else np.ones(len(labels))
     sizes = round_sizes(len(labels))
     most = most_passes(len(labels), candidates, length, len(kept))
     stay = np.unique(np.asarray(kept, dtype=np.int64))
@@ -128,26 +154,28 @@ def race(
     scouted = predict("scouts", scouts, everyone, _after(0, most, progress))
     order, keys, chances = image_order(scouted, labels, judge.seed)
     passes = len(scouts) * len(labels)
-    known = np.empty((candidates, len(labels), scouted.shape[2]), dtype=np.float32)
-    known[scouts] = scouted
+    known = [_Known(scouts, everyone, scouted)]
     alive, votes, rounds = np.arange(candidates), np.zeros(candidates), []
     for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
         asked, part = np.setdiff1d(alive, scouts), np.sort(order[begin:end])
         if len(asked) and len(part):
             tell = _after(passes, most, progress)
-            known[np.ix_(asked, part)] = predict(f"{number + 1}", asked, part, tell)
+            known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, tell)))
             passes += len(asked) * len(part)
         if end < len(labels):
             seen = order[:end]
-            weights = 1 / -np.expm1(-chances[seen] * keys[order[end]])
-            votes[alive] += _votes(known[np.ix_(alive, seen)], labels[seen], weights, judge, number)
+            weights = balance[seen] / -np.expm1(-chances[seen] * keys[order[end]])
+            shown = _gathered(known, alive, seen)
+            votes[alive] += _votes(shown, labels[seen], weights, judge, number)
             places = places_after(number, len(sizes), candidates, length) - len(stay)
             others = survivors(np.setdiff1d(alive, stay), votes, max(0, places))
             alive = np.union1d(stay, others)
+            known = [part.only(alive) for part in known]
         rounds.append((end, len(alive)))
     if progress is not None:
         progress(most, most)
-    return Race(alive, known[alive], passes, candidates * len(labels), tuple(rounds))
+    log_probs = _gathered(known, alive, everyone)
+    return Race(alive, log_probs, passes, candidates * len(labels), tuple(rounds))
 
 
 def scouts_of(candidates: int) -> Indices:
@@ -177,6 +205,12 @@ def most_passes(images: int, candidates: int, length: int, kept: int = 0) -> int
     parts = np.diff((0, *sizes, images))
     asked = sum(int(part) * n for part, n in zip(parts, (candidates - scouts, *alive), strict=True))
     return scouts * images + asked
+
+
+def most_survivors(images: int, candidates: int, length: int) -> int:
+    """Return how many candidates a race leaves at most."""
+    rounds = len(round_sizes(images))
+    return places_after(rounds - 1, rounds, candidates, length) if rounds else candidates
 
 
 def image_order(
@@ -211,8 +245,6 @@ def _votes(
     """Return each candidate's votes: two a first team, one a team of reserves."""
     generator = np.random.default_rng([judge.seed, number])
     votes = np.zeros(len(log_probs))
-    if judge.balanced:
-        weights = weights * class_weights(labels)
     for _ in range(RESAMPLES):
         counts = generator.multinomial(len(labels), np.full(len(labels), 1 / len(labels)))
         rows = np.flatnonzero(counts)

@@ -14,10 +14,11 @@ from relook.errors import RelookError
 from relook.memory import size_text
 from relook.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.selection import greedy
+from relook.selection.guide import MOST_CLASSES
 from relook.selection.needs import COMPACT_FROM, classes_to_keep, selection_needs
+from relook.selection.steady import MOST_VALUES
 
 _AVERAGES = 8  # float64 arrays [image, class] that NumPy's scoring holds
-_ARRAYS_IN_FLIGHT = 5  # float64 copies of a block of candidates while it is scored
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,22 @@ def plan_selection(
     limit: int,
     *,
     on_disk: bool,
+    steady: bool = False,
 ) -> SelectionPlan:
     """Plan a selection from predictions `[k, n, c]` within a limit, or say what it would need.
 
-    What fits is held in memory; what does not is mapped, if it is `on_disk`.
+    What fits is held in memory; what does not is mapped, if it is `on_disk`. A `steady` selection
+    repeats images, once for each class that they may be.
     """
     predictions = math.prod(shape) * dtype.itemsize
-    compiled, compact = is_compiled(shape, objective), is_compact(shape, objective)
-    working = selection_needs(shape) if compiled else _plain_needs(shape)
+    compiled = is_compiled(shape, objective, steady=steady)
+    compact = is_compact(shape, objective, steady=steady)
+    needs = selection_needs if compiled else _plain_needs
+    working = needs(shape)
+    repeated = repeated_images(shape) if steady else 0
+    if repeated:
+        larger = (shape[0], repeated, shape[2])
+        working = max(working, needs(larger) + 4 * math.prod(larger))
     mapped = on_disk and predictions + working > limit
     room = limit - (0 if mapped else predictions)
     if room < (0 if compact else working):
@@ -86,22 +95,33 @@ def plan_selection(
     return SelectionPlan(limit, predictions, min(working, room), mapped, compact)
 
 
-def is_compiled(shape: tuple[int, int, int], objective: str | UserObjective) -> bool:
+def repeated_images(shape: tuple[int, int, int]) -> int:
+    """Return how many rows a steady selection makes of the images at most, 0 if it makes none."""
+    candidates, images, classes = shape
+    most = MOST_VALUES // (candidates * classes)
+    return min(MOST_CLASSES * images, most) if most >= images else 0
+
+
+def is_compiled(
+    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+) -> bool:
     """Whether compiled kernels search such predictions."""
-    large = math.prod(shape) >= greedy.COMPILED_FROM
+    large = greedy.is_large(math.prod(shape), steady=steady)
     return large and resolve_objective(objective) is OBJECTIVES["cll"]
 
 
-def is_compact(shape: tuple[int, int, int], objective: str | UserObjective) -> bool:
+def is_compact(
+    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+) -> bool:
     """Whether a compact form proposes candidates, which may depend on the memory limit."""
-    return is_compiled(shape, objective) and shape[2] >= COMPACT_FROM
+    return is_compiled(shape, objective, steady=steady) and shape[2] >= COMPACT_FROM
 
 
 def _plain_needs(shape: tuple[int, int, int]) -> int:
     """Return about how much memory the scoring by NumPy takes."""
     averages = 8 * shape[1] * shape[2]
     return max(
-        _AVERAGES * averages, min(greedy.BLOCK_BYTES, _ARRAYS_IN_FLIGHT * averages * shape[0])
+        _AVERAGES * averages, min(greedy.BLOCK_BYTES, greedy.ARRAYS_IN_FLIGHT * averages * shape[0])
     )
 
 

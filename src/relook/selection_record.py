@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from relook.calibration import Labels, LogProbs
 from relook.errors import RelookError, RunError
 from relook.files import is_sealed, read_json, sealed, write_json_atomic
@@ -91,6 +93,7 @@ def select(
     progress: Progress | None = None,
     tell: Tell | None = None,
     defaults: Sequence[int] = (),
+    groups: ArrayLike | None = None,
 ) -> Selected:
     """Run a greedy search within `memory` bytes (default: a share of what is free).
 
@@ -98,7 +101,7 @@ def select(
     it. `tell` is given a line or two for people, before it starts.
     """
     say = tell or (lambda line: None)
-    compact = is_compact(predictions.shape, objective)
+    compact = is_compact(predictions.shape, objective, steady=bool(defaults))
     trace = Trace(identity or "")
     if path is not None and identity is not None:
         trace = _opened(path, trace, predictions.shape[0], say)
@@ -111,6 +114,7 @@ def select(
         objective,
         limit,
         on_disk=predictions.map is not None,
+        steady=bool(defaults),
     )
     say(f"selection: {plan}")
     if 0 < len(trace.picks) < length:
@@ -132,6 +136,7 @@ def select(
             memory=plan.beside,
             picked=recorder.add,
             defaults=defaults,
+            groups=groups,
         )
     finally:
         recorder.write()

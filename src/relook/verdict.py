@@ -93,10 +93,10 @@ def pick(
 ) -> Row:
     """Return the best row that costs at most so many views and so much time.
 
-    Only rows whose gain over the plain image is beyond doubt and margin count; without one
-    it is the plain image. Of those within the margin of the highest cLL it is the one with
-    the fewest views. It is the best of many on the same images: its own figures are a little
-    too good.
+    Only rows whose own 95 % interval and the margin show a gain over the plain image count;
+    without one it is the plain image. Of those within the margin of the highest cLL it is the
+    one with the fewest views. It is the best of many on the same images: its own figures are a
+    little too good.
     """
     margin = float(comparison.settings.get("margin", MARGIN))
     affordable = [

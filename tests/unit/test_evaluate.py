@@ -97,6 +97,14 @@ def test_groups_stay_in_one_half() -> None:
     assert found.metrics != cross_validated(log_probs, labels, seed=0).metrics
 
 
+def test_metrics_are_means_over_images_where_groups_make_halves_unequal() -> None:
+    log_probs, labels = predictions(images=60)
+    groups = np.r_[np.zeros(40, int), np.arange(1, 21)]
+    found = cross_validated(log_probs, labels, seed=0, groups=groups)
+    for name, values in found.per_image.items():
+        assert found.metrics[name] == pytest.approx(values.mean())
+
+
 def test_is_repeatable_and_follows_the_seed() -> None:
     log_probs, labels = predictions()
     one, again, other = (cross_validated(log_probs, labels, seed=seed) for seed in (0, 0, 1))

@@ -84,3 +84,13 @@ def test_the_mean_and_its_error_are_the_textbooks() -> None:
     twice = mean_and_error(values[:10], np.arange(1.0, 11.0))
     repeated = np.repeat(values[:10], np.arange(1, 11))
     assert twice[0] == pytest.approx(repeated.mean())
+
+
+def test_the_error_of_groups_is_that_of_their_means() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=30)
+    alone = mean_and_error(values, weights)
+    copied = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4))
+    grouped = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4), np.arange(120) // 4)
+    assert grouped == pytest.approx(alone)
+    assert copied[1] == pytest.approx(alone[1] / 2)

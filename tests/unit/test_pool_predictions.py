@@ -21,10 +21,9 @@ from relook.pool_predictions import plan_pool, precision_of
 from relook.recipes import get_recipe
 from relook.search_settings import SearchSettings
 from relook.selection import greedy
-from relook.selection.steady import trial_steps
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=5, pool_size=30, seed=3, batch=64)
-TRIALS = trial_steps(5, 10)
+TRIALS = 80  # steps: four folds of twenty
 FILES = ("policy.json", "search.json", "selection.json")
 
 

@@ -96,6 +96,23 @@ def test_what_is_to_be_kept_scouts_and_stays() -> None:
     assert len(result.survivors) <= places_after(2, 3, len(log_probs), LENGTH)
 
 
+def test_a_balanced_race_gives_classes_the_same_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_probs, labels = pool_of(0)
+    rng = np.random.default_rng(1)
+    labels = np.where(rng.random(IMAGES) < 0.2, labels % 2, 2)  # one easy class of 80 %
+    log_probs = log_probs.copy()
+    log_probs[:, labels == 2, 2] = -1e-3
+    seen: list[NDArray[np.float64]] = []
+
+    def votes(shown: object, own: NDArray[np.int64], weights: Any, *_: object) -> Any:
+        seen.append(np.bincount(own, weights, 3) / weights.sum())
+        return np.ones(len(shown))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(relook.racing, "_votes", votes)
+    race(Asked(log_probs), labels, len(log_probs), LENGTH, balanced=True)
+    assert np.mean(seen, axis=0) == pytest.approx([1 / 3] * 3, abs=0.12)
+
+
 def test_the_seed_decides_everything() -> None:
     log_probs, labels = pool_of(0)
     one, same, other = (race(Asked(log_probs), labels, 80, LENGTH, seed=s) for s in (1, 1, 2))

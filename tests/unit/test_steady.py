@@ -138,7 +138,7 @@ def test_the_choice_is_the_same_by_compiled_kernels() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     even = np.ones(len(labels))
     found = [
-        steady_search(Material(kind, log_probs, labels, even), 5, range(8))
+        steady_search(Material(kind, log_probs, labels, even, np.arange(len(labels))), 5, range(8))
         for kind in (
             FastScorer,
             lambda part, truth, weights: nullcontext(
@@ -154,7 +154,7 @@ def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
-    monkeypatch.setattr(steady, "_MOST_VALUES", 0)
+    monkeypatch.setattr(steady, "MOST_VALUES", 0)
     found = greedy_search(log_probs, labels, 6, defaults=range(6))
     assert found.caution is not None
     assert found.picks == _steady(log_probs, labels, found.caution)
@@ -175,3 +175,45 @@ def test_another_objective_is_refused() -> None:
 def test_the_defaults_begin_again_once_all_are_in() -> None:
     log_probs, labels = _pool(60, 300, {})
     assert _steady(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)
+
+
+def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
+    log_probs, labels = _pool(40, 100, {25: 0.5})
+    many, truth = np.repeat(log_probs, 6, axis=1), np.repeat(labels, 6)
+    groups = np.repeat([f"patient {one}" for one in range(100)], 6)
+    alone = greedy_search(log_probs, labels, 6, defaults=range(8))
+    grouped = greedy_search(many, truth, 6, defaults=range(8), groups=groups)
+    assert grouped.guide == alone.guide
+    assert grouped.caution == alone.caution
+    material = Material(None, many, truth, np.ones(600), np.repeat(np.arange(100), 6))  # type: ignore[arg-type]
+    assert material.independent == 100
+
+
+def test_the_first_picks_are_the_same_for_every_length() -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    long = greedy_search(log_probs, labels, 8, defaults=range(8))
+    short = greedy_search(log_probs, labels, 3, defaults=range(8))
+    assert long.picks[:3] == short.picks
+    on = greedy_search(log_probs, labels, 8, defaults=range(8), start=short.picks)
+    assert on.picks == long.picks
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_few_images_have_no_folds(images: int) -> None:
+    log_probs, labels = _pool(12, images, {})
+    found = greedy_search(log_probs, labels, 3, defaults=range(4))
+    assert found.guide in ("spread", "pool")
+    assert np.isfinite(found.scores).all()
+
+
+@pytest.mark.parametrize("defaults", [[40], [-1], [0, 99]])
+def test_defaults_are_candidates(defaults: list[int]) -> None:
+    log_probs, labels = _pool(40, 20, {})
+    with pytest.raises(RelookError, match="expected defaults from 0 to 39"):
+        greedy_search(log_probs, labels, 3, defaults=defaults)
+
+
+def test_groups_are_one_an_image() -> None:
+    log_probs, labels = _pool(40, 20, {})
+    with pytest.raises(RelookError, match="expected 20 groups"):
+        greedy_search(log_probs, labels, 3, defaults=[0, 1], groups=[1, 2])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from relook.calibration import Labels, LogProbs
 from relook.errors import RelookError
@@ -60,6 +60,25 @@ def check_length(length: int, start: Sequence[int], candidates: int) -> None:
     for pick in start:
         if not 0 <= pick < candidates:
             raise RelookError(f"expected first picks from 0 to {candidates - 1}, got {pick!r}")
+
+
+def check_defaults(defaults: Iterable[int], candidates: int) -> tuple[int, ...]:
+    """Return a steady selection's defaults as whole numbers, or raise a RelookError."""
+    found = tuple(int(one) for one in defaults)
+    for one in found:
+        if not 0 <= one < candidates:
+            raise RelookError(f"expected defaults from 0 to {candidates - 1}, got {one}")
+    return found
+
+
+def group_numbers(groups: ArrayLike | None, images: int) -> NDArray[np.int64]:
+    """Return a number from 0 on for each image's group; without groups each is its own."""
+    if groups is None:
+        return np.arange(images)
+    given = np.asarray(groups)
+    if given.shape != (images,):
+        raise RelookError(f"expected {images} groups, one an image, got shape {given.shape}")
+    return np.unique(given, return_inverse=True)[1].astype(np.int64)
 
 
 def _check_labels(labels: NDArray[Any], images: int, classes: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relook.calibration import (
     LOG_FLOOR,
@@ -30,7 +31,13 @@ from relook.objectives import (
     class_weights,
     resolve_objective,
 )
-from relook.selection.checks import check_length, check_predictions, check_shapes
+from relook.selection.checks import (
+    check_defaults,
+    check_length,
+    check_predictions,
+    check_shapes,
+    group_numbers,
+)
 from relook.selection.needs import COMPACT_FROM, check_memory
 
 TIE = 1e-9
@@ -46,7 +53,8 @@ SPLIT_FROM = 100_000_000
 """How many values predictions must have to be worth sending to an engine's workers."""
 
 _STEADY_SEARCHES = 5  # about how many a steady one makes on its way
-_ARRAYS_IN_FLIGHT = 5  # float64 copies of a block while it is scored
+ARRAYS_IN_FLIGHT = 5
+"""Float64 copies of a block of candidates while it is scored."""
 
 Progress = Callable[[int, int, float], None]
 
@@ -100,6 +108,7 @@ def greedy_search(
     memory: int = 16 << 30,
     picked: Callable[[Pick], None] | None = None,
     defaults: Sequence[int] = (),
+    groups: ArrayLike | None = None,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -111,7 +120,8 @@ def greedy_search(
     (default: all cores) changes nothing but the time.
 
     With `defaults` the selection is steady (steady.py): a step takes the first of these
-    candidates that is not picked yet, unless another one is better by more than noise.
+    candidates that is not picked yet, unless another one is better by more than noise; `groups`
+    `[image]` says which images belong together, which is less proof than as many single ones.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -120,11 +130,11 @@ def greedy_search(
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
     check_shapes(log_probs, labels)
     check_length(length, start, len(log_probs))
+    defaults = check_defaults(defaults, len(log_probs))
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
-    work = log_probs.size * (_STEADY_SEARCHES if defaults else 1)
-    compiled = chosen is OBJECTIVES["cll"] and work >= COMPILED_FROM
+    compiled = chosen is OBJECTIVES["cll"] and is_large(log_probs.size, steady=bool(defaults))
     if not compiled:
         check_predictions(log_probs, labels)
 
@@ -148,13 +158,18 @@ def greedy_search(
 
     even = np.ones(len(labels)) if weights is None else weights
     return steady_search(
-        Material(scorer_for, log_probs, labels, even),
+        Material(scorer_for, log_probs, labels, even, group_numbers(groups, len(labels))),
         length,
         defaults,
         start=start,
         progress=progress,
         picked=picked,
     )
+
+
+def is_large(values: int, *, steady: bool) -> bool:
+    """Whether predictions of so many values are worth the compiled kernels."""
+    return values * (_STEADY_SEARCHES if steady else 1) >= COMPILED_FROM
 
 
 def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -265,7 +280,7 @@ def score_candidates(
         rows = np.arange(len(labels))
         log_probs, mean = log_probs[:, rows, labels, None], mean[rows, labels, None]
         labels = np.zeros_like(labels)
-    block = max(1, block_bytes // (_ARRAYS_IN_FLIGHT * mean.nbytes))
+    block = max(1, block_bytes // (ARRAYS_IN_FLIGHT * mean.nbytes))
     scores = np.empty(len(log_probs))
     for begin in range(0, len(log_probs), block):
         part = slice(begin, begin + block)

@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 
 from relook.calibration import FloatArray, Labels, LogProbs, calibrated_log_likelihood
 from relook.selection.greedy import floored_log
-from relook.selection.statistics import mean_and_error
+from relook.selection.statistics import Groups, mean_and_error
 
 SPREAD, POOL, SEARCH = "spread", "pool", "search"
 """What an average is of: the evenly spread views, the whole pool, or policies found by folds."""
 
 _EVEN_IMAGES = 600  # with so many, labels and the guide count the same
-_MOST_CLASSES = 4  # of an image, in its targets
+MOST_CLASSES = 4
+"""How many classes an image may have in its targets."""
+
 _LEAST_SHARE = 0.02
 
 
@@ -63,11 +65,14 @@ def average_of(
     return np.asarray(total / len(candidates))
 
 
-def choose_guide(guides: Sequence[Guide], weights: FloatArray) -> Guide:
+def choose_guide(
+    guides: Sequence[Guide], weights: FloatArray, groups: Groups | None = None
+) -> Guide:
     """Return the guide that fits the labels best; a later one only if by a standard error."""
     best = guides[0]
     for other in guides[1:]:
-        gain, error = mean_and_error(other.log_likelihoods - best.log_likelihoods, weights)
+        gains = other.log_likelihoods - best.log_likelihoods
+        gain, error = mean_and_error(gains, weights, groups)
         if gain > error:
             best = other
     return best
@@ -82,13 +87,17 @@ class Rows:
     shares: FloatArray
 
 
-def soft_rows(guide: Guide) -> Rows:
-    """Return the images with the classes that the guide and the labels give them."""
+def soft_rows(guide: Guide, independent: int | None = None) -> Rows:
+    """Return the images with the classes that the guide and the labels give them.
+
+    `independent` is how many groups of images there are; by default each is its own.
+    """
     images = len(guide.labels)
-    trust = images / (images + _EVEN_IMAGES)
+    known = images if independent is None else independent
+    trust = known / (known + _EVEN_IMAGES)
     targets = (1 - trust) * guide.targets
     targets[np.arange(images), guide.labels] += trust
-    likely = np.argsort(-targets, axis=1, kind="stable")[:, :_MOST_CLASSES]
+    likely = np.argsort(-targets, axis=1, kind="stable")[:, :MOST_CLASSES]
     shares = np.take_along_axis(targets, likely, axis=1)
     shares[:, 1:][shares[:, 1:] < _LEAST_SHARE] = 0
     shares /= shares.sum(axis=1, keepdims=True)

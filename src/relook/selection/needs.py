@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relook.errors import RelookError
+from relook.memory import size_text
 
 COMPACT_FROM = 201
 """From how many classes on the compact form is used."""
@@ -46,7 +47,7 @@ def check_memory(shape: tuple[int, ...], memory: int, kept: int = _KEPT) -> None
     if needed > memory:
         raise RelookError(
             f"the search of {shape[0]} candidates × {shape[1]} images × {shape[2]} classes needs "
-            f"{needed / 1e9:.1f} GB of memory, got a limit of {memory / 1e9:.1f} GB: raise the "
+            f"{size_text(needed)} of memory, got a limit of {size_text(memory)}: raise the "
             "limit, or search fewer candidates or images"
         )
 

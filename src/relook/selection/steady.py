@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relook.calibration import FloatArray, Labels, LogProbs
 from relook.objectives import OBJECTIVES
@@ -40,7 +41,7 @@ from relook.selection.guide import (
     soft_rows,
 )
 from relook.selection.needs import COMPACT_FROM
-from relook.selection.statistics import mean_and_error
+from relook.selection.statistics import Groups, mean_and_error
 
 CAUTIONS = {SPREAD: 3.0, POOL: 1.0, SEARCH: 1.0}
 """Standard errors that a pick must gain over its default. Where no average is better than that of
@@ -48,7 +49,9 @@ the spread views, which are the defaults, there is more reason to keep to them."
 
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
-_MOST_VALUES = 1 << 29  # of predictions with images repeated: about 2 GB
+_SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
+MOST_VALUES = 1 << 29
+"""Values of the predictions with images repeated, at most: about 2 GB."""
 
 Opening = Callable[[LogProbs, Labels, FloatArray], AbstractContextManager[Scorer]]
 """Opens a scorer for predictions, labels and weights of the images."""
@@ -70,7 +73,9 @@ class SteadyScorer:
         teller: Scorer,
         defaults: Sequence[int],
         caution: float,
+        groups: Groups | None = None,
     ) -> None:
+        self._groups = groups
         self._chooser, self._teller = chooser, teller
         self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
@@ -105,7 +110,7 @@ class SteadyScorer:
             for pick in (best, default)
         )
         gains = self._by_image(self._rows.shares * (better - worse))
-        gain, error = mean_and_error(gains, self._by_image(self._weights))
+        gain, error = mean_and_error(gains, self._by_image(self._weights), self._groups)
         return gain > self._caution * error
 
     def _by_image(self, values: FloatArray) -> FloatArray:
@@ -121,6 +126,12 @@ class Material:
     log_probs: LogProbs
     labels: Labels
     weights: FloatArray
+    groups: Groups
+
+    @property
+    def independent(self) -> int:
+        """How many groups of images there are."""
+        return int(self.groups.max()) + 1
 
     @property
     def classes(self) -> int:
@@ -139,21 +150,23 @@ def steady_search(
 ) -> SearchResult:
     """Search with the guide that the labels choose; see `greedy_search`."""
     log_probs = material.log_probs
-    trials = trial_steps(length, material.classes)
+    trials = _FOLDS * _TRIAL if _has_folds(material) else 0
     total = trials + length
-    guide = _guide(material, length, defaults, part_of(progress, 0, total))
-    rows = soft_rows(guide)
-    if len(log_probs) * len(rows.images) * material.classes > _MOST_VALUES:
-        rows = hard_rows(material.labels)
+    guide = _guide(material, defaults, part_of(progress, 0, total))
+    rows = hard_rows(material.labels)
+    if log_probs.size <= MOST_VALUES:
+        soft = soft_rows(guide, material.independent)
+        if len(log_probs) * len(soft.images) * material.classes <= MOST_VALUES:
+            rows = soft
     caution, tell = CAUTIONS[guide.name], part_of(progress, trials, total)
     with _steady(material, rows, defaults, caution) as scorer:
         found = search_with(scorer, log_probs, length, start, tell, picked)
     return replace(found, caution=caution, guide=guide.name)
 
 
-def trial_steps(length: int, classes: int) -> int:
-    """Return how many steps the searches of the folds take together."""
-    return 0 if classes >= COMPACT_FROM else _FOLDS * min(length, _TRIAL)
+def _has_folds(material: Material) -> bool:
+    """Whether policies are searched by folds: many classes take minutes, few images say nothing."""
+    return material.classes < COMPACT_FROM and material.independent >= 2 * _FOLDS
 
 
 def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: float) -> FloatArray:
@@ -170,39 +183,49 @@ def _steady(
     log_probs, labels, weights = material.log_probs, material.labels, material.weights
     if np.array_equal(rows.labels, labels):
         with material.open_scorer(log_probs, labels, weights) as scorer:
-            yield SteadyScorer(scorer, rows, log_probs, weights, scorer, defaults, caution)
+            yield SteadyScorer(
+                scorer, rows, log_probs, weights, scorer, defaults, caution, material.groups
+            )
         return
     repeated = np.ascontiguousarray(log_probs[:, rows.images])
     own = weights[rows.images] * rows.shares
     teller = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
     with material.open_scorer(repeated, rows.labels, own) as chooser:
-        yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution)
+        yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution, material.groups)
 
 
-def _guide(
-    material: Material, length: int, defaults: Sequence[int], progress: Progress | None
-) -> Guide:
+def _guide(material: Material, defaults: Sequence[int], progress: Progress | None) -> Guide:
     log_probs, labels, weights = material.log_probs, material.labels, material.weights
     averages = {
         SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults))),
-        POOL: average_of(log_probs, range(len(log_probs))),
+        POOL: average_of(log_probs, _of_pool(len(log_probs), material.classes)),
     }
-    if material.classes < COMPACT_FROM:  # above, a selection takes minutes
-        averages[SEARCH] = _by_folds(material, length, progress)
+    if _has_folds(material):
+        averages[SEARCH] = _by_folds(material, progress)
     guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
-    return choose_guide(guides, weights)
+    return choose_guide(guides, weights, material.groups)
 
 
-def _by_folds(material: Material, length: int, progress: Progress | None) -> FloatArray:
+def _of_pool(candidates: int, classes: int) -> Sequence[int]:
+    """Return the candidates that stand for the pool: all, or an even sample."""
+    if classes < COMPACT_FROM or candidates <= _SAMPLE:
+        return range(candidates)
+    return [int(one) for one in np.linspace(0, candidates - 1, _SAMPLE).round()]
+
+
+def _by_folds(material: Material, progress: Progress | None) -> FloatArray:
     """Return each image's average under the policy that was found without its fold."""
-    log_probs, labels, weights = material.log_probs, material.labels, material.weights
-    average = np.empty(log_probs.shape[1:])
-    folds = np.arange(len(labels)) % _FOLDS  # the images come in no order
-    trial = min(length, _TRIAL)
+    average = np.empty(material.log_probs.shape[1:])
     for fold in range(_FOLDS):
-        outside = folds == fold
-        tell = part_of(progress, fold * trial, _FOLDS * trial)
-        with material.open_scorer(log_probs, labels, np.where(outside, 0.0, weights)) as scorer:
-            found = search_with(scorer, log_probs, trial, progress=tell)
-        average[outside] = average_of(log_probs, found.picks, outside)
+        outside = material.groups % _FOLDS == fold
+        picks = _picks_without(material, outside, part_of(progress, fold * _TRIAL, _FOLDS * _TRIAL))
+        average[outside] = average_of(material.log_probs, picks, outside)
     return average
+
+
+def _picks_without(
+    material: Material, outside: NDArray[np.bool_], progress: Progress | None
+) -> tuple[int, ...]:
+    weights = np.where(outside, 0.0, material.weights)
+    with material.open_scorer(material.log_probs, material.labels, weights) as scorer:
+        return search_with(scorer, material.log_probs, _TRIAL, progress=progress).picks

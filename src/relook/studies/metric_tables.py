@@ -28,6 +28,7 @@ COLUMNS = (
     Column("log_likelihood", "LL", 1.0, 4),
     Column("cll", "cLL", 1.0, 4),
     Column("brier", "Brier", 1.0, 4),
+    Column("brier_calibrated", "Brier cal.", 1.0, 4),
     Column("ece", "ECE %", 100.0, 2),
     Column("ece_calibrated", "ECE % cal.", 100.0, 2),
     Column("temperature", "T", 1.0, 3),

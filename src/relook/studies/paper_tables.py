@@ -32,10 +32,11 @@ class Block:
     lowest: bool = False
     """Whether the lowest is the best."""
 
-    def best(self, row: int) -> float | None:
-        """Return the best value of a row, scaled as it is shown."""
-        values = [cell.mean for cell in self.cells[row] if cell is not None]
-        return (min(values) if self.lowest else max(values)) if values else None
+    def is_best(self, row: int, cell: Measured) -> bool:
+        """Whether a cell is the best of its row, or is written just like it."""
+        cells = [one for one in self.cells[row] if one is not None]
+        best = (min if self.lowest else max)(cells, key=lambda one: one.mean)
+        return self.text(cell)[0] == self.text(best)[0]
 
     def text(self, cell: Measured) -> tuple[str, str]:
         """Return a cell's mean and deviation, the latter empty where there is none."""
@@ -203,7 +204,7 @@ def _marked(block: Block, row: int, cell: Cell) -> str:
         return "–"
     mean, spread = block.text(cell)
     text = (f"{mean} ± {spread}" if spread else mean).replace("-", "−")
-    return f"**{text}**" if cell.mean == block.best(row) else text
+    return f"**{text}**" if block.is_best(row, cell) else text
 
 
 def _numbers(block: Block, cell: Measured) -> list[object]:
@@ -253,4 +254,4 @@ def _tex_cell(block: Block, row: int, cell: Cell) -> str:
     text = mean.replace("-", "$-$")
     if spread:
         text += rf" {{\tiny$\pm${spread}}}"
-    return rf"\textbf{{{text}}}" if cell.mean == block.best(row) else text
+    return rf"\textbf{{{text}}}" if block.is_best(row, cell) else text

@@ -132,6 +132,12 @@ def _check_ensemble(study: Study) -> None:
     _known("ensembles.models", "model that is given by its spec", models, given)
     if len(set(models)) != len(models) or len(models) == 1:
         raise RelookError("ensembles.models: expected two or more models, each once")
+    several = models or any(one.members > 1 for one in study.models.values())
+    if study.search.race and several and "ensembles" in study.parts:
+        raise RelookError(
+            "search.race: a race drops other candidates for each member of an ensemble: leave "
+            "it out, or the part ensembles"
+        )
 
 
 def _budgets(where: str, budgets: Sequence[int]) -> None:

@@ -221,7 +221,7 @@ def run_transfer(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
         if inputs.study.models[entry.model].searched:
             policies[name] = policy_of(job, inputs, entry)
             own = name
-        targets.append(Target(name, predictor, dataset, own, places))
+        targets.append(Target(name, predictor, dataset, own, places, inputs.batch(entry)))
     found = transfer(
         targets,
         policies,
@@ -262,7 +262,8 @@ def run_ensembles(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
         pools={
             name: job.need("search", one).directory(inputs.jobs) / "run"
             for name, one in zip(members, job.entries, strict=True)
-            if job.waits_for("search", one)
+            # Predictions depend on the batch in their last digits, so stores are of one batch.
+            if job.waits_for("search", one) and inputs.batch(one) == inputs.batch(entry)
         },
         progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
     )

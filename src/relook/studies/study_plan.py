@@ -18,6 +18,7 @@ from relook.studies.study_settings import (
     Study,
     StudyData,
 )
+from relook.version import __version__
 
 DRAWN_FROM: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
 """Parts that run nothing of their own: they are drawn from another part's results."""
@@ -66,7 +67,8 @@ class Job:
     @cached_property
     def mark(self) -> str:
         """What stands for all that decides the result."""
-        return fingerprint(self.part, dict(self.settings), [need.mark for need in self.needs])
+        needs = [need.mark for need in self.needs]
+        return fingerprint(__version__, self.part, dict(self.settings), needs)
 
     def directory(self, jobs: Path) -> Path:
         """Return where the job's files are; other settings have another place."""
@@ -199,7 +201,7 @@ class _Planner:
         return self.once("train", entry, settings, ())
 
     def search(self, entry: Entry) -> Job:
-        own = {**asdict(self.study.search), "batch": self.study.batch}
+        own = asdict(self.study.search)
         return self.once("search", entry, self.common(entry, own), self.network(entry))
 
     def magnitudes(self, entry: Entry) -> Job:
@@ -238,7 +240,9 @@ class _Planner:
     def transfer(self, entries: Sequence[Entry]) -> Job:
         study = self.study
         own = asdict(study.transfer)
-        settings = {"targets": [self.common(entry, own) for entry in entries]}
+        settings = {
+            "targets": [{"name": [one.data, one.model], **self.common(one, own)} for one in entries]
+        }
         searched = [one for one in entries if study.models[one.model].searched]
         needs = [need for one in entries for need in self.network(one)]
         needs += [self.search(one) for one in searched]
@@ -248,7 +252,7 @@ class _Planner:
         study, entry = self.study, members[0]
         own = {
             **asdict(study.ensembles),
-            "models": [self.model(one) for one in members],
+            "models": [[one.model, self.model(one)] for one in members],
             "search": asdict(study.search),
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
@@ -274,9 +278,9 @@ class _Planner:
         """Return what a given model is; a trained one is what its training makes it."""
         model = self.study.models[entry.model]
         if model.network is not None:
-            return {"trained": True, "batch": model.batch}
+            return {"trained": True}
         said = asdict(model)
-        for key in ("network", "weight_decay", "members", "searched"):
+        for key in ("network", "weight_decay", "members", "searched", "batch"):
             del said[key]
         return {**said, "spec": model_spec(self.study, entry.model)}
 
@@ -285,6 +289,7 @@ class _Planner:
         data = self.study.data[entry.data]
         return {
             "model": self.model(entry),
+            "batch": self.study.models[entry.model].batch or self.study.batch,
             "test": resolved(self.study, data, "test"),
             "validation": data.validation,
             "split": None if data.validation is not None else data.split,

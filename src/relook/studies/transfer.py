@@ -41,7 +41,8 @@ METHODS = ("plain", CROPS)
 class Target:
     """A model, and images that no policy's search has seen; `own` names the model's policy.
 
-    `indices` are the images' places in the data set that they were taken from.
+    `indices` are the images' places in the data set that they were taken from; `batch` is how
+    many images the model takes at once, where that differs from the others'.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Target:
     dataset: Dataset
     own: str | None = None
     indices: ArrayLike | None = None
+    batch: int | None = None
 
 
 def transfer(
@@ -98,7 +100,7 @@ def transfer(
             halvings=halvings,
             resamples=resamples,
             store_path=None if store_path is None else Path(store_path),
-            batch=batch,
+            batch=target.batch or batch,
             progress=None,
         )
         jobs.append(_job(target, setup, policies, methods))

@@ -80,6 +80,8 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
          "ensembles.models: unknown model that is given by its spec 'Small'"),
         (("[compare]", '[robustness]\nmodels = ["Smal"]\n[compare]'),
          "robustness.models: unknown model that is searched for 'Smal': did you mean 'Small'?"),
+        (('"small:8"', '"small:8"\nmembers = 2\n[search]\nrace = true'),
+         "search.race: a race drops other candidates for each member"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
         (("recipe", 'parts = ["serch"]\nrecipe'), "parts: unknown part 'serch'"),
     ],

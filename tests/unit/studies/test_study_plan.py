@@ -197,3 +197,26 @@ def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses(tmp_path: Path) 
     alone = replace(job, needs=())
     pools = 4 * pool_size(study) * 2500
     assert passes_of(alone, study) == (passes_of(job, study) or 0) + pools
+
+
+def test_names_in_shared_tables_are_part_of_what_decides_them(tmp_path: Path) -> None:
+    text = '[data.A]\ntest = "digits:test"\n'
+    marks = []
+    for first, second in (("8", "16"), ("16", "8")):
+        path = tmp_path / "mine.toml"
+        one, two = (
+            f'[models.{n}]\nspec = "small:{w}@w{w}"\n'
+            for n, w in zip("MN", (first, second), strict=True)
+        )
+        path.write_text(text + one + two + '[ensembles]\nmodels = ["M", "N"]\n')
+        parts = make_plan(load_study(path), ["transfer", "ensembles"])
+        marks.append({job.part: job.mark for job in parts if len(job.entries) > 1})
+    assert marks[0]["transfer"] != marks[1]["transfer"]
+    assert marks[0]["ensembles"] != marks[1]["ensembles"]
+
+
+def test_the_batch_is_part_of_every_mark() -> None:
+    one, other = plan_of("digits"), plan_of("digits", "batch=32")
+    judged = [(a, b) for a, b in zip(one, other, strict=True) if a.part != "train"]
+    assert all(a.mark != b.mark for a, b in judged)
+    assert all(a.mark == b.mark for a, b in zip(one, other, strict=True) if a.part == "train")
