@@ -31,7 +31,7 @@ from relook.policy import DrawKind, Policy
 from relook.predict import Progress
 from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
-from relook.scoring import Key, Line, Scores, Setup, lines_of, score_lines
+from relook.scoring import Key, Line, Scores, Setup, best_rival, lines_of, score_lines
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
 from relook.store_place import is_url
 from relook.verdict import MARGIN, judge
@@ -210,7 +210,7 @@ def _rows(
     rows = []
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
         method, budget = key
-        rival = _rival(key, cll) if budget in setup.budgets else None
+        rival = best_rival(key, cll) if budget in setup.budgets else None
         plain = method == "plain"
         views = scores.views[key]
         row = Row(
@@ -226,17 +226,6 @@ def _rows(
         )
         rows.append(row)
     return tuple(rows)
-
-
-def _rival(key: Key, cll: Mapping[Key, float]) -> Key | None:
-    """Return the best baseline that costs at most the same, unless it is the row itself."""
-    method, budget = key
-    affordable: dict[str, Key] = {}
-    for one in sorted(cll, key=lambda one: one[1]):
-        if one[0] != POLICY_METHOD and one[1] <= budget:
-            affordable[one[0]] = one
-    best = max(affordable.values(), key=lambda one: cll[one])
-    return None if best[0] == method else best
 
 
 def _differences(setup: Setup, scores: Scores, one: Key, other: Key) -> dict[str, Interval]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,3 +171,16 @@ def _prefix_lengths(setup: Setup, line: Line, lines: Sequence[Line]) -> dict[int
     shortest = min(one.policy.views for one in lines if one.method == line.method)
     every = range(1, min(ALL_PREFIXES_TO, setup.budgets[-1], shortest) + 1)
     return {b: len(line.policy.for_budget(b)) for b in sorted({*every, *setup.budgets})}
+
+
+def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:
+    """Return the best baseline, each with the most views that `key`'s budget allows.
+
+    `scores` are by method and budget, higher is better. None where it is the method itself.
+    """
+    affordable: dict[str, Key] = {}
+    for one in sorted(scores, key=lambda one: one[1]):
+        if one[0] in BASELINES and one[1] <= key[1]:
+            affordable[one[0]] = one
+    best = max(affordable.values(), key=lambda one: scores[one])
+    return None if best[0] == key[0] else best

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from relook.baselines import POLICY_METHOD, label_of
+from relook.baselines import label_of
 from relook.calibration import FloatArray
 from relook.comparison import Measured
 from relook.evaluate import Evaluation
-from relook.scoring import Key, Setup
+from relook.scoring import Key, Setup, best_rival
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
 from relook.studies.ensembles_result import SINGLE, WAYS, EnsembleRow
 
@@ -68,7 +68,7 @@ def _rows(
     rows = []
     for key in evaluations:
         method, budget = key
-        rival = _rival(key, cll)
+        rival = best_rival(key, cll)
         searched = method in WAYS
         rows.append(
             EnsembleRow(
@@ -86,21 +86,6 @@ def _rows(
             )
         )
     return rows
-
-
-def _rival(key: Key, cll: Mapping[Key, float]) -> Key | None:
-    """Return the best baseline that costs at most the same, unless it is the row itself."""
-    affordable: dict[str, Key] = {}
-    for one in sorted(cll, key=lambda one: one[1]):
-        if is_baseline(one[0]) and one[1] <= key[1]:
-            affordable[one[0]] = one
-    best = max(affordable.values(), key=lambda one: cll[one])
-    return None if best[0] == key[0] else best
-
-
-def is_baseline(method: str) -> bool:
-    """Whether a method searches nothing but, for M*, a magnitude."""
-    return method not in WAYS and method != POLICY_METHOD
 
 
 def _per_image(ones: Sequence[Evaluation], name: str) -> FloatArray:

@@ -30,7 +30,7 @@ from relook.policy import DrawKind, Policy
 from relook.predict import Progress, distinct_views
 from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
-from relook.scoring import Key, Line, Setup, lines_of, predicted
+from relook.scoring import Key, Line, Setup, best_rival, lines_of, predicted
 from relook.splits import stratified_split
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
 from relook.studies.corruption_error import has_normaliser
@@ -242,7 +242,7 @@ def _rows(
     muce = {key: float(tally.uce(key, names, levels).mean()) for key in tally.errors}
     rows = []
     for key in sorted(muce, key=lambda key: (methods.index(key[0]), key[1])):
-        rival = _rival(key, muce)
+        rival = best_rival(key, {one: -error for one, error in muce.items()})
         plain = None if key[0] == "plain" else ("plain", 1)
         rows.append(
             ShiftRow(
@@ -261,13 +261,6 @@ def _rows(
             )
         )
     return tuple(rows)
-
-
-def _rival(key: Key, muce: Mapping[Key, float]) -> Key | None:
-    """Return the baseline of the lowest muCE that costs at most the same, unless it is itself."""
-    rivals = [one for one in muce if one[0] != POLICY_METHOD and one[1] <= key[1]]
-    best = min(rivals, key=lambda one: muce[one])
-    return None if best[0] == key[0] else best
 
 
 def _means(
