@@ -32,7 +32,10 @@ def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
         ("digits", {"train": 5, "search": 4, "magnitudes": 4, "compare": 4, "robustness": 2,
                     "objectives": 2, "transfer": 1, "ensembles": 1}, None),
         ("shared-cifar10", {"search": 5, "magnitudes": 5, "compare": 5, "robustness": 1,
-                            "objectives": 1, "transfer": 1, "ensembles": 1}, 100),
+                            "objectives": 1}, 100),
+        ("shared-cifar10-paper", {"search": 3, "magnitudes": 1, "compare": 3, "transfer": 1,
+                                  "ensembles": 1}, 150),
+        ("shared-cifar100", {"search": 2, "compare": 2}, 100),
     ],
 )  # fmt: skip
 def test_the_shipped_studies_have_the_papers_jobs(
@@ -166,13 +169,13 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_given_models_are_beside_the_images_and_make_up_an_ensemble(tmp_path: Path) -> None:
     data = [f"CIFAR-10={tmp_path}"]
-    study = load_study(STUDIES / "shared-cifar10.toml", data=data)
+    study = load_study(STUDIES / "shared-cifar10-paper.toml", data=data)
     assert model_spec(study, "ResNet-20") == f"onnx:{tmp_path}/onnx/akamaster-resnet20-cifar10.onnx"
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
     assert [entry.model for entry in job.entries] == list(study.ensembles.models)
     other = load_study(
-        STUDIES / "shared-cifar10.toml",
-        settings=['models.ResNet-56.outputs="probabilities"'],
+        STUDIES / "shared-cifar10-paper.toml",
+        settings=['models.ResNet-32.outputs="probabilities"'],
         data=data,
     )
     (changed,) = [one for one in make_plan(other) if one.part == "ensembles"]
@@ -190,12 +193,12 @@ def test_a_part_may_be_of_some_models_and_their_jobs_stay_the_same(tmp_path: Pat
 
 
 def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses(tmp_path: Path) -> None:
-    study = load_study(STUDIES / "shared-cifar10.toml", data=[f"CIFAR-10={tmp_path}"])
+    study = load_study(STUDIES / "shared-cifar10-paper.toml", data=[f"CIFAR-10={tmp_path}"])
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
     assert all(job.waits_for("search", entry) for entry in job.entries)
     assert job.need("magnitudes").entry == job.entry
     alone = replace(job, needs=())
-    pools = 4 * pool_size(study) * 2500
+    pools = 3 * pool_size(study) * 2500
     assert passes_of(alone, study) == (passes_of(job, study) or 0) + pools
 
 
