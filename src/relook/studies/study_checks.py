@@ -19,6 +19,7 @@ from relook.training.train import AUGMENTS
 
 _OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
 _MTRAIN = ("train_length", "train_magnitude")
+_DRAWS = ("fixed", "fresh")
 _MANY = 10**9  # images, where the file does not say how many there are
 
 
@@ -102,7 +103,9 @@ def _check_parts(study: Study) -> None:
         _at_least(part, getattr(study, part), 0, keys)
     _at_least("search", study.search, 1, ("length", "pool_size"))
     _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
-    _known("search.draws", "kind of draws", (study.search.draws,), ("fixed", "fresh"))
+    for part in ("search", "compare", "robustness"):
+        draws = getattr(study, part).draws
+        _known(f"{part}.draws", "kind of draws", () if draws is None else (draws,), _DRAWS)
     _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
     _known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
     for part in ("compare", "robustness", "transfer"):

@@ -82,6 +82,7 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
          "robustness.models: unknown model that is searched for 'Smal': did you mean 'Small'?"),
         (('"small:8"', '"small:8"\nmembers = 2\n[search]\nrace = true'),
          "search.race: a race drops other candidates for each member"),
+        (("[5, 10]", '[5]\ndraws = "often"'), "compare.draws: unknown kind of draws 'often'"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
         (("recipe", 'parts = ["serch"]\nrecipe'), "parts: unknown part 'serch'"),
     ],
