@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +44,13 @@ def _without(value: Any, data: str) -> Any:
     return value.replace(data, "DIR") if isinstance(value, str) else value
 
 
-def keep_page(study: Path, out: Path) -> None:
+def keep_page(study: Path, data: str, out: Path) -> None:
     """Copy the study's page with its figures and tables."""
     for folder, ending in (("figures", "svg"), ("tables", "csv")):
         (out / folder).mkdir(parents=True, exist_ok=True)
         for file in sorted((study / folder).glob(f"*.{ending}")):
-            shutil.copy(file, out / folder)
+            text = file.read_text("utf-8").replace(data, "DIR")
+            write_bytes_atomic(out / folder / file.name, text.encode())
     page = (study / "index.md").read_text("utf-8").replace(".png)", ".svg)")
     page = re.sub(r"The table as \[md\].*?(\[csv\]\([^)]*\)).*", r"The table as \1.", page)
     write_bytes_atomic(out / "index.md", page.encode())
@@ -63,13 +63,14 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
+    data = str(given.data.absolute())
     for mark in sorted((given.study / "jobs").glob(f"*/*/{_DONE}")):
         job = mark.parent
         name = f"{job.parent.name}-{job.name.rpartition('-')[0]}.json"
-        content = kept(job, str(given.data.absolute()))
+        content = kept(job, data)
         write_json_atomic(given.out / name, content)
         print(f"{given.out / name}: {len(json.dumps(content)):,} characters")
-    keep_page(given.study, given.out)
+    keep_page(given.study, data, given.out)
 
 
 if __name__ == "__main__":
