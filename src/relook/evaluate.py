@@ -77,7 +77,8 @@ def cross_validated(
                 "temperature": start,
             }
         )
-    sizes = [len(score) for _, score in pairs]  # groups make them differ
+    # Groups make halves of any size: only then does a half count by its images.
+    sizes = None if groups is None else [len(score) for _, score in pairs]
     metrics = {
         name: float(np.average([one[name] for one in found], weights=sizes)) for name in found[0]
     }

@@ -271,7 +271,7 @@ def test_a_search_tells_needs_and_shows_the_score(
     told = json.loads(relook(*sources, "--dry-run", "--json").out)
     assert told["selection"]["predictions"] == 4 * 12 * 160 * 10
     assert told["disk_bytes"] == 4 * 10 * (12 * 160 + 9 * 80)
-    large = (*sources, "--pool-size", "40", "--memory", "2.6M", "--dry-run", "--json")
+    large = (*sources, "--pool-size", "40", "--memory", "11.4M", "--dry-run", "--json")
     told = json.loads(relook(*large).out)
     assert told["selection"]["mapped"]
     assert told["disk_bytes"] == 4 * 10 * (2 * 40 * 160 + 9 * 80)

@@ -95,7 +95,7 @@ def test_memory_decides_how_many_classes_are_kept() -> None:
 
 def test_what_does_not_fit_is_refused_before_it_starts() -> None:
     log_probs, labels = random_pool(10, 60, 900, 40)
-    with pytest.raises(RelookError, match=r"needs 0\.0 GB of memory, got a limit of 0\.0 GB"):
+    with pytest.raises(RelookError, match=r"needs 15\.9 MB of memory, got a limit of 1\.0 MB"):
         greedy_search(log_probs, labels, 2, memory=10**6)
 
 
