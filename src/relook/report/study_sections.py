@@ -117,8 +117,8 @@ def _metrics(results: Results) -> Iterator[Section]:
         "Every metric on clean images",
         "Tables acc-nll-cifars, acc-nll-ImageNet, and what they leave out",
         "Log-likelihood (LL), Brier score and expected calibration error (ECE) as the averages "
-        "are; cLL and the last ECE at the temperature (T) that half of the images give and the "
-        "other half are scored with. Differences with 95 % intervals by paired bootstrap.",
+        "are; cLL and what is marked cal. at the temperature (T) that half of the images give and "
+        "the other half are scored with. Differences with 95 % intervals by paired bootstrap.",
         (
             TableFiles(
                 "metrics",

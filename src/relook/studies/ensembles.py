@@ -277,14 +277,10 @@ def _accelerated(
     pools: Mapping[str, Path],
 ) -> dict[str, Predictor]:
     """Return the members on the engine that the settings, or an earlier call, chose."""
-    records = {
-        name: RunDirectory(pools[name]).engine
-        if name in pools
-        else None
-        if directory is None
-        else directory / f"engine-{number}.json"
-        for number, name in enumerate(members, start=1)
-    }
+    records: dict[str, Path] = {}
+    if directory is not None:
+        records = {name: directory / f"engine-{i}.json" for i, name in enumerate(members, start=1)}
+    records |= {name: RunDirectory(run).engine for name, run in pools.items()}
     return {
         name: accelerate_run(
             member,
@@ -292,7 +288,7 @@ def _accelerated(
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
-            record=records[name],
+            record=records.get(name),
         ).predictor
         for name, member in members.items()
     }

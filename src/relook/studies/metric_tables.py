@@ -10,7 +10,7 @@ from relook.comparison import Comparison, Row
 from relook.statistics import Interval
 from relook.studies.study_tables import csv_text, markdown_lines
 from relook.tables import csv_safe, shown_rows, tex
-from relook.wording import with_minus_signs
+from relook.wording import measured, with_minus_signs
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def metrics_markdown(found: Named, budgets: Sequence[int] = ()) -> str:
             *names,
             row.label,
             str(row.views),
-            *(_text(row, column) for column in COLUMNS),
+            *(measured(row.metrics[one.metric], one.digits, one.scale) for one in COLUMNS),
             *(_interval(getattr(row, field)) for field in _DIFFERENCES),
         ]
         for names, row in _rows(found, budgets)
@@ -112,12 +112,6 @@ def _rows(found: Named, budgets: Sequence[int]) -> Iterator[tuple[tuple[str, str
 
 def _number(row: Row, column: Column) -> str:
     return f"{column.scale * row.metrics[column.metric].mean:.{column.digits}f}"
-
-
-def _text(row: Row, column: Column) -> str:
-    spread = column.scale * row.metrics[column.metric].deviation
-    text = _number(row, column) + (f" ± {spread:.{column.digits}f}" if spread else "")
-    return with_minus_signs(text)
 
 
 def _interval(intervals: Mapping[str, Interval] | None) -> str:
