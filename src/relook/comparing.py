@@ -27,11 +27,20 @@ from relook.evaluate import (
 from relook.examples import MOST_CHANGED, changed_images, gallery_of, save_comparison
 from relook.magnitude import GridSearch, search_magnitude
 from relook.models import Predictor
-from relook.policy import DrawKind, Policy
+from relook.policy import Policy
 from relook.predict import Progress
 from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
-from relook.scoring import Key, Line, Scores, Setup, best_rival, lines_of, score_lines
+from relook.scoring import (
+    BASELINE_DRAWS,
+    Key,
+    Line,
+    Scores,
+    Setup,
+    best_rival,
+    lines_of,
+    score_lines,
+)
 from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
 from relook.store_place import is_url
 from relook.verdict import MARGIN, judge
@@ -51,7 +60,6 @@ def compare(
     options: Options | None = None,
     seed: int = 0,
     runs: int = 1,
-    draws: DrawKind | None = None,
     margin: float = MARGIN,
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
@@ -68,10 +76,11 @@ def compare(
     there. `validation` holds the images that MGrid looks for its magnitude on. A budget
     counts distinct views. `runs` > 1 draws the random methods anew, with the seeds seed,
     seed + 1, …; a policy under fresh draws gets other draws, one under fixed draws is what
-    it is, unless several policies are given, one a run. `draws` is how the baselines draw
-    (default: as the policy does). `indices` are the images' places in the data set that they
-    were taken from; `record` is added to the settings. With `store_path` predictions are
-    kept, and an interrupted call goes on. All but the slowdown follows from the seeds.
+    it is, unless several policies are given, one a run. Random crops and the like are always
+    drawn for each image, so that no lucky or unlucky crop of all images decides. `indices` are
+    the images' places in the data set that they were taken from; `record` is added to the
+    settings. With `store_path` predictions are kept, and an interrupted call goes on. All but
+    the slowdown follows from the seeds.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, runs)
@@ -84,7 +93,6 @@ def compare(
         options=(options or Options()).for_images(dataset.images),
         seed=check_seed(seed),
         runs=max(runs, len(policies)),
-        draws=draws or ("fixed" if policies[0].is_fixed else "fresh"),
         halvings=halvings,
         resamples=resamples,
         store_path=None if store_path is None or is_url(store_path) else Path(store_path),
@@ -180,7 +188,7 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
         setup.recipe,
         options=setup.options,
         seed=setup.seed,
-        draws=setup.draws,
+        draws=BASELINE_DRAWS,
         store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
         batch=setup.batch,
         progress=setup.progress,
@@ -270,7 +278,6 @@ def _settings(
         "budgets": list(setup.budgets),
         "methods": list(methods),
         "left_out": dict(left_out),
-        "draws": setup.draws,
         "seed": setup.seed,
         "runs": setup.runs,
         "margin": margin,

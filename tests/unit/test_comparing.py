@@ -261,9 +261,23 @@ def test_one_run_has_no_deviation() -> None:
 def test_a_fresh_policy_gets_other_draws_in_every_run() -> None:
     fresh = Policy((SubPolicy((Step("rotate", 30),), Step("crop", 3)),) * 4)
     comparison = everything(fresh, runs=3, methods=["cf"])
-    assert comparison.settings["draws"] == "fresh"
     assert row(comparison, "gps", 3).metrics["cll"].deviation > 0
     assert row(comparison, "gps", 3).views == 3
+
+
+def test_random_crops_are_drawn_for_each_image() -> None:
+    seen: set[bytes] = set()
+
+    def model(images: Tensor) -> Tensor:
+        seen.update(image.numpy().tobytes() for image in images)
+        return pixel_model(images)
+
+    one = pictures(1).images
+    same = Dataset(one.repeat(24, 1, 1, 1), np.arange(24) % 3, ("a", "b", "c"), "one picture")
+    plain = Policy((SubPolicy(),))
+    predictor = CallablePredictor(model, outputs="logits")
+    compare(predictor, same, plain, methods=["cf"], budgets=[1], **QUICK)
+    assert len(seen) > 10
 
 
 def test_several_policies_count_as_runs() -> None:

@@ -247,7 +247,6 @@ def _setup(
         options=Options(),
         seed=settings.seed,
         runs=1,
-        draws=settings.draws,
         halvings=study.halvings,
         resamples=0,
         store_path=None if directory is None else directory / f"heldout-{mark[:8]}.zarr",

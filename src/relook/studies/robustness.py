@@ -26,7 +26,7 @@ from relook.data.corrupted import Source
 from relook.errors import RelookError
 from relook.evaluate import cross_validated, prefix_log_probs
 from relook.models import Predictor
-from relook.policy import DrawKind, Policy
+from relook.policy import Policy
 from relook.predict import Progress, distinct_views
 from relook.randomness import check_seed
 from relook.recipes import Recipe, get_recipe
@@ -90,7 +90,6 @@ def robustness(
     images: int | None = None,
     seed: int = 0,
     runs: int = 1,
-    draws: DrawKind | None = None,
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
     batch: int | None = None,
@@ -104,8 +103,8 @@ def robustness(
     `dataset` holds clean images that the search has not seen, `validation` clean ones that
     MGrid may look for its magnitude on. Corruptions are made here from the seed and the
     images' `indices`, or come from `corrupted(name, severity)`. `images` takes a stratified part
-    of the data set. What `policy`, `budgets`, `methods`, `runs` and `draws` mean is as in
-    `relook.compare`. `store_path` is a directory for predictions; an interrupted call goes on.
+    of the data set. What `policy`, `budgets`, `methods` and `runs` mean is as in `relook.compare`.
+    `store_path` is a directory for predictions; an interrupted call goes on.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, runs)
@@ -124,7 +123,6 @@ def robustness(
         options=options or Options(),
         seed=seed,
         runs=max(runs, len(policies)),
-        draws=draws or ("fixed" if policies[0].is_fixed else "fresh"),
         halvings=halvings,
         resamples=resamples,
         store_path=None if store_path is None else Path(store_path) / "clean.zarr",
@@ -306,7 +304,6 @@ def _settings(setup: Setup, methods: Sequence[str], left_out: Mapping[str, str])
         "recipe": setup.recipe.name,
         "methods": list(methods),
         "left_out": dict(left_out),
-        "draws": setup.draws,
         "seed": setup.seed,
         "runs": setup.runs,
         "halvings": setup.halvings,

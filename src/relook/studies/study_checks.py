@@ -103,9 +103,7 @@ def _check_parts(study: Study) -> None:
         _at_least(part, getattr(study, part), 0, keys)
     _at_least("search", study.search, 1, ("length", "pool_size"))
     _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
-    for part in ("search", "compare", "robustness"):
-        draws = getattr(study, part).draws
-        _known(f"{part}.draws", "kind of draws", () if draws is None else (draws,), _DRAWS)
+    _known("search.draws", "kind of draws", (study.search.draws,), _DRAWS)
     _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
     _known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
     for part in ("compare", "robustness", "transfer"):

@@ -134,7 +134,6 @@ def run_compare(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
         budgets=part.budgets,
         methods=part.methods,
         options=_options(job, inputs),
-        draws=part.draws,  # type: ignore[arg-type]  # checked with the file
         seed=inputs.study.seed,
         runs=part.runs,
         indices=places,
@@ -167,7 +166,6 @@ def run_robustness(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
         budgets=part.budgets,
         methods=part.methods,
         options=_options(job, inputs),
-        draws=part.draws,  # type: ignore[arg-type]  # checked with the file
         seed=study.seed,
         runs=part.runs,
         indices=places,

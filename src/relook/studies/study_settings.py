@@ -107,15 +107,13 @@ class SearchPart:
 class ComparePart:
     """How policies are compared with baselines; `table` names the budgets of the tables.
 
-    `draws` says whether the baselines draw anew for each image ("fresh") or once ("fixed"); by
-    default they do as the policies. `train_length` and `train_magnitude` are MTrain's, for models
-    that are given: networks that are trained here have those of their training.
+    `train_length` and `train_magnitude` are MTrain's, for models that are given: networks that
+    are trained here have those of their training.
     """
 
     methods: tuple[str, ...] = ("cf", "mtrain", "mgrid")
     budgets: tuple[int, ...] = (5, 10, 20)
     table: tuple[int, ...] = ()
-    draws: str | None = None
     runs: int = 1
     train_length: int = Options.length
     train_magnitude: float = Options.magnitude
@@ -134,7 +132,6 @@ class RobustnessPart:
     corruptions: tuple[str, ...] | None = None
     severities: tuple[int, ...] | None = None
     images: int | None = None
-    draws: str | None = None
     runs: int = 1
 
 

@@ -17,7 +17,7 @@ from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.evaluate import Evaluation, cross_validated, prefix_log_probs
 from relook.models import Predictor
-from relook.policy import DrawKind, Policy
+from relook.policy import Policy
 from relook.policy_file import policy_to_json
 from relook.predict import Progress, distinct_views
 from relook.randomness import check_seed
@@ -62,7 +62,6 @@ def transfer(
     methods: Sequence[str] = METHODS,
     seed: int = 0,
     runs: int = 1,
-    draws: DrawKind | None = None,
     store_path: str | Path | None = None,
     batch: int | None = None,
     progress: Progress | None = None,
@@ -75,7 +74,7 @@ def transfer(
     A target whose `own` names one of the policies gets the change from that policy to each
     other one; every target gets the difference to the baselines `methods`. A budget beyond
     what the shortest policy has is lowered to that. `recipe` is where random crops come from
-    (default: the policies' own). What `runs` and `draws` mean is as in `relook.compare`.
+    (default: the policies' own). What `runs` means is as in `relook.compare`.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     check_policies(tuple(policies.values()), runs)
@@ -84,7 +83,6 @@ def transfer(
     asked = checked_budgets(budgets)
     most = min(policy.views for policy in policies.values())
     shared = tuple(sorted({min(budget, most) for budget in asked}))
-    kind: DrawKind = draws or ("fixed" if _all_fixed(policies) else "fresh")
     jobs = []
     for target in targets:
         setup = Setup(
@@ -96,7 +94,6 @@ def transfer(
             options=Options().for_images(target.dataset.images),
             seed=check_seed(seed),
             runs=runs,
-            draws=kind,
             halvings=halvings,
             resamples=resamples,
             store_path=None if store_path is None else Path(store_path),
@@ -121,7 +118,6 @@ def transfer(
             "recipe": prior.name,
             "asked_budgets": list(asked),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
-            "draws": kind,
             "seed": seed,
             "runs": runs,
             "halvings": halvings,
@@ -158,10 +154,6 @@ def _job(
     lines += [line for name, policy in policies.items() for line in _lines(setup, name, policy)]
     left_out = {f"{method} on {target.name}": why for method, why in missing.items()}
     return _Job(target, setup, tuple(lines), baselines, left_out)
-
-
-def _all_fixed(policies: Mapping[str, Policy]) -> bool:
-    return all(policy.is_fixed for policy in policies.values())
 
 
 def _check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
