@@ -272,7 +272,7 @@ def test_random_crops_are_drawn_for_each_image() -> None:
         seen.update(image.numpy().tobytes() for image in images)
         return pixel_model(images)
 
-    one = pictures(1).images
+    one = pictures(1).plain
     same = Dataset(one.repeat(24, 1, 1, 1), np.arange(24) % 3, ("a", "b", "c"), "one picture")
     plain = Policy((SubPolicy(),))
     predictor = CallablePredictor(model, outputs="logits")
