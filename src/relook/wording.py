@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from relook.comparison import Measured
-from relook.statistics import Interval
+if TYPE_CHECKING:  # every command prints; not every one computes
+    from relook.comparison import Measured
+    from relook.statistics import Interval
 
 
 def signed(value: float, digits: int) -> str:
@@ -46,6 +48,17 @@ def count(number: int, one: str, many: str | None = None) -> str:
 def views_text(views: int) -> str:
     """Return `1 view` or `5 views`."""
     return count(views, "view")
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:,.0f} days"
 
 
 def with_minus_signs(text: str) -> str:

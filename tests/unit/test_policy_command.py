@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from relook import TRANSFORMS, Policy, RelookError
 from relook.cli.policy import app
 from relook.errors import FileFormatError
+from relook.policy import Step, SubPolicy
 
 
 def test_import_writes_a_policy_and_says_so(tmp_path: Path) -> None:
@@ -46,6 +47,21 @@ def test_a_bad_file_leaves_what_is_there(tmp_path: Path) -> None:
     )
     assert isinstance(result.exception, FileFormatError)
     assert out.read_text(encoding="utf-8") == "mine"
+
+
+def test_freeze_draws_once_and_drops_the_temperatures(tmp_path: Path) -> None:
+    fresh, out = tmp_path / "fresh.json", tmp_path / "frozen.json"
+    policy = Policy((SubPolicy((Step("rotate", 9),)),), temperatures=(1.5,), recipe="cifar")
+    policy.save(fresh)
+    result = CliRunner().invoke(app, ["freeze", str(fresh), "--out", str(out), "--seed", "3"])
+    assert result.exit_code == 0, result.output
+    assert "1 sub-policy (1 distinct), fixed draws, recipe cifar, written to" in result.output
+    assert "relook calibrate" in result.output
+    frozen = Policy.load(out)
+    assert frozen == policy.freeze(3)
+    assert frozen.temperatures is None
+    again = CliRunner().invoke(app, ["freeze", str(out), "--out", str(tmp_path / "b.json")])
+    assert "expected a policy of fresh draws, got fixed ones" in str(again.exception)
 
 
 def test_every_transform_of_the_authors_is_ours() -> None:

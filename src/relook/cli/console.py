@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from relook import wording
 from relook.files import for_terminal
 from relook.watchdog import CallLimit, limited_calls
 
@@ -34,6 +36,9 @@ messages = Console(stderr=True, highlight=False, emoji=False)
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
+
+LOG_SECONDS = 30.0
+"""Between two lines of progress where stderr is no terminal."""
 
 
 class TerminatedError(BaseException):
@@ -60,7 +65,10 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCallback]:
-    """Show a bar with speed and time left on stderr; yields a callable (done, total, note)."""
+    """Show a bar with speed and time left on stderr; yields a callable (done, total, note).
+
+    Where stderr is no terminal, as in a log, a line comes every half minute instead.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -74,8 +82,37 @@ def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCal
 
         def update(done: int, total: int, note: str = "") -> None:
             progress.update(task, completed=done, total=total, note=escape(note))
+            if not messages.is_terminal and log.is_due(done, total):
+                say(f"{description}: {log.line(done, total)}")
 
+        log = _Log()
         yield update
+
+
+class _Log:
+    """When to write a line of progress where there is no terminal, and what it says."""
+
+    def __init__(self) -> None:
+        self.began = self.last = time.monotonic()
+        self.first: int | None = None  # what an earlier run has done says nothing of the speed
+
+    def is_due(self, done: int, total: int) -> bool:
+        """Return whether the last line is old enough; the end has a line of its own."""
+        if self.first is None:
+            self.began, self.first = time.monotonic(), done
+        if done >= total or time.monotonic() - self.last < LOG_SECONDS:
+            return False
+        self.last = time.monotonic()
+        return True
+
+    def line(self, done: int, total: int) -> str:
+        """Return how far it is, and the time left."""
+        text = f"{done:,} of {total:,} ({100 * done / total:.0f} %)"
+        made = done - (self.first or 0)
+        if made <= 0:
+            return text
+        left = (time.monotonic() - self.began) * (total - done) / made
+        return f"{text}, about {wording.duration(left)} left"
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from relook.cli.console import print_json
-from relook.cli.options import JsonOption
+from relook.cli.console import print_json, say
+from relook.cli.options import JsonOption, SeedOption
 from relook.errors import RelookError
 from relook.files import one_line
 from relook.policy import Policy
@@ -22,21 +22,54 @@ def _policy() -> None:
     """Policy files."""
 
 
+OutOption = Annotated[Path, typer.Option(help="Where to write the policy.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+
+
 @app.command("import")
 def import_policy(
     file: Annotated[
         Path, typer.Argument(help="A policy that the GPS authors published: .npz or .npy.")
     ],
-    out: Annotated[Path, typer.Option(help="Where to write the policy.")] = Path("policy.json"),
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    out: OutOption = Path("policy.json"),
+    force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn a published GPS policy into a relook policy file."""
+    _check_free(out, force)
+    _write(Policy.from_reference(file), out, as_json)
+
+
+@app.command("freeze")
+def freeze_policy(
+    file: Annotated[Path, typer.Argument(help="A policy of fresh draws.")],
+    out: OutOption = Path("frozen.json"),
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw signs, places and flips once, for all images; what exported models run.
+
+    The temperatures were those of other views and are dropped: fit them with relook calibrate.
+    """
+    _check_free(out, force)
+    policy = Policy.load(file)
+    if policy.is_fixed:
+        raise RelookError(
+            f"{one_line(str(file))}: expected a policy of fresh draws, got fixed ones"
+        )
+    _write(policy.freeze(seed), out, as_json)
+    say("it has no temperatures: fit them with  relook calibrate")
+
+
+def _check_free(out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise RelookError(
             f"{one_line(str(out))} exists: pass --force to write over it, or another --out"
         )
-    policy = Policy.from_reference(file)
+
+
+def _write(policy: Policy, out: Path, as_json: bool) -> None:
     policy.save(out)
     if as_json:
         print_json({"out": str(out), "policy": policy_to_json(policy)})

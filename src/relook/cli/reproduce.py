@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from relook import wording
 from relook.cli import options
 from relook.cli.console import ProgressCallback, console, print_json, progress_bar, resumable, say
 from relook.studies.reproduce import check_parts, is_done, reproduce
@@ -86,7 +87,7 @@ def reproduce_command(
         content = {"page": str(made.page), "jobs_run": made.run, "jobs_before": made.done_before}
         print_json({**content, "seconds": made.seconds})
         return
-    say(f"{made.run} jobs run, {made.done_before} done before, in {duration(made.seconds)}")
+    say(f"{made.run} jobs run, {made.done_before} done before, in {wording.duration(made.seconds)}")
     say(f"tables and figures are in {target}; the page to open in a browser: {made.page}")
 
 
@@ -145,12 +146,12 @@ def _tell_plan(study: Study, plan: Sequence[Job], place: Path, device: str, as_j
         table.add_row(
             f"{row['part']} {row['name']}",
             "?" if row["passes"] is None else f"{row['passes']:,}",
-            "?" if row["seconds"] is None else duration(row["seconds"]),
+            "?" if row["seconds"] is None else wording.duration(row["seconds"]),
             "done" if row["done"] else "",
         )
     console.print(table)
     total = (
-        f"about {duration(sum(known))} left, measured now on {device}"
+        f"about {wording.duration(sum(known))} left, measured now on {device}"
         if known
         else "the time is not known"
     )
@@ -159,14 +160,3 @@ def _tell_plan(study: Study, plan: Sequence[Job], place: Path, device: str, as_j
     console.print(
         f"pools of {pool_size(study):,} candidates; {total}{more}; nothing was run", markup=False
     )
-
-
-def duration(seconds: float) -> str:
-    """Return a time for people."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:,.0f} days"

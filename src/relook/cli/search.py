@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from relook import wording
 from relook.cli import engine as engines
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
@@ -281,14 +282,8 @@ def _tell_cost(
         f"{len(pool):,} candidates × {len(chosen):,} images, then {len(held_out):,} held-out "
         f"images: {passes:,} model passes at most"
     )
-    typer.echo(f"about {_duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now")
+    typer.echo(
+        f"about {wording.duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now"
+    )
     typer.echo(f"selection: {plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"
