@@ -13,7 +13,7 @@ from relook.cli import console
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands at the number in the list."""
     now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("relook.cli.console.time.monotonic", lambda: now[0])
     return now
 
 
