@@ -10,20 +10,17 @@ once and resumably; then each split searches on a part of them and is scored on 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from tools.networks_to_onnx import load_networks
 
 from relook.calibration import calibrated_log_likelihood
 from relook.corruptions import corrupt_images
@@ -88,7 +85,7 @@ class Source:
 
 def read_source(data: Path, network: str, images: int) -> Source:
     """Return the network on ONNX Runtime and so many test images, of each class as many."""
-    module, mean, std, dataset = load_networks(data).load(network)
+    module, mean, std, dataset = _networks(data).load(network)
     with np.load(data / f"{dataset}_test.npz") as arrays:
         pixels, labels = arrays["images"], arrays["labels"]
     _, chosen = stratified_split(labels, images / len(labels), seed=0)
@@ -101,6 +98,15 @@ def predictions(source: Source, pool: Sequence[SubPolicy], store: Path) -> NDArr
     """Return log-probabilities `[candidate, image, class]`; kept in `store`."""
     views = [View(sub, index) for index, sub in enumerate(pool)]
     return predict_views(source.predictor, source.images, views, seed=0, store_path=store)
+
+
+def _networks(data: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("networks", data / "networks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def score(probabilities: Probabilities, labels: Labels) -> float:
