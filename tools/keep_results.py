@@ -2,7 +2,8 @@
 
     python tools/keep_results.py runs/shared-cifar10 --data DIR --out docs/results/shared-cifar10
 
-DIR, where the study's data and networks were, is called DIR in the copies. Of figures the SVG is
+DIR, where the study's data and networks were, is called DIR in the copies, and the study's own
+directory OUT. Of figures the SVG is
 kept, of tables the CSV.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,12 @@ _DONE = "done.json"
 _DIGITS = 6
 
 
-def kept(job: Path, data: str) -> dict[str, Any]:
+def kept(job: Path, places: Mapping[str, str]) -> dict[str, Any]:
     """Return a job's results by file name, with when and how long it ran."""
     done: Any = read_json(job / _DONE, what="the mark of a finished job")
     results = {
         name.removeprefix("run/").removesuffix(".json"): _without(
-            read_json(job / name, what="a result"), data
+            read_json(job / name, what="a result"), places
         )
         for name in done["files"]
         if name.endswith(".json") and not name.endswith("run.json")
@@ -33,23 +35,27 @@ def kept(job: Path, data: str) -> dict[str, Any]:
     return {"finished": done["finished"], "seconds": round(done["seconds"]), **results}
 
 
-def _without(value: Any, data: str) -> Any:
-    """Return the content with the data's place hidden, and floats as long as they mean much."""
+def _without(value: Any, places: Mapping[str, str]) -> Any:
+    """Return the content with places by their names, and floats as long as they mean much."""
     if isinstance(value, dict):
-        return {key: _without(one, data) for key, one in value.items()}
+        return {key: _without(one, places) for key, one in value.items()}
     if isinstance(value, list):
-        return [_without(one, data) for one in value]
+        return [_without(one, places) for one in value]
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
-    return value.replace(data, "DIR") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    for place, name in places.items():
+        value = value.replace(place, name)
+    return value
 
 
-def keep_page(study: Path, data: str, out: Path) -> None:
+def keep_page(study: Path, places: Mapping[str, str], out: Path) -> None:
     """Copy the study's page with its figures and tables."""
     for folder, ending in (("figures", "svg"), ("tables", "csv")):
         (out / folder).mkdir(parents=True, exist_ok=True)
         for file in sorted((study / folder).glob(f"*.{ending}")):
-            text = file.read_text("utf-8").replace(data, "DIR")
+            text = _without(file.read_text("utf-8"), places)
             write_bytes_atomic(out / folder / file.name, text.encode())
     page = (study / "index.md").read_text("utf-8").replace(".png)", ".svg)")
     page = re.sub(r"The table as \[md\].*?(\[csv\]\([^)]*\)).*", r"The table as \1.", page)
@@ -63,14 +69,14 @@ def main() -> None:
     options.add_argument("--data", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
-    data = str(given.data.absolute())
+    places = {str(given.data.absolute()): "DIR", str(given.study.absolute()): "OUT"}
     for mark in sorted((given.study / "jobs").glob(f"*/*/{_DONE}")):
         job = mark.parent
         name = f"{job.parent.name}-{job.name.rpartition('-')[0]}.json"
-        content = kept(job, data)
+        content = kept(job, places)
         write_json_atomic(given.out / name, content)
         print(f"{given.out / name}: {len(json.dumps(content)):,} characters")
-    keep_page(given.study, data, given.out)
+    keep_page(given.study, places, given.out)
 
 
 if __name__ == "__main__":
