@@ -3,8 +3,7 @@
     python tools/keep_results.py runs/shared-cifar10 --data DIR --out docs/results/shared-cifar10
 
 DIR, where the study's data and networks were, is called DIR in the copies, and the study's own
-directory OUT. Of figures the SVG is
-kept, of tables the CSV.
+directory OUT. Of figures the SVG is kept, of tables the CSV.
 """
 
 from __future__ import annotations
