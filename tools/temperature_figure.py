@@ -44,7 +44,7 @@ def main() -> None:
     policy = relook.Policy.load(RUN / "policy.json")
     plain = relook.Policy((relook.SubPolicy(),))
     shown = (
-        (plain, "plain image", PLAIN_COLOR, (0, -112)),
+        (plain, "plain image", PLAIN_COLOR, (-14, -112)),
         (policy, f"{policy.views} views", POLICY_COLOR, (14, 8)),
     )
     temperatures = np.geomspace(0.6, 6, 120)

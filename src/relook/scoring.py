@@ -26,7 +26,7 @@ ALL_PREFIXES_TO = 20
 _RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
 
 BASELINE_DRAWS: DrawKind = "fresh"
-"""One crop for all images may be a lucky one; what people do is to draw a crop for each."""
+"""One crop for all images may be a lucky one; what people do is to draw one for each."""
 
 Key = tuple[str, int]
 """A method and a budget."""
