@@ -145,7 +145,8 @@ def measured(source: Source, pool: int, out: Path) -> dict[str, Any]:
 def shown(values: Any, digits: int = 4, scale: float = 1.0) -> str:
     """Return an estimate with its interval."""
     numbers = values.values() if isinstance(values, dict) else values
-    one = Interval(*list(numbers)[:3], confidence=0.95)
+    estimate, low, high = list(numbers)[:3]
+    one = Interval(estimate, low, high, confidence=0.95)
     return f"{wording.signed(one.estimate * scale, digits)} {wording.interval(one, digits, scale)}"
 
 
