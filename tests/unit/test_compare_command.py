@@ -17,6 +17,7 @@ from relook.data import load_data
 from relook.errors import RelookError, RunError
 from relook.policy import Policy, SubPolicy
 from relook.recipes import RECIPES
+from relook.verdict import pick
 
 app = typer.Typer()
 app.command()(compare_command)
@@ -112,11 +113,8 @@ def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> No
 
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
     result = relook_compare("--run", run.path, "--budget-views", "1")
-    comparison = load_comparison(run.path / "comparison.json")
-    best = max(
-        (row for row in comparison.rows if row.views == 1), key=lambda r: r.metrics["cll"].mean
-    )
-    assert f"Picked: {best.label} with 1 view" in result.stdout
+    best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
+    assert f"Picked: {best.label} with 1 view: cLL {best.metrics['cll'].mean:.4f}" in result.stdout
 
 
 def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:

@@ -20,6 +20,7 @@ from relook.policy_file import policy_to_json
 from relook.run_directory import RunDirectory
 from relook.tables import fitting_table, frontier_table, to_csv, to_latex
 from relook.verdict import MARGIN, pick
+from relook.wording import views_text
 
 _FILES = "Results"
 
@@ -178,7 +179,7 @@ def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool)
     if picked is not None:
         cll, accuracy = picked.metrics["cll"].mean, picked.metrics["accuracy"].mean
         console.print(
-            f"Picked: {picked.label} with {picked.views} views: cLL {cll:.4f}, "
+            f"Picked: {picked.label} with {views_text(picked.views)}: cLL {cll:.4f}, "
             f"accuracy {100 * accuracy:.2f} %, {picked.slowdown:.1f} × the time of one view.",
             soft_wrap=True,
             markup=False,
