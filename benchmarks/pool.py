@@ -267,6 +267,7 @@ def plots(folder: Path, threads: int, repeats: int) -> None:
         axes.set_xticks(list(found), [str(x) for x in found], minor=False)
         axes.minorticks_off()
     all_axes[0].legend()
+    folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "pool-growth.svg")
 
 
