@@ -90,9 +90,13 @@ def exits(
     plan = plan_views(policy, temperature=None)
     learned, reported = (
         predict_views(
-            source.predictor, one.images, plan.views, seed=plan.seed, store_path=out / name
+            source.predictor,
+            one.images,
+            plan.views,
+            seed=plan.seed,
+            store_path=out / f"{source.name}-{name}.zarr",
         )
-        for one, name in ((learn, "learn.zarr"), (report, "report.zarr"))
+        for one, name in ((learn, "learn"), (report, "full"))
     )
     found: dict[str, Any] = {"views": len(plan.views)}
     for target in TARGETS:
@@ -126,8 +130,6 @@ def measured(source: Source, pool: int, out: Path) -> dict[str, Any]:
         per_image(source, one.policy, report_on, out / f"{source.name}-{name}.zarr")
         for one, name in ((full, "full"), (raced, "race"))
     ]
-    own = out / source.name
-    own.mkdir(exist_ok=True)
     change = paired_bootstrap(scores[1] - scores[0], seed=0)
     return {
         "network": source.name,
@@ -138,7 +140,7 @@ def measured(source: Source, pool: int, out: Path) -> dict[str, Any]:
             "fewer": race["full_passes"] / race["passes"],
             "cll": [change.estimate, change.low, change.high],
         },
-        **exits(source, full.policy, learn_on, report_on, own),
+        **exits(source, full.policy, learn_on, report_on, out),
     }
 
 

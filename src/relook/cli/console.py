@@ -79,13 +79,13 @@ def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCal
     )
     with Progress(*columns, console=messages) as progress:
         task = progress.add_task(escape(description), total=None, note="")
+        log = _Log()
 
         def update(done: int, total: int, note: str = "") -> None:
             progress.update(task, completed=done, total=total, note=escape(note))
             if not messages.is_terminal and log.is_due(done, total):
                 say(f"{description}: {log.line(done, total)}")
 
-        log = _Log()
         yield update
 
 

@@ -9,6 +9,7 @@ import typer
 
 from relook.cli.console import print_json, say
 from relook.cli.options import JsonOption, SeedOption
+from relook.cli.sources import ForceOption
 from relook.errors import RelookError
 from relook.files import one_line
 from relook.policy import Policy
@@ -23,7 +24,6 @@ def _policy() -> None:
 
 
 OutOption = Annotated[Path, typer.Option(help="Where to write the policy.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 
 
 @app.command("import")
