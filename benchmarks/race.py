@@ -5,9 +5,9 @@
 
 Without a network: five small networks, trained on a tenth of the digits. With one, `DIR` is as
 for quality.py. A network's pool is predicted once, on all images, and kept in `--out`; then each
-split searches on two thirds of the images, with and without a race, by the default strategy, and
-both policies are scored on the rest. Splits of one network share images, so the networks' means
-tell more than the splits' do.
+split searches on two thirds of the images, with and without a race, by the default strategy (or,
+with `--greedy`, by the paper's rule from the same pool), and both policies are scored on the
+rest. Splits of one network share images, so the networks' means tell more than the splits' do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,18 +48,21 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """A network's predictions of a steady pool `[candidate, image, class]`."""
+    """A network's predictions of a steady pool `[candidate, image, class]`.
+
+    `spread` is how many evenly spread views the pool begins with, `kept` how many of them a race
+    never drops.
+    """
 
     name: str
-    settings: SearchSettings
     log_probs: LogProbs
     labels: Indices
+    spread: int
+    kept: int
 
-    @property
-    def spread(self) -> int:
-        """How many evenly spread views the pool begins with."""
-        settings = self.settings
-        return len(steady_pool(settings.recipe, settings.pool_size, settings.seed)[0])
+    def plain(self) -> Case:
+        """Return the same pool without any defaults, for the paper's rule."""
+        return replace(self, spread=0, kept=0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def predicted(
     views = [View(sub, index) for index, sub in enumerate((*spread, *rest))]
     store = out / f"{name}-{size}-{len(labels)}.zarr"
     log_probs = predict_views(model, images, views, seed=0, store_path=store)
-    return Case(name, settings, log_probs, labels)
+    return Case(name, log_probs, labels, len(spread), kept_in_race(settings))
 
 
 def digits(size: int, out: Path) -> list[Case]:
@@ -102,7 +105,7 @@ def outcome(case: Case, split: int) -> Outcome:
     def predict(name: str, which: Indices, images: Indices, report: Progress | None) -> LogProbs:
         return case.log_probs[np.ix_(which, search[images])]
 
-    kept = range(kept_in_race(case.settings))
+    kept = range(case.kept)
     raced = race(predict, labels, len(case.log_probs), LENGTH, seed=split, kept=kept)
     left = raced.survivors
     defaults = np.flatnonzero(left < case.spread).tolist()
@@ -146,6 +149,7 @@ def main() -> None:
     options.add_argument("--network")
     options.add_argument("--images", type=int, default=3000)
     options.add_argument("--pool", type=int, default=200)
+    options.add_argument("--greedy", action="store_true", help="select by the paper's rule")
     options.add_argument("--splits", type=int, default=5)
     options.add_argument("--first", type=int, default=0, help="the first split's seed")
     chosen = options.parse_args()
@@ -158,7 +162,7 @@ def main() -> None:
         model, labels = source.predictor, source.labels
         images = source.images
         cases = [predicted(source.name, "cifar", chosen.pool, model, images, labels, chosen.out)]
-    found = [show(case, splits) for case in cases]
+    found = [show(case.plain() if chosen.greedy else case, splits) for case in cases]
     means = np.mean(found, axis=1) if len(found) > 1 else np.array(found[0])
     error = means.std(ddof=1) / np.sqrt(len(means))
     print(f"mean {means.mean():+.4f} ± {error:.4f} (race − full, held-out cLL)")

@@ -1,27 +1,25 @@
 """Racing: judge the pool on few, telling images first, and spend the passes on what may matter.
 
 Most images are easy under every view and tell candidates hardly apart. A few candidates, the
-*scouts*, are predicted on all search images; an image's chance to come early grows with the
-scouts' loss on it. The order is that of bottom-k sampling (exponential keys over the chances),
-so the first m images with the weights 1/(chance to be among them) give unbiased sums over all
-images, for every m. The pool is predicted on the first sixteenth; then, as the images double
-(1/16, 1/8, 1/4), the pool is cut, and only what is left is predicted on the next images. The
-selection itself is the ordinary greedy search among the survivors, on all search images.
+*scouts*, are predicted on all search images and decide which images come first and what they
+weigh (`racing_images.py`). The pool is predicted on the first sixteenth; then, as the images
+double (1/16, 1/8, 1/4), the pool is cut, and only what is left is predicted on the next images.
+A round on fewer than `LEAST_IMAGES` is left out. The selection itself is the ordinary search
+among the survivors, on all search images.
 
 The rule. Greedy search wants candidates that complete each other, so none is judged by its own
 score. On each of `RESAMPLES` bootstrap resamples of the images seen so far a greedy search is
 run (the first team), and another one without the candidates that the first has picked (the
 reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
-one; votes of earlier rounds count on. Candidates without a vote are dropped; of the others
-the best 30, 18 and 12 % of the pool stay, but never fewer than `SPARE` × the policy's length.
-Candidates that are to be kept in any case, a steady search's first defaults, are the scouts and
-count among those that stay.
+one. Candidates without a vote are dropped; of the others the best 30, 20 and 12 % of the pool
+stay, but never fewer than `SPARE` × the policy's length. Candidates that are to be kept in any
+case, a steady search's first defaults, are the scouts and count among those that stay.
 
 Its confidence. A candidate that would get a vote on a share p of all resamples is without one
 in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
 a vote with 95 % confidence. Where the number of places decides, nothing is guaranteed.
 
-What it loses. A candidate that helps only on kinds of images of which the first sixteenth has
+What it loses. A candidate that helps only on kinds of images of which the first round has
 none is lost. docs/performance.md has measurements; where the pool is large against the
 policy's length, at most a quarter of the passes is left.
 """
@@ -38,12 +36,11 @@ from relook.calibration import FloatArray, Labels
 from relook.errors import RelookError
 from relook.fingerprint import JSON
 from relook.objectives import OBJECTIVES, Objective, UserObjective, class_weights
+from relook.racing_images import ImageOrder, Indices, image_order
 from relook.randomness import check_seed
 from relook.selection.greedy import COMPILED_FROM, PlainScorer, SearchResult, search_with
 
-Indices = NDArray[np.int64]
-
-ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.18), (1 / 4, 0.12))
+ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.20), (1 / 4, 0.12))
 """For each round: the share of the images seen by then, and of the pool that may stay."""
 
 SCOUTS = 0.02
@@ -54,11 +51,8 @@ TEAM = 10
 """The most entries of a resample's search: the first ones matter most."""
 
 SPARE = 1.2
-LEAST_IMAGES = 48
+LEAST_IMAGES = 100
 """A round on fewer images would be a lottery."""
-
-EASY = 0.25
-"""An image without any loss counts as if it had this share of the mean loss."""
 
 Progress = Callable[[int, int], None]
 Predict = Callable[[str, Indices, Indices, Progress | None], NDArray[np.float32]]
@@ -122,6 +116,7 @@ class _Judge:
     objective: Objective
     length: int
     seed: int
+    images: ImageOrder
 
 
 def race(
@@ -144,7 +139,7 @@ def race(
     """
     if candidates < 1:
         raise RelookError(f"expected at least 1 candidate to race, got {candidates}")
-    judge = _Judge(_named(objective), min(length, TEAM), check_seed(seed))
+    named, seed = _named(objective), check_seed(seed)
     balance = class_weights(labels) if balanced else np.ones(len(labels))
     sizes = round_sizes(len(labels))
     most = most_passes(len(labels), candidates, length, len(kept))
@@ -152,21 +147,21 @@ def race(
     scouts = stay if len(stay) else scouts_of(candidates)
     everyone = np.arange(len(labels))
     scouted = predict("scouts", scouts, everyone, _after(0, most, progress))
-    order, keys, chances = image_order(scouted, labels, judge.seed)
+    images = image_order(scouted, labels, balance, seed)
+    judge = _Judge(named, min(length, TEAM), seed, images)
     passes = len(scouts) * len(labels)
     known = [_Known(scouts, everyone, scouted)]
-    alive, votes, rounds = np.arange(candidates), np.zeros(candidates), []
+    alive, rounds = np.arange(candidates), []
     for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
-        asked, part = np.setdiff1d(alive, scouts), np.sort(order[begin:end])
+        asked, part = np.setdiff1d(alive, scouts), np.sort(images.order[begin:end])
         if len(asked) and len(part):
             tell = _after(passes, most, progress)
             known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, tell)))
             passes += len(asked) * len(part)
         if end < len(labels):
-            seen = order[:end]
-            weights = balance[seen] / -np.expm1(-chances[seen] * keys[order[end]])
-            shown = _gathered(known, alive, seen)
-            votes[alive] += _votes(shown, labels[seen], weights, judge, number)
+            seen = images.order[:end]
+            votes = np.zeros(candidates)
+            votes[alive] = _votes(_gathered(known, alive, seen), labels[seen], judge, number)
             places = places_after(number, len(sizes), candidates, length) - len(stay)
             others = survivors(np.setdiff1d(alive, stay), votes, max(0, places))
             alive = np.union1d(stay, others)
@@ -213,22 +208,6 @@ def most_survivors(images: int, candidates: int, length: int) -> int:
     return places_after(rounds - 1, rounds, candidates, length) if rounds else candidates
 
 
-def image_order(
-    scouted: NDArray[np.float32], labels: Labels, seed: int
-) -> tuple[Indices, FloatArray, FloatArray]:
-    """Return the images' order, and for each image its key and what its chance grows with.
-
-    `scouted` is `[scout, image, class]`. An image is among those with a key below t with
-    probability 1 − exp(−chance · t).
-    """
-    at_label = scouted[:, np.arange(len(labels)), labels].astype(np.float64)
-    loss = -np.log(np.exp(at_label).mean(axis=0) + np.exp(-20.0))
-    loss = np.maximum(loss, 0.0)
-    chances = loss / max(loss.mean(), 1e-9) + EASY
-    keys = np.random.default_rng([seed, len(labels)]).exponential(size=len(labels)) / chances
-    return np.argsort(keys, kind="stable"), keys, chances
-
-
 def survivors(alive: Indices, votes: FloatArray, places: int) -> Indices:
     """Return who stays, ascending: the most votes first, then the lower place; none without."""
     best = alive[np.lexsort((alive, -votes[alive]))[:places]]
@@ -236,19 +215,17 @@ def survivors(alive: Indices, votes: FloatArray, places: int) -> Indices:
 
 
 def _votes(
-    log_probs: NDArray[np.float32],
-    labels: Labels,
-    weights: FloatArray,
-    judge: _Judge,
-    number: int,
+    log_probs: NDArray[np.float32], labels: Labels, judge: _Judge, number: int
 ) -> FloatArray:
-    """Return each candidate's votes: two a first team, one a team of reserves."""
+    """Return each candidate's votes on the first images: two a first team, one the reserves."""
     generator = np.random.default_rng([judge.seed, number])
+    seen = judge.images.order[: len(labels)]
+    weights = judge.images.weights(len(labels))
     votes = np.zeros(len(log_probs))
     for _ in range(RESAMPLES):
         counts = generator.multinomial(len(labels), np.full(len(labels), 1 / len(labels)))
         rows = np.flatnonzero(counts)
-        own = weights[rows] * counts[rows]
+        own = judge.images.matched(seen[rows], weights[rows] * counts[rows])
         left = np.arange(len(log_probs))
         for worth in (2, 1):
             found = _search(log_probs[np.ix_(left, rows)], labels[rows], own, judge)
@@ -264,7 +241,6 @@ def _search(
     log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, judge: _Judge
 ) -> SearchResult:
     """Run a greedy search with a weight for each image."""
-    weights = weights / weights.mean()
     if judge.objective is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
         from relook.selection.fast import FastScorer  # numba: only where it pays
 
