@@ -8,12 +8,13 @@ A round on fewer than `LEAST_IMAGES` is left out. The selection itself is the or
 among the survivors, on all search images.
 
 The rule. Greedy search wants candidates that complete each other, so none is judged by its own
-score. On each of `RESAMPLES` bootstrap resamples of the images seen so far a greedy search is
+score. On each of ten or more bootstrap resamples of the images seen so far a greedy search is
 run (the first team), and another one without the candidates that the first has picked (the
 reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
-one. Candidates without a vote are dropped; of the others the best 30, 20 and 12 % of the pool
-stay, but never fewer than `SPARE` × the policy's length. Candidates that are to be kept in any
-case, a steady search's first defaults, are the scouts and count among those that stay.
+one. Resamples go on until as many have a vote as may stay, a hundred at most. Candidates
+without a vote are dropped; of the others the best 30, 20 and 12 % of the pool stay, but never
+fewer than `SPARE` × the policy's length. Candidates that are to be kept in any case, a steady
+search's first defaults, are the scouts and count among those that stay.
 
 Its confidence. A candidate that would get a vote on a share p of all resamples is without one
 in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
@@ -46,7 +47,9 @@ ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.20), (1 / 4, 0.12))
 SCOUTS = 0.02
 """The share of the pool that is predicted on all images from the start."""
 
-RESAMPLES = 10
+RESAMPLES, MOST_RESAMPLES = 10, 100
+"""At least so many, and more while fewer candidates have a vote than may stay."""
+
 TEAM = 10
 """The most entries of a resample's search: the first ones matter most."""
 
@@ -160,10 +163,12 @@ def race(
             passes += len(asked) * len(part)
         if end < len(labels):
             seen = images.order[:end]
+            places = places_after(number, len(sizes), candidates, length)
+            shown = _gathered(known, alive, seen)
             votes = np.zeros(candidates)
-            votes[alive] = _votes(_gathered(known, alive, seen), labels[seen], judge, number)
-            places = places_after(number, len(sizes), candidates, length) - len(stay)
-            others = survivors(np.setdiff1d(alive, stay), votes, max(0, places))
+            votes[alive] = _votes(shown, labels[seen], judge, number, places)
+            free = max(0, places - len(stay))
+            others = survivors(np.setdiff1d(alive, stay), votes, free)
             alive = np.union1d(stay, others)
             known = [part.only(alive) for part in known]
         rounds.append((end, len(alive)))
@@ -215,14 +220,16 @@ def survivors(alive: Indices, votes: FloatArray, places: int) -> Indices:
 
 
 def _votes(
-    log_probs: NDArray[np.float32], labels: Labels, judge: _Judge, number: int
+    log_probs: NDArray[np.float32], labels: Labels, judge: _Judge, number: int, places: int
 ) -> FloatArray:
     """Return each candidate's votes on the first images: two a first team, one the reserves."""
     generator = np.random.default_rng([judge.seed, number])
     seen = judge.images.order[: len(labels)]
     weights = judge.images.weights(len(labels))
     votes = np.zeros(len(log_probs))
-    for _ in range(RESAMPLES):
+    for turn in range(MOST_RESAMPLES):
+        if turn >= RESAMPLES and np.count_nonzero(votes) >= min(places, len(votes)):
+            break
         counts = generator.multinomial(len(labels), np.full(len(labels), 1 / len(labels)))
         rows = np.flatnonzero(counts)
         own = judge.images.matched(seen[rows], weights[rows] * counts[rows])
