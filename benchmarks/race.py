@@ -109,7 +109,7 @@ def outcome(case: Case, split: int) -> Outcome:
     raced = race(predict, labels, len(case.log_probs), LENGTH, seed=split, kept=kept)
     left = raced.survivors
     defaults = np.flatnonzero(left < case.spread).tolist()
-    own = greedy_search(raced.log_probs, labels, LENGTH, defaults=defaults)
+    own = greedy_search(raced.log_probs, labels, LENGTH, defaults=defaults, preselected=True)
     whole = case.log_probs[:, search]
     full = greedy_search(whole, labels, LENGTH, defaults=range(case.spread))
     picks = [int(left[pick]) for pick in own.picks]

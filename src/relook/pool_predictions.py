@@ -202,6 +202,7 @@ def select_from_pool(
         tell=tell,
         defaults=_defaults(settings, predicted.candidates),
         groups=groups,
+        preselected=settings.race,
     )
 
 

@@ -94,6 +94,7 @@ def select(
     tell: Tell | None = None,
     defaults: Sequence[int] = (),
     groups: ArrayLike | None = None,
+    preselected: bool = False,
 ) -> Selected:
     """Run a greedy search within `memory` bytes (default: a share of what is free).
 
@@ -137,6 +138,7 @@ def select(
             picked=recorder.add,
             defaults=defaults,
             groups=groups,
+            preselected=preselected,
         )
     finally:
         recorder.write()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,6 +143,23 @@ def test_what_a_race_cannot_do_is_said() -> None:
         race(Asked(log_probs), labels, 3, LENGTH, objective=lambda log_probs, labels: 0.0)
     with pytest.raises(RelookError, match="got clll"):
         race(Asked(log_probs), labels, 3, LENGTH, objective="clll")
+
+
+@pytest.mark.parametrize("raced", [False, True])
+def test_the_selection_knows_whether_labels_chose_its_candidates(
+    raced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    def search(*given: Any, preselected: bool, **options: Any) -> Any:
+        told.append(preselected)
+        return greedy_search(*given, preselected=preselected, **options)
+
+    monkeypatch.setattr("relook.selection_record.greedy_search", search)
+    settings = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=4, race=raced)
+    digits = load_data("digits").subset(np.arange(90))
+    search_dataset(TorchPredictor(new_small(seed=1)), digits, settings)
+    assert told == [raced]
 
 
 def test_a_raced_search_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:

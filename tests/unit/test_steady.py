@@ -99,6 +99,16 @@ def test_what_is_worth_more_is_found_by_its_guide() -> None:
     assert set(found.picks) <= set(range(20, 40))
 
 
+def test_an_average_of_what_the_labels_chose_is_no_guide() -> None:
+    log_probs, labels = _pool(600, 300, {})
+    alone = [calibrated_log_likelihood(one, labels)[0] for one in log_probs[10:]]
+    lucky = log_probs[[*range(10), *(10 + np.argsort(alone)[-20:])]]
+    fooled = greedy_search(lucky, labels, 6, defaults=range(10))
+    assert fooled.guide == "pool"
+    found = greedy_search(lucky, labels, 6, defaults=range(10), preselected=True)
+    assert found.guide in ("spread", "search")
+
+
 def test_scores_and_temperatures_are_those_of_the_labels() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     found = greedy_search(log_probs, labels, 4, defaults=range(10))

@@ -47,8 +47,10 @@ def reproduce_command(
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(help=f"Parts, with what they need: {', '.join(PARTS)}."),
+        list[str] | None,
+        typer.Option(
+            metavar="PART[,PART]", help=f"Parts, with what they need: {', '.join(PARTS)}."
+        ),
     ] = None,
     jobs: Annotated[
         Path | None,
@@ -66,7 +68,7 @@ def reproduce_command(
 ) -> None:
     """Run a whole study from one file, and write the paper's tables and figures."""
     study = load_study(file, settings=settings or (), data=data or ())
-    parts = check_parts(study, None if only is None else options.names(only))
+    parts = check_parts(study, options.names(",".join(only)) if only else None)
     target = out or Path("runs") / study.name
     place = jobs or target / "jobs"
     if dry_run:

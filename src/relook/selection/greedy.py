@@ -109,6 +109,7 @@ def greedy_search(
     picked: Callable[[Pick], None] | None = None,
     defaults: Sequence[int] = (),
     groups: ArrayLike | None = None,
+    preselected: bool = False,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -122,6 +123,8 @@ def greedy_search(
     With `defaults` the selection is steady (steady.py): a step takes the first of these
     candidates that is not picked yet, unless another one is better by more than noise; `groups`
     `[image]` says which images belong together, which is less proof than as many single ones.
+    `preselected` says that the same labels decided who the candidates are: a good average of
+    all of them then proves nothing, and guides no selection.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -161,6 +164,7 @@ def greedy_search(
         Material(scorer_for, log_probs, labels, even, group_numbers(groups, len(labels))),
         length,
         defaults,
+        preselected=preselected,
         start=start,
         progress=progress,
         picked=picked,

@@ -144,6 +144,7 @@ def steady_search(
     length: int,
     defaults: Sequence[int],
     *,
+    preselected: bool = False,
     start: Sequence[int] = (),
     progress: Progress | None = None,
     picked: Callable[[Pick], None] | None = None,
@@ -152,7 +153,7 @@ def steady_search(
     log_probs = material.log_probs
     trials = _FOLDS * _TRIAL if _has_folds(material) else 0
     total = trials + length
-    guide = _guide(material, defaults, part_of(progress, 0, total))
+    guide = _guide(material, defaults, preselected, part_of(progress, 0, total))
     rows = hard_rows(material.labels)
     if log_probs.size <= MOST_VALUES:
         soft = soft_rows(guide, material.independent)
@@ -194,12 +195,13 @@ def _steady(
         yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution, material.groups)
 
 
-def _guide(material: Material, defaults: Sequence[int], progress: Progress | None) -> Guide:
+def _guide(
+    material: Material, defaults: Sequence[int], preselected: bool, progress: Progress | None
+) -> Guide:
     log_probs, labels, weights = material.log_probs, material.labels, material.weights
-    averages = {
-        SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults))),
-        POOL: average_of(log_probs, _of_pool(len(log_probs), material.classes)),
-    }
+    averages = {SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults)))}
+    if not preselected:
+        averages[POOL] = average_of(log_probs, _of_pool(len(log_probs), material.classes))
     if _has_folds(material):
         averages[SEARCH] = _by_folds(material, progress)
     guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
