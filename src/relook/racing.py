@@ -248,7 +248,8 @@ def _search(
     log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, judge: _Judge
 ) -> SearchResult:
     """Run a greedy search with a weight for each image."""
-    if judge.objective is OBJECTIVES["cll"] and log_probs.size >= COMPILED_FROM:
+    values = 2 * RESAMPLES * log_probs.size  # of all the searches of a round
+    if judge.objective is OBJECTIVES["cll"] and values >= COMPILED_FROM:
         from relook.selection.fast import FastScorer  # numba: only where it pays
 
         with FastScorer(log_probs, labels, weights) as scorer:
