@@ -267,7 +267,8 @@ def plots(folder: Path, threads: int, repeats: int) -> None:
         axes.set(xlabel=label, ylabel="seconds")
         axes.set_xticks(list(found), [str(x) for x in found], minor=False)
         axes.minorticks_off()
-    all_axes[0].legend()
+    handles, names = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "pool-growth.svg")
 
