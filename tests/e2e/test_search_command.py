@@ -94,6 +94,27 @@ def test_the_held_out_images_were_never_searched_on(
     assert shown["policy"]["subpolicies"]
 
 
+def test_a_race_tells_what_it_saved(relook: Relook, model: str, tmp_path: Path) -> None:
+    command = ("search", "--model", model, "--data", "digits", "--recipe", "small", "--race")
+    sizes = ("--pool-size", "40", "--length", "4", "--split", "440:200")
+    done = relook(*command, *sizes, "--out", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    race = json.loads(done.out)["race"]
+    passes, left = race["passes"], race["rounds"][-1]["candidates"]
+    assert passes < race["full_passes"] == 40 * 440
+    assert f"race: {passes:,} of 17,600 model passes" in done.err
+    assert f"{left} of 40 candidates left" in done.err
+
+
+def test_too_few_images_for_a_race_are_said(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    done = relook("search", "--model", model, "--data", data, "--out", out, "--race", *QUICK)
+    assert done.code == 0, done.err
+    assert "race: 160 search images are too few for one" in done.err
+
+
 def test_dry_run_tells_the_cost_and_writes_nothing(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -219,12 +219,28 @@ def stage_bars(objective: str = "cll") -> Iterator[Progress]:
 def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:
     for note in found.notes:
         say(f"note: {note}")
+    if found.race is not None:
+        say(_race_line(found.race))
     if as_json:
         print_json(result_json(found, out))
         return
     print_policy(found.policy)
     print_comparison(found.comparison)
     say(f"written to {out}: policy.json, search.json, comparison.json, run.json")
+
+
+def _race_line(race: Mapping[str, Any]) -> str:
+    """Say what a race saved."""
+    passes, whole, last = race["passes"], race["full_passes"], race["rounds"][-1]
+    images, left = last["images"], last["candidates"]
+    if len(race["rounds"]) == 1:
+        return (
+            f"race: {images:,} search images are too few for one: the whole pool was predicted"
+        )
+    return (
+        f"race: {passes:,} of {whole:,} model passes ({whole / passes:.1f} × fewer), "
+        f"{left:,} of {whole // images:,} candidates left"
+    )
 
 
 def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
@@ -235,6 +251,7 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
         "picks": list(found.trace.picks),
         "scores": list(found.trace.scores),
         "temperatures": list(found.trace.temperatures),
+        "race": None if found.race is None else dict(found.race),
         "held_out": found.comparison.to_json(),
         "notes": list(found.notes),
         "seconds": dict(found.timings),
