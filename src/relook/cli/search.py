@@ -234,9 +234,7 @@ def _race_line(race: Mapping[str, Any]) -> str:
     passes, whole, last = race["passes"], race["full_passes"], race["rounds"][-1]
     images, left = last["images"], last["candidates"]
     if len(race["rounds"]) == 1:
-        return (
-            f"race: {images:,} search images are too few for one: the whole pool was predicted"
-        )
+        return f"race: {images:,} search images are too few for one: the whole pool was predicted"
     return (
         f"race: {passes:,} of {whole:,} model passes ({whole / passes:.1f} × fewer), "
         f"{left:,} of {whole // images:,} candidates left"
