@@ -202,8 +202,13 @@ def select_from_pool(
         tell=tell,
         defaults=_defaults(settings, predicted.candidates),
         groups=groups,
-        preselected=settings.race,
+        preselected=_has_dropped(predicted.race),
     )
+
+
+def _has_dropped(race: Mapping[str, Any] | None) -> bool:
+    """Whether there was a race, and enough images for a round in it."""
+    return race is not None and race["passes"] < race["full_passes"]
 
 
 def _defaults(settings: SearchSettings, candidates: NDArray[np.int64]) -> list[int]:

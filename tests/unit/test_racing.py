@@ -145,9 +145,11 @@ def test_what_a_race_cannot_do_is_said() -> None:
         race(Asked(log_probs), labels, 3, LENGTH, objective="clll")
 
 
-@pytest.mark.parametrize("raced", [False, True])
+@pytest.mark.parametrize(
+    ("images", "raced", "chosen"), [(90, False, False), (90, True, False), (660, True, True)]
+)
 def test_the_selection_knows_whether_labels_chose_its_candidates(
-    raced: bool, monkeypatch: pytest.MonkeyPatch
+    images: int, raced: bool, chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[bool] = []
 
@@ -156,10 +158,10 @@ def test_the_selection_knows_whether_labels_chose_its_candidates(
         return greedy_search(*given, preselected=preselected, **options)
 
     monkeypatch.setattr("relook.selection_record.greedy_search", search)
-    settings = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=4, race=raced)
-    digits = load_data("digits").subset(np.arange(90))
+    settings = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=8, race=raced)
+    digits = load_data("digits").subset(np.arange(images))
     search_dataset(TorchPredictor(new_small(seed=1)), digits, settings)
-    assert told == [raced]
+    assert told == [chosen]
 
 
 def test_a_raced_search_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
