@@ -39,16 +39,18 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
     """Load a directory that `save_pretrained` wrote, or a network of the hub by its name.
 
     Size, crop, interpolation, mean and std are the image processor's unless the options say
-    otherwise. Code that comes with a network is not run.
+    otherwise. Code that comes with a network is not run: left to itself, transformers would ask
+    on standard input whether it may.
     """
     options.refuse("hf:", "outputs", "pretrained")
     transformers = import_transformers()
     name = str(Path(rest).expanduser()) if Path(rest).expanduser().is_dir() else rest
     with _quiet(transformers, rest):
         network, found = transformers.AutoModelForImageClassification.from_pretrained(
-            name, output_loading_info=True
+            name, output_loading_info=True, trust_remote_code=False
         )
-        settings = transformers.AutoImageProcessor.from_pretrained(name).to_dict()
+        processor = transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        settings = processor.to_dict()
     missing = sorted(found["missing_keys"])
     if missing:
         raise RelookError(

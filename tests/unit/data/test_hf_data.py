@@ -141,3 +141,14 @@ def test_what_is_nowhere_gets_one_line(datasets: Any, tmp_path: Path) -> None:
         with pytest.raises(RelookError) as caught:
             load_data(f"hf:{tmp_path / name}")
         assert "\n" not in str(caught.value)
+
+
+def test_a_data_sets_own_code_is_not_run(datasets: Any, tmp_path: Path) -> None:
+    directory = tmp_path / "own"
+    directory.mkdir()
+    ran = tmp_path / "executed"
+    (directory / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
+    with pytest.raises(RelookError) as caught:
+        load_data(f"hf:{directory}")
+    assert "\n" not in str(caught.value)
+    assert not ran.exists()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +128,40 @@ def test_a_directory_without_a_network_gets_one_line(transformers: Any, tmp_path
     assert "\n" not in str(caught.value)
     with pytest.raises(RelookError, match="expected no outputs with hf:"):
         load_model(f"hf:{tmp_path}", outputs="probabilities")
+
+
+CODE = """
+from pathlib import Path
+Path(__file__).with_name("executed").touch()
+from transformers import {base} as Base
+class Own(Base):
+    pass
+"""
+
+
+@pytest.mark.parametrize("part", ["configuration", "processor"])
+def test_code_of_a_directory_is_not_run_even_if_standard_input_agrees(
+    transformers: Any, directory: Path, tmp_path: Path, part: str
+) -> None:
+    file, key, base, kind = {
+        "configuration": ("config.json", "AutoConfig", "ViTConfig", "model_type"),
+        "processor": (
+            "preprocessor_config.json",
+            "AutoImageProcessor",
+            "ViTImageProcessor",
+            "image_processor_type",
+        ),
+    }[part]
+    (directory / "own.py").write_text(
+        CODE.format(base=base).replace("__file__", repr(str(tmp_path / "own.py")))
+    )
+    config = json.loads((directory / file).read_text())
+    own = {"auto_map": {key: "own.Own"}, kind: "own"}
+    (directory / file).write_text(json.dumps({**config, **own}))
+    program = f"from relook.models import load_model; load_model({f'hf:{directory}'!r})"
+    run = subprocess.run(
+        [sys.executable, "-c", program], input="y\n" * 5, capture_output=True, text=True
+    )
+    assert not (tmp_path / "executed").exists()
+    assert run.returncode != 0
+    assert "RelookError" in run.stderr.splitlines()[-1]
