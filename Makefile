@@ -21,6 +21,7 @@ check: lint types pytest
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(READY)
 	$(BIN)/mypy

@@ -23,22 +23,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.quality import Source, read_source
 
-from relook import wording
-from relook.calibration import mean_log_probs
 from relook.data import Dataset
-from relook.deploy.exit_report import report_early_exit
-from relook.deploy.exit_rules import learn_early_exit, parse_target
+from relook.deploy.early_exit.learn import learn_early_exit, parse_target
+from relook.deploy.early_exit.report import report_early_exit
 from relook.deploy.plan import plan_views
 from relook.deploy.weights import learn_weights
-from relook.evaluate import cross_validated
-from relook.files import write_json_atomic
+from relook.evaluation.cross_validation import cross_validated
+from relook.foundation import wording
+from relook.io.files import write_json_atomic
+from relook.numerics.calibration import mean_log_probs
+from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.policy_search import PolicySearch, search_dataset
-from relook.predict import View, predict_views
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
-from relook.splits import stratified_split
-from relook.statistics import Interval, paired_bootstrap
+from relook.policy.recipes import get_recipe
+from relook.policy_search.search import PolicySearch, search_dataset
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import View, predict_views
 
 TARGETS = ("accuracy-loss=0.005", "views=2", "views=3")
 LENGTH = 20

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from relook.comparison import Comparison, Row, load_comparison
-from relook.demo import BUDGETS, run_demo, trained_network
-from relook.statistics import Interval, mean_and_deviation
+from relook.evaluation.comparison import Comparison, Row, load_comparison
+from relook.numerics.intervals import Interval, mean_and_deviation
+from relook.studies.demo import BUDGETS, run_demo, trained_network
 
 HEAD = "| seed | plain | random crops | learned | views | over plain | over the best baseline |"
 

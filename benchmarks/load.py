@@ -21,7 +21,7 @@ from PIL import Image
 from generator import make_pool  # type: ignore[import-not-found]
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 IMAGES = 200_000
 SELECTION = (1101, 5_000, 10, 100)  # candidates, images, classes, steps: the paper's CIFAR-10

@@ -35,8 +35,8 @@ from relook.models import Predictor, TorchPredictor
 from relook.models.accelerate import accelerate
 from relook.models.onnx_runtime import INPUT, export_network, open_session
 from relook.policy import SubPolicy
-from relook.pool import sample_pool
-from relook.predict import View, predict_views
+from relook.policy.pool import sample_pool
+from relook.predictions.passes import View, predict_views
 
 BATCHES = {32: (64, 256), 224: (4, 16)}
 _PAUSE = 0.2

@@ -21,24 +21,24 @@ import ttach
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relook import wording
-from relook.calibration import floor_log_probs, mean_log_probs
 from relook.data import Dataset, load_data
 from relook.deploy.plan import plan_views
-from relook.evaluate import Evaluation, cross_validated
-from relook.fingerprint import JSON, fingerprint
+from relook.evaluation.cross_validation import Evaluation, cross_validated
+from relook.foundation import wording
+from relook.io.fingerprint import JSON, fingerprint
+from relook.io.run_directory import RunDirectory
 from relook.models import TorchPredictor, load_model
 from relook.models.accelerate import accelerate
 from relook.models.torchvision_import import import_torchvision
+from relook.numerics.calibration import floor_log_probs, mean_log_probs
+from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.policy_search import pool_of
-from relook.pool_predictions import PoolJob, predict_pool, select_from_pool
-from relook.predict import View, predict_views
-from relook.recipes import get_recipe
-from relook.run_directory import RunDirectory
-from relook.search_settings import STRATEGIES, SearchSettings
-from relook.splits import stratified_split
-from relook.statistics import Interval, paired_bootstrap
+from relook.policy.recipes import get_recipe
+from relook.policy_search.pool_predictions import PoolJob, predict_pool, select_from_pool
+from relook.policy_search.search import pool_of
+from relook.policy_search.settings import STRATEGIES, SearchSettings
+from relook.predictions.passes import View, predict_views
 
 import_torchvision()
 from torchvision.transforms.functional import ten_crop  # noqa: E402  # once it can be imported

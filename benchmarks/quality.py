@@ -22,17 +22,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.calibration import calibrated_log_likelihood
-from relook.corruptions import corrupt_images
-from relook.files import write_json_atomic
+from relook.io.files import write_json_atomic
 from relook.models import Predictor, as_predictor
 from relook.models.accelerate import accelerate
+from relook.numerics.calibration import calibrated_log_likelihood
+from relook.numerics.splits import stratified_split
 from relook.policy import SubPolicy
-from relook.pool import sample_pool, steady_pool
-from relook.predict import View, predict_views
-from relook.recipes import RECIPES, Group
+from relook.policy.pool import sample_pool, steady_pool
+from relook.policy.recipes import RECIPES, Group
+from relook.predictions.passes import View, predict_views
 from relook.selection import greedy_search
-from relook.splits import stratified_split
+from relook.studies.corruptions import corrupt_images
 
 BUDGETS = (1, 2, 3, 5, 10, 20)
 _SEEDS = 10  # of random crops and flips

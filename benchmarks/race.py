@@ -25,18 +25,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.quality import read_source
 
-from relook.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.data import load_data
-from relook.demo import RECIPE, trained_network
 from relook.models import Predictor, load_model
-from relook.pool import steady_pool
-from relook.pool_predictions import kept_in_race
-from relook.predict import Images, View, predict_views
-from relook.racing import Progress, race
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
+from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
+from relook.numerics.splits import stratified_split
+from relook.policy.pool import steady_pool
+from relook.policy.recipes import get_recipe
+from relook.policy_search.pool_predictions import kept_in_race
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import Images, View, predict_views
 from relook.selection import greedy_search
-from relook.splits import stratified_split
+from relook.selection.racing import Progress, race
+from relook.studies.demo import RECIPE, trained_network
 
 LENGTH = 20
 NETWORKS = 5

@@ -31,17 +31,17 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from relook.data import load_data
-from relook.data.full_images import FullImages
-from relook.data.plan import Plan as ImagePlan
-from relook.engines import running_on
-from relook.engines.ray import AHEAD, RayEngine
 from relook.models import Predictor, TorchPredictor
 from relook.models.small import new_small
 from relook.policy import SubPolicy
-from relook.pool import sample_pool
-from relook.predict import View, fill_store
-from relook.store import Plan, PredictionStore
-from relook.views import apply_subpolicy
+from relook.policy.pool import sample_pool
+from relook.policy.views import apply_subpolicy
+from relook.predictions.engines import running_on
+from relook.predictions.engines.ray import AHEAD, RayEngine
+from relook.predictions.passes import View, fill_store
+from relook.predictions.store import Plan, PredictionStore
+from relook.transforms.centre_crop import Plan as ImagePlan
+from relook.transforms.full_images import FullImages
 
 POOL, IMAGES, CLASSES, GROUP = 900, 25_000, 1_000, 16
 HELD_OUT = 41  # passes an image: the plain view, twenty random crops, the policy's twenty

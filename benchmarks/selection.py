@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from generator import make_pool, write_half  # type: ignore[import-not-found]
 from plain_selection import PlainTime, time_plain  # type: ignore[import-not-found]
-from relook.predictions_file import load_labels, open_predictions
-from relook.run_directory import RunDirectory
+from relook.io.run_directory import RunDirectory
+from relook.predictions.external import load_labels, open_predictions
 from relook.selection import SearchResult, greedy_search
-from relook.selection.compact import CompactScorer
-from relook.selection.fast import FastScorer, available_cores
 from relook.selection.greedy import extended_mean, search_with
+from relook.selection.kernels.compact import CompactScorer
+from relook.selection.kernels.fast import FastScorer, available_cores
 from relook.selection.needs import COMPACT_FROM
 
 FULL_SIZE = (900, 25_000, 1_000, 20)

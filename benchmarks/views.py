@@ -34,10 +34,10 @@ from benchmarks.pillow_views import pillow_views
 from benchmarks.view_peers import MAGNITUDE, PEERS, Peer, load
 
 from relook import Step, SubPolicy
-from relook.pool import sample_pool
-from relook.recipes import Group, get_recipe
+from relook.policy.pool import sample_pool
+from relook.policy.recipes import Group, get_recipe
+from relook.policy.views import apply_subpolicy, draws_for_batch
 from relook.transforms import TRANSFORMS
-from relook.views import apply_subpolicy, draws_for_batch
 
 CORES = len(os.sched_getaffinity(0))
 SUBPOLICIES = 40
@@ -84,7 +84,7 @@ def relook_views(recipe: str, side: int, count: int) -> None:
 
 def torch_views(recipe: str, side: int, count: int) -> None:
     """Make the same views with the torch kernels, which other devices use."""
-    with patch("relook.transforms.fast.run.make_plan", lambda steps, shape: None):
+    with patch("relook.transforms.cpu.run.make_plan", lambda steps, shape: None):
         relook_views(recipe, side, count)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
 from relook.models.torchvision_import import import_torchvision
-from relook.training import train
+from relook.studies.training import train
 
 import_torchvision()  # for a torchvision that was built for another torch
 import timm  # noqa: E402

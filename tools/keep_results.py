@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relook.files import read_json, write_bytes_atomic, write_json_atomic
+from relook.io.files import read_json, write_bytes_atomic, write_json_atomic
 
 _DONE = "done.json"
 _DIGITS = 6

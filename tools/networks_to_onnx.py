@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relook.files import write_bytes_atomic
+from relook.io.files import write_bytes_atomic
 from relook.models import TorchPredictor
 from relook.models.onnx_runtime import export_network, to_onnx
 

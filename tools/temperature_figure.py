@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import relook
-from relook.calibration import fit_temperature, temper
 from relook.data import Preparation, load_data
 from relook.models import load_model
+from relook.numerics.calibration import fit_temperature, temper
 from relook.report.figures import house_style, panel
 from relook.report.style import FAINT, PLAIN_COLOR, POLICY_COLOR
 

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 from relook.version import __version__
 
 if TYPE_CHECKING:
-    from relook.calibration import calibrated_log_likelihood
-    from relook.comparing import compare
-    from relook.comparison import Comparison
     from relook.data import Dataset
     from relook.deploy import TTA
+    from relook.deploy.calibrate import calibrate_policy
     from relook.deploy.export import export
     from relook.errors import RelookError
+    from relook.evaluation.compare import compare
+    from relook.evaluation.comparison import Comparison
     from relook.models import Predictor
+    from relook.numerics.calibration import calibrated_log_likelihood
     from relook.policy import Policy, Step, SubPolicy
-    from relook.policy_calibration import calibrate_policy
-    from relook.policy_search import PolicySearch, search
-    from relook.pool import sample_pool
-    from relook.recipes import RECIPES, Recipe
+    from relook.policy.pool import sample_pool
+    from relook.policy.recipes import RECIPES, Recipe
+    from relook.policy.views import make_views
+    from relook.policy_search.search import PolicySearch, search
     from relook.selection import SearchResult, greedy_search
     from relook.transforms import TRANSFORMS
-    from relook.views import make_views
 
 __all__ = [
     "RECIPES",
@@ -52,27 +52,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "relook.comparison",
+    "Comparison": "relook.evaluation.comparison",
     "Dataset": "relook.data",
     "Policy": "relook.policy",
-    "PolicySearch": "relook.policy_search",
+    "PolicySearch": "relook.policy_search.search",
     "Predictor": "relook.models",
-    "RECIPES": "relook.recipes",
-    "Recipe": "relook.recipes",
+    "RECIPES": "relook.policy.recipes",
+    "Recipe": "relook.policy.recipes",
     "RelookError": "relook.errors",
     "SearchResult": "relook.selection",
     "Step": "relook.policy",
     "SubPolicy": "relook.policy",
     "TRANSFORMS": "relook.transforms",
     "TTA": "relook.deploy",
-    "calibrate_policy": "relook.policy_calibration",
-    "calibrated_log_likelihood": "relook.calibration",
-    "compare": "relook.comparing",
+    "calibrate_policy": "relook.deploy.calibrate",
+    "calibrated_log_likelihood": "relook.numerics.calibration",
+    "compare": "relook.evaluation.compare",
     "export": "relook.deploy.export",
     "greedy_search": "relook.selection",
-    "make_views": "relook.views",
-    "sample_pool": "relook.pool",
-    "search": "relook.policy_search",
+    "make_views": "relook.policy.views",
+    "sample_pool": "relook.policy.pool",
+    "search": "relook.policy_search.search",
 }
 
 

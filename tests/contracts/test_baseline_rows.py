@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from relook.baselines import BASELINES, Baseline, Options
+from relook.evaluation.baselines import BASELINES, Baseline, Options
 from relook.policy import DrawKind, Policy
-from relook.policy_file import policy_from_json, policy_to_json
-from relook.recipes import RECIPES
-from relook.views import apply_subpolicy
+from relook.policy.file import policy_from_json, policy_to_json
+from relook.policy.recipes import RECIPES
+from relook.policy.views import apply_subpolicy
 
 OPTIONS = Options(grid_magnitude=25.0)
 

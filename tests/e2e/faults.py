@@ -24,7 +24,7 @@ from relook.cli.app import main
 from relook.data import load_data
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link")
 _OWN = {"slowdown", "sentence", "finished", "seconds", "command"}

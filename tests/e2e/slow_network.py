@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relook.calibration import FloatArray, Labels
 from relook.models.small import new_small
+from relook.numerics.calibration import FloatArray, Labels
 
 
 class Slow(nn.Module):

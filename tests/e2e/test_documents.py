@@ -12,7 +12,7 @@ import relook as package
 from relook.cli.app import app
 from relook.data import load_data
 from relook.models.small import new_small
-from relook.recipes import load_recipe
+from relook.policy.recipes import load_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -8,11 +8,11 @@ import pytest
 from tests.e2e.conftest import Relook
 
 from relook.data import load_data
-from relook.deploy.early_exit import EarlyExit
+from relook.deploy.early_exit.rule import EarlyExit
 from relook.deploy.tta import TTA
 from relook.models import load_model
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.e2e.faults import (
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
-    monkeypatch.setattr("relook.deploy.image_source.BLOCK", 8)
+    monkeypatch.setattr("relook.deploy.batch.image_source.BLOCK", 8)
     warm_up()
     root = tmp_path / "inputs"
     root.mkdir()

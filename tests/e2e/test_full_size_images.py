@@ -12,15 +12,15 @@ from PIL import Image
 from tests.e2e.conftest import Relook
 from tests.unit.data.image_files import encoded, png_that_declares
 
-from relook.baselines import BASELINES, Options
-from relook.comparison import load_comparison
 from relook.data import Preparation, load_data
-from relook.data.full_images import FullImages
-from relook.data.full_views import open_images
+from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.comparison import load_comparison
 from relook.policy import Policy
-from relook.recipes import get_recipe
+from relook.policy.recipes import get_recipe
+from relook.policy.views import apply_subpolicy
 from relook.report import write_report
-from relook.views import apply_subpolicy
+from relook.transforms.full_images import FullImages
+from relook.transforms.full_views import open_images
 
 QUICK = ("--recipe", "imagenet", "--pool-size", "6", "--length", "3", "--size", "32")
 
@@ -122,7 +122,7 @@ def test_an_interrupted_search_ends_in_the_same_policy(
 
     original = open_images
     with monkeypatch.context() as patch:
-        patch.setattr("relook.views.open_images", make)
+        patch.setattr("relook.policy.views.open_images", make)
         assert relook(*search(photos, "cut", "--batch", "8")).code == 130
     assert relook(*search(photos, "cut", "--batch", "8")).code == 0
     assert relook(*search(photos, "again", "--batch", "8")).code == 0

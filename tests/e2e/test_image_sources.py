@@ -14,8 +14,8 @@ from tests.unit.data.image_files import encoded, photo, png_that_declares
 from tests.unit.data.test_idx import idx_bytes
 from tests.unit.report.html_reader import read_html
 
-from relook.comparison import Comparison, load_comparison
 from relook.data import load_data
+from relook.evaluation.comparison import Comparison, load_comparison
 from relook.models.small import new_small, save_small
 from relook.report import write_report
 

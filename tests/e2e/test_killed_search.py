@@ -13,9 +13,9 @@ import torch
 from relook.data import load_data
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.policy_search import search_dataset
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
+from relook.policy.recipes import get_recipe
+from relook.policy_search.search import search_dataset
+from relook.policy_search.settings import SearchSettings
 
 KILLS = 20
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=6, pool_size=40, seed=3, batch=64)

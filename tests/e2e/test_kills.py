@@ -23,8 +23,8 @@ from tests.e2e.faults import (
     warm_up,
 )
 
-import relook.deploy.batch_prediction
-import relook.store
+import relook.deploy.batch.prediction
+import relook.predictions.store
 
 KILLS = 25  # of each of five commands, at random moments
 AT_CHANGES = 5  # of each command, in the fast test
@@ -33,7 +33,7 @@ MOST_CHANGES = 40  # of each command, in the slow one
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
-    monkeypatch.setattr("relook.deploy.image_source.BLOCK", 8)
+    monkeypatch.setattr("relook.deploy.batch.image_source.BLOCK", 8)
     warm_up()
     root = tmp_path / "inputs"
     root.mkdir()
@@ -146,8 +146,8 @@ def test_a_signal_ends_in_one_line_and_nothing_is_lost(
         # A shell's background jobs, and so tests run as one, begin with SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for owner, name in (
-            (relook.store.PredictionStore, "write"),
-            (relook.deploy.batch_prediction, "write_json_atomic"),
+            (relook.predictions.store.PredictionStore, "write"),
+            (relook.deploy.batch.prediction, "write_json_atomic"),
         ):
             setattr(owner, name, signalled(getattr(owner, name)))
 

@@ -61,7 +61,7 @@ def test_predictions_do_not_depend_on_blocks_and_threads(
 ) -> None:
     arguments = list(place.predict(tmp_path / "usual"))
     assert relook(*arguments, "--batch", 8).code == 0
-    monkeypatch.setattr("relook.deploy.image_source.BLOCK", block)
+    monkeypatch.setattr("relook.deploy.batch.image_source.BLOCK", block)
     monkeypatch.setattr("relook.data.decode._MOST_THREADS", threads)
     monkeypatch.setattr("os.cpu_count", lambda: threads)
     assert relook(*place.predict(tmp_path / "other"), "--batch", 8).code == 0

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from tests.e2e.faulty_s3 import Faults, faulty_proxy, request, s3_server
 from tests.e2e.test_ray_cluster import CALLS, ROOT, SEARCH, calls_file, calls_of, driver, ended
-from tests.unit.test_predict import VIEWS, Toy, contents
+from tests.unit.predictions.test_passes import VIEWS, Toy, contents
 from torch import Tensor
 
 from relook.errors import RelookError
-from relook.predict import fill_store, predict_views
+from relook.predictions.passes import fill_store, predict_views
 
 pytest.importorskip("obstore")
 
@@ -103,7 +103,7 @@ def test_what_is_in_the_bucket_is_not_computed_again(images: Tensor, faults: Fau
 def test_a_server_that_only_fails_is_one_line(
     images: Tensor, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relook.store_place._RETRY_SECONDS", 1)
+    monkeypatch.setattr("relook.predictions.locations._RETRY_SECONDS", 1)
     faults.share = 1.0
     with pytest.raises(RelookError, match="cannot read s3://bucket/failing") as caught:
         fill_store(Toy(), images, VIEWS, "s3://bucket/failing", seed=7, batch=2)
@@ -188,7 +188,8 @@ def test_a_server_that_never_answers_is_one_line(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "anything")
     program = (
-        "import relook.store_place as p; p._RETRY_SECONDS = 2; from relook.cli.app import main"
+        "import relook.predictions.locations as p; p._RETRY_SECONDS = 2; "
+        "from relook.cli.app import main"
     )
     command = [
         *SEARCH,

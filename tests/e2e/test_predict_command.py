@@ -11,7 +11,7 @@ from tests.e2e.conftest import Relook
 
 from relook.data import load_data
 from relook.policy import Policy, Step, SubPolicy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 
 @pytest.fixture

@@ -9,24 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.conftest import Relook
-from tests.e2e.slow_network import Failing, worst_image
-from tests.unit.test_predict import contents
+from tests.e2e.slow_network import Failing
+from tests.unit.predictions.test_passes import contents
 from torch import Tensor
 
 from relook.data import load_data
-from relook.engines import running_on
-from relook.engines.scoring import SplitScorer
 from relook.errors import RelookError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.objectives import OBJECTIVES, UserObjective
 from relook.policy import SubPolicy
-from relook.policy_search import search_dataset
-from relook.predict import View, predict_views
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
-from relook.selection import greedy, greedy_search
-from relook.selection.greedy import PlainScorer
+from relook.policy.recipes import get_recipe
+from relook.policy_search.search import search_dataset
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.engines import running_on
+from relook.predictions.passes import View, predict_views
 
 SETTINGS = SearchSettings(
     recipe=get_recipe("small"), length=4, pool_size=40, seed=3, batch=64, strategy="greedy"
@@ -57,7 +53,7 @@ def search(run: Path) -> None:
 
 @pytest.mark.usefixtures("cores")
 def test_the_bytes_are_those_of_the_local_engine(tmp_path: Path) -> None:
-    from relook.engines.ray import RayEngine
+    from relook.predictions.engines.ray import RayEngine
 
     search(tmp_path / "local")
     told: list[str] = []
@@ -74,7 +70,7 @@ def test_the_bytes_are_those_of_the_local_engine(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("cores")
 def test_a_models_error_is_the_same_line_and_no_retry(images: Tensor) -> None:
-    from relook.engines.ray import RayEngine
+    from relook.predictions.engines.ray import RayEngine
 
     grey, model = images[:, :1], TorchPredictor(Failing(seconds=0), classes=10)
     views = [View(SubPolicy(), 0)]
@@ -94,7 +90,7 @@ def test_a_models_error_is_the_same_line_and_no_retry(images: Tensor) -> None:
 
 @pytest.mark.usefixtures("cores")
 def test_what_cannot_be_done_is_one_line(images: Tensor) -> None:
-    from relook.engines.ray import RayEngine
+    from relook.predictions.engines.ray import RayEngine
 
     views = [View(SubPolicy(), 0)]
     model = TorchPredictor(new_small(seed=1))
@@ -109,40 +105,6 @@ def test_what_cannot_be_done_is_one_line(images: Tensor) -> None:
     ):
         predict_views(TorchPredictor(new_small(seed=1)), images[:, :1], views, seed=0)
     assert "no worker has started: each needs" in str(no.value)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cores")
-@pytest.mark.parametrize("objective", ["accuracy", "ll", "brier", worst_image])
-def test_candidates_are_scored_by_workers_to_the_same_bits(
-    objective: str | UserObjective, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from relook.engines.ray import RayEngine
-
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 5, 40)
-    log_probs = np.log(generator.dirichlet(np.ones(5), (23, 40))).astype(np.float32)
-    expected = greedy_search(log_probs, labels, 6, objective)
-    monkeypatch.setattr(greedy, "SPLIT_FROM", 0)
-    told: list[str] = []
-    with RayEngine(workers=2, tell=told.append) as engine, running_on(engine):
-        assert greedy_search(log_probs, labels, 6, objective) == expected
-    assert told == ["Ray: candidates are scored by 2 workers"]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cores")
-def test_a_scoring_worker_that_is_lost_is_replaced() -> None:
-    from relook.engines.ray import RayEngine
-
-    generator = np.random.default_rng(0)
-    labels, mean = generator.integers(0, 5, 40), np.zeros((40, 5))
-    log_probs = np.log(generator.dirichlet(np.ones(5), (23, 40))).astype(np.float32)
-    plain = PlainScorer(log_probs, labels, OBJECTIVES["accuracy"], None)
-    with RayEngine(workers=2) as engine, engine.scorer(plain) as scorer:
-        assert isinstance(scorer, SplitScorer)
-        scorer._ray.kill(scorer._shares[1].actor)
-        assert scorer.best(mean, 1, 1.0) == plain.best(mean, 1, 1.0)
 
 
 def test_without_ray_the_command_names_the_extra(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.test_predict import contents
+from tests.unit.predictions.test_passes import contents
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from tests.e2e.conftest import Relook
 from tests.unit.report.html_reader import read_html
 
 from relook.data import load_data
-from relook.studies.reproduce import is_done, reproduce
-from relook.studies.study_file import load_study
-from relook.studies.study_plan import make_plan
+from relook.studies.reproduce.file import load_study
+from relook.studies.reproduce.plan import make_plan
+from relook.studies.reproduce.run import is_done, reproduce
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from tests.e2e.conftest import Relook
 from tests.unit.data.image_files import write_classes
-from tests.unit.searched_run import SearchedRun, searched_run
+from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 
-from relook.corruptions import corrupt_images
 from relook.data import load_data
+from relook.studies.corruptions import corrupt_images
 
 QUICK = ("--corruptions", "fog,impulse_noise", "--severities", "1,4", "--budgets", "1,2")
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from tests.e2e.conftest import Finished, Relook
 from tests.oracles.plain_search import random_pool
 
-from relook import memory, selection_record
+from relook.foundation import memory
 from relook.selection import greedy
-from relook.selection_plan import plan_selection
+from relook.selection import record as selection_record
+from relook.selection.plan import plan_selection
 
 LOG_PROBS, LABELS = random_pool(4, 12, 60, 5)
 QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")

@@ -85,7 +85,7 @@ def test_ctrl_c_says_how_to_go_on(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("relook.training.models.run_training", interrupted)
+    monkeypatch.setattr("relook.studies.training.models.run_training", interrupted)
     stopped = relook(*long_training(tmp_path / "run"))
     assert stopped.code == 130
     assert (

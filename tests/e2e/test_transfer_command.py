@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.conftest import Relook
-from tests.unit.searched_run import SearchedRun, searched_run
+from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 
-from relook.baselines import BASELINES
 from relook.data import load_data
-from relook.files import write_json_atomic
+from relook.evaluation.baselines import BASELINES
+from relook.io.files import write_json_atomic
 from relook.models import load_model
 from relook.models.small import new_small, save_small
-from relook.recipes import RECIPES
+from relook.policy.recipes import RECIPES
 
 QUICK = ("--budgets", "1,2", "--no-figures")
 

@@ -8,7 +8,7 @@ from tests.e2e.conftest import Relook
 
 from relook.deploy.weighted_policy import ENTRIES
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 
 @pytest.fixture

@@ -25,21 +25,21 @@ from relook.data.csv_file import load_csv
 from relook.data.decode import FORMATS, Bad, decoded, look_at, report_faults
 from relook.data.npz import load_npz
 from relook.data.specs import read_groups
-from relook.deploy.early_exit import EarlyExit
+from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
-from relook.files import json_text
+from relook.io.files import json_text
+from relook.io.safe_pickle import load_pickle
 from relook.models.checkpoints import read_weights
 from relook.models.small import load_small, new_small, save_small
 from relook.policy import Policy
-from relook.policy_file import load_policy, policy_to_json
-from relook.pool import sample_pool
-from relook.predictions_file import load_labels, open_predictions
-from relook.recipes import load_recipe
-from relook.reference import load_reference
-from relook.run_record import load_run
-from relook.safe_pickle import load_pickle
-from relook.store import Plan, PredictionStore
-from relook.studies.study_file import load_study
+from relook.policy.file import load_policy, policy_to_json
+from relook.policy.pool import sample_pool
+from relook.policy.recipes import load_recipe
+from relook.policy.reference import load_reference
+from relook.policy_search.run_record import load_run
+from relook.predictions.external import load_labels, open_predictions
+from relook.predictions.store import Plan, PredictionStore
+from relook.studies.reproduce.file import load_study
 
 MANIFEST = {"what": "a test"}
 PLAN = Plan(views=2, images=3, classes=4, batch=3, group=2)

@@ -9,9 +9,8 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relook.files import for_terminal
+from relook.io.files import csv_safe, for_terminal
 from relook.report.markup import element
-from relook.tables import csv_safe
 
 HOSTILE = st.one_of(
     st.text(max_size=40),

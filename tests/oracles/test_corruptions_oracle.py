@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage, stats
-from tests.unit.corruptions.photographs import photographs
+from tests.unit.studies.corruptions.photographs import photographs
 
-from relook.corruptions import CORRUPTIONS, corrupt_images
-from relook.corruptions.blur import disc
-from relook.corruptions.draws import Draws
-from relook.corruptions.filters import convolve, sampled, smear, smooth, zoomed
+from relook.studies.corruptions import CORRUPTIONS, corrupt_images
+from relook.studies.corruptions.blur import disc
+from relook.studies.corruptions.draws import Draws
+from relook.studies.corruptions.filters import convolve, sampled, smear, smooth, zoomed
 
 DRAWS = Draws(1, 2, 3, 4)
 

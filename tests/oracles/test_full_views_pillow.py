@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.unit.data.full_size_files import in_memory
 
-from relook.data.full_images import FullImages
-from relook.data.full_views import plain_views
-from relook.data.plan import Plan
 from relook.policy import Step, SubPolicy
+from relook.policy.views import apply_subpolicy
+from relook.transforms.centre_crop import Plan
+from relook.transforms.full_images import FullImages
+from relook.transforms.full_views import plain_views
 from relook.transforms.geometry import scaled_box
-from relook.views import apply_subpolicy
 
 SIDES = st.integers(8, 90)
 SHARES = st.floats(0, 1)

@@ -14,10 +14,10 @@ from tests.oracles.plain_search import (
     random_pool,
 )
 
-from relook.objectives import class_weights
 from relook.selection import SearchResult, greedy_search
-from relook.selection.fast import FastScorer
 from relook.selection.greedy import search_with
+from relook.selection.kernels.fast import FastScorer
+from relook.selection.objectives import class_weights
 
 TIE = 5e-9  # what the oracle's own rounding may add to a tie of 1e-9
 

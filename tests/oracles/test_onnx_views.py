@@ -15,15 +15,15 @@ from PIL import Image
 from tests.oracles.test_transforms_pillow import pictures
 
 import relook
-from relook.deploy.onnx_moves import Shape
-from relook.deploy.onnx_views import merged, write_view
-from relook.deploy.onnx_warps import Resize
-from relook.deploy.onnx_writer import Graph, as_model, to_bytes
+from relook.deploy.onnx.moves import Shape
+from relook.deploy.onnx.views import merged, write_view
+from relook.deploy.onnx.warps import Resize
+from relook.deploy.onnx.writer import Graph, as_model, to_bytes
 from relook.models.onnx_runtime import is_installed, open_session
 from relook.policy import Step, SubPolicy
+from relook.policy.views import apply_subpolicy, freeze_subpolicy
 from relook.transforms import TRANSFORMS
 from relook.transforms.geometry import Box
-from relook.views import apply_subpolicy, freeze_subpolicy
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
 
@@ -125,7 +125,7 @@ def test_neighbours_that_move_pixels_or_map_levels_become_one() -> None:
     subpolicy, shape = SubPolicy(steps), Shape(3, 20, 26)
     (found,) = exported([subpolicy], shape, images)
     assert np.array_equal(found, own(subpolicy, images))
-    from relook.deploy.onnx_views import WRITERS
+    from relook.deploy.onnx.views import WRITERS
 
     assert len(merged([WRITERS[step.transform](step, shape) for step in steps])) == 2
 

@@ -19,7 +19,7 @@ from relook.cli.console import (
 )
 from relook.cli.verbs import VERBS, Verb, VerbGroup
 from relook.errors import RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 
 app = typer.Typer(
     name="relook",

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from relook import wording
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.deploy.calibrate import calibrate_policy
 from relook.deploy.weighted_policy import WeighedPolicy, weigh_policy
 from relook.errors import RelookError, unknown_name
+from relook.foundation import wording
 from relook.policy import Policy
-from relook.policy_calibration import calibrate_policy
-from relook.policy_file import policy_to_json
-from relook.tables import new_table
+from relook.policy.file import policy_to_json
+from relook.report.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")
 

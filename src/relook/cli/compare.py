@@ -8,19 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.baselines import BASELINES, Options
 from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import Inputs, read_budgets, read_inputs
-from relook.comparing import compare, save_comparison
-from relook.comparison import Comparison, Row
-from relook.files import write_text_atomic
-from relook.fingerprint import fingerprint
-from relook.policy_file import policy_to_json
-from relook.run_directory import RunDirectory
-from relook.tables import fitting_table, frontier_table, to_csv, to_latex
-from relook.verdict import MARGIN, pick
-from relook.wording import views_text
+from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.compare import compare, save_comparison
+from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.verdict import MARGIN, pick
+from relook.foundation.wording import views_text
+from relook.io.files import write_text_atomic
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
+from relook.policy.file import policy_to_json
+from relook.report.tables import fitting_table, frontier_table, to_csv, to_latex
 
 _FILES = "Results"
 

@@ -26,9 +26,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from relook import wording
-from relook.files import for_terminal
-from relook.watchdog import CallLimit, limited_calls
+from relook.foundation import wording
+from relook.foundation.watchdog import CallLimit, limited_calls
+from relook.io.files import for_terminal
 
 console = Console(highlight=False, emoji=False)
 messages = Console(stderr=True, highlight=False, emoji=False)

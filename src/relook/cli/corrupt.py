@@ -9,9 +9,9 @@ import typer
 
 from relook.cli import options
 from relook.cli.console import print_json, progress_bar, resumable, say
-from relook.corruptions import CORRUPTIONS, check_corruptions, check_severities
-from relook.corruptions.write import write_arrays, write_folders, write_npz
 from relook.errors import RelookError
+from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
+from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
 
 CorruptionsOption = Annotated[
     str | None,

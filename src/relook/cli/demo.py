@@ -11,10 +11,10 @@ from relook.cli import options
 from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.search import stage_bars
 from relook.cli.show import print_policy
-from relook.demo import run_demo, trained_network
-from relook.policy_file import policy_to_json
+from relook.policy.file import policy_to_json
 from relook.report import write_report
-from relook.tables import print_comparison
+from relook.report.tables import print_comparison
+from relook.studies.demo import run_demo, trained_network
 
 
 def demo_command(

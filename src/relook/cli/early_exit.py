@@ -10,24 +10,24 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from relook import wording
-from relook.calibration import LogProbs
 from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import PolicyInputs, read_policy_inputs
 from relook.data import Dataset
-from relook.deploy.early_exit import EarlyExit
-from relook.deploy.exit_report import ExitReport, report_early_exit
-from relook.deploy.exit_rules import check_target, learn_early_exit, parse_target
+from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
+from relook.deploy.early_exit.report import ExitReport, report_early_exit
+from relook.deploy.early_exit.rule import EarlyExit
 from relook.deploy.plan import ViewPlan, plan_views
 from relook.errors import MissingExtraError, RelookError
-from relook.files import write_json_atomic
-from relook.fingerprint import fingerprint
+from relook.foundation import wording
+from relook.io.files import write_json_atomic
+from relook.io.fingerprint import fingerprint
 from relook.models.accelerate import accelerate
-from relook.predict import predict_views
-from relook.splits import stratified_split
-from relook.statistics import Interval
-from relook.tables import new_table
+from relook.numerics.calibration import LogProbs
+from relook.numerics.intervals import Interval
+from relook.numerics.splits import stratified_split
+from relook.predictions.passes import predict_views
+from relook.report.tables import new_table
 
 
 @groups.spelled_out

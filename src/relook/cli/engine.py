@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from relook.cli.console import say
-from relook.engines import ENGINES, running_on
 from relook.errors import RelookError, unknown_name
+from relook.predictions.engines import ENGINES, running_on
 
 _PANEL = "Cluster"
 
@@ -109,7 +109,9 @@ class EngineChoice:
         if self.engine == "local":
             yield
             return
-        from relook.engines.ray import RayEngine  # Ray is imported only where it is asked for
+        from relook.predictions.engines.ray import (
+            RayEngine,
+        )  # Ray is imported only where it is asked for
 
         engine = RayEngine(
             self.address,

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from relook.baselines import BASELINES, Options
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources, study
 from relook.cli.console import console, print_json, resumable, say
@@ -18,10 +17,11 @@ from relook.cli.inputs import read_budgets
 from relook.cli.search import stage_bars
 from relook.cli.transfer_inputs import model_names
 from relook.errors import RelookError
+from relook.evaluation.baselines import BASELINES, Options
 from relook.models import EnsemblePredictor
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
-from relook.splits import parse_split
+from relook.numerics.splits import parse_split
+from relook.policy.recipes import get_recipe
+from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, ensembles
 from relook.studies.ensembles_result import Ensembles
 from relook.studies.ensembles_tables import (
@@ -176,7 +176,7 @@ def ensembles_command(
 
 
 def _draw(found: Ensembles, out: Path) -> list[Path]:
-    from relook.report.ensembles_figures import save_ensembles_figures
+    from relook.studies.ensembles_figures import save_ensembles_figures
 
     return save_ensembles_figures(found, out / "figures")
 

@@ -16,7 +16,7 @@ from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, tem
 from relook.deploy.export import export
 from relook.errors import RelookError
 from relook.models import Predictor
-from relook.run_record import load_run
+from relook.policy_search.run_record import load_run
 
 _IMAGES = 16
 

@@ -11,8 +11,8 @@ import typer
 from relook.data.specs import DATA_SOURCES
 from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
-from relook.recipes import STARTS
-from relook.run_record import load_run
+from relook.policy.recipes import STARTS
+from relook.policy_search.run_record import load_run
 
 CHOICES = ("auto", "yes", "no")
 

@@ -18,11 +18,11 @@ from relook.cli.console import say
 from relook.cli.of_run import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.held_out import Split, held_out_part, recorded_recipe
 from relook.models import Predictor
 from relook.policy import Policy
-from relook.recipes import Recipe, get_recipe
-from relook.run_record import RunRecord, load_run
+from relook.policy.recipes import Recipe, get_recipe
+from relook.policy_search.held_out import Split, held_out_part, recorded_recipe
+from relook.policy_search.run_record import RunRecord, load_run
 
 _OF_DATA = ("data", "test", "group", "skip_bad")
 

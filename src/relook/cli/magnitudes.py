@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.baselines import GRID, Options
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, study
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
-from relook.recipes import get_recipe
-from relook.run_directory import RunDirectory
+from relook.evaluation.baselines import GRID, Options
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
+from relook.policy.recipes import get_recipe
 from relook.studies.magnitudes import checked_grid, magnitudes
 from relook.studies.magnitudes_result import Magnitudes
 from relook.studies.magnitudes_tables import (
@@ -140,6 +140,6 @@ def _grid(text: str) -> tuple[float, ...]:
 
 
 def _draw(found: Magnitudes, label: str, out: Path) -> list[Path]:
-    from relook.report.magnitudes_figures import save_magnitudes_figure
+    from relook.studies.magnitudes_figures import save_magnitudes_figure
 
     return save_magnitudes_figure({label: found}, out / "figures")

@@ -15,12 +15,12 @@ from relook.cli.console import console, print_json, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
-from relook.objectives import OBJECTIVES
-from relook.recipes import get_recipe
-from relook.run_directory import RunDirectory
-from relook.splits import Shares, parse_split
+from relook.numerics.splits import Shares, parse_split
+from relook.policy.recipes import get_recipe
+from relook.selection.objectives import OBJECTIVES
 from relook.studies.objectives import OF_THE_PAPER, objectives
 from relook.studies.objectives_result import Objectives
 from relook.studies.objectives_tables import (
@@ -175,6 +175,6 @@ def _unit(stage: str) -> str:
 
 
 def _draw(found: Objectives, label: str, out: Path) -> list[Path]:
-    from relook.report.objectives_figures import save_objectives_figures
+    from relook.studies.objectives_figures import save_objectives_figures
 
     return save_objectives_figures({label: found}, out / "figures")

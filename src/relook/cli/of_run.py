@@ -10,7 +10,7 @@ from relook.data.class_map import read_classes
 from relook.deploy.plan import TemperatureChoice
 from relook.errors import RelookError
 from relook.models import Predictor
-from relook.run_record import RunRecord
+from relook.policy_search.run_record import RunRecord
 
 _OF_RUN = ("model", "mean", "std", "outputs", "pretrained", "size", "crop", "channels", "classes")
 

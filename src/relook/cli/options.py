@@ -15,7 +15,7 @@ from relook.cli.console import ProgressCallback, progress_bar, say
 from relook.data import Dataset, Preparation, load_data, read_groups
 from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError
-from relook.memory import SHARE, parse_size
+from relook.foundation.memory import SHARE, parse_size
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
 

@@ -11,9 +11,9 @@ from relook.cli.console import print_json, say
 from relook.cli.options import JsonOption, SeedOption
 from relook.cli.sources import ForceOption
 from relook.errors import RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 from relook.policy import Policy
-from relook.policy_file import policy_to_json
+from relook.policy.file import policy_to_json
 
 app = typer.Typer(name="policy", help="Policy files.", no_args_is_help=True, add_completion=False)
 

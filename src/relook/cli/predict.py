@@ -14,14 +14,14 @@ from relook.cli import groups, options, sources
 from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.data import Preparation
-from relook.deploy.batch_prediction import Predicted, predict_source
-from relook.deploy.image_source import ImageSource, file_source, open_source
-from relook.deploy.prediction_files import writer_for
+from relook.deploy.batch.files import writer_for
+from relook.deploy.batch.image_source import ImageSource, file_source, open_source
+from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
 from relook.errors import RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 from relook.models import Predictor
-from relook.run_record import RunRecord, load_run
+from relook.policy_search.run_record import RunRecord, load_run
 
 _SHOWN = 20
 

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from relook import wording
 from relook.cli import options
 from relook.cli.console import ProgressCallback, console, print_json, progress_bar, resumable, say
-from relook.studies.reproduce import check_parts, is_done, reproduce
-from relook.studies.study_cost import estimated_seconds, passes_of, pool_size
-from relook.studies.study_file import load_study
-from relook.studies.study_plan import Job, make_plan
-from relook.studies.study_settings import PARTS, Study
-from relook.tables import new_table
+from relook.foundation import wording
+from relook.report.tables import new_table
+from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
+from relook.studies.reproduce.file import load_study
+from relook.studies.reproduce.plan import Job, make_plan
+from relook.studies.reproduce.run import check_parts, is_done, reproduce
+from relook.studies.reproduce.settings import PARTS, Study
 
 
 def reproduce_command(

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from relook.baselines import BASELINES, Options
 from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.cli.inputs import Inputs, read_budgets, read_inputs
-from relook.corruptions import check_corruptions, check_severities
 from relook.data.corrupted import corrupted_source
 from relook.errors import MissingExtraError
-from relook.files import write_text_atomic
-from relook.fingerprint import fingerprint
-from relook.policy_file import policy_to_json
-from relook.run_directory import RunDirectory
+from relook.evaluation.baselines import BASELINES, Options
+from relook.io.files import write_text_atomic
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
+from relook.policy.file import policy_to_json
+from relook.studies.corruptions import check_corruptions, check_severities
 from relook.studies.robustness import METHODS, robustness, stratified_part
 from relook.studies.robustness_result import Robustness
 from relook.studies.robustness_tables import (
@@ -193,7 +193,7 @@ def _store_name(inputs: Inputs, settings: Options, rest: Sequence[object]) -> st
 
 def _draw(study: Robustness, target: Path) -> list[Path]:
     try:
-        from relook.report.robustness_figures import save_robustness_figures
+        from relook.studies.robustness_figures import save_robustness_figures
     except MissingExtraError as error:
         say(f"no figures: {error}")
         return []

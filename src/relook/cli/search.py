@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from relook import wording
 from relook.cli import engine as engines
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
@@ -21,11 +20,15 @@ from relook.cli.console import ProgressCallback, print_json, progress_bar, resum
 from relook.cli.show import print_policy
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.memory import size_text
+from relook.foundation import wording
+from relook.foundation.memory import size_text
 from relook.models import Predictor
 from relook.models.describe import model_record
-from relook.policy_file import policy_to_json
-from relook.policy_search import (
+from relook.numerics.splits import parse_split
+from relook.policy.file import policy_to_json
+from relook.policy.recipes import get_recipe
+from relook.policy_search.pool_predictions import kept_in_race, precision_of
+from relook.policy_search.search import (
     PolicySearch,
     Progress,
     accelerated,
@@ -34,13 +37,10 @@ from relook.policy_search import (
     search_dataset,
     split_images,
 )
-from relook.pool_predictions import kept_in_race, precision_of
-from relook.predict import View, estimate
-from relook.racing import most_passes
-from relook.recipes import get_recipe
-from relook.search_settings import SearchSettings
-from relook.splits import parse_split
-from relook.tables import print_comparison
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import View, estimate
+from relook.report.tables import print_comparison
+from relook.selection.racing import most_passes
 
 STAGES = {
     "predict": ("predicting the pool", "views"),

@@ -10,15 +10,16 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from relook import wording
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.files import write_json_atomic
-from relook.memory import default_limit
-from relook.predictions_file import file_identity, load_labels, open_predictions
+from relook.foundation import wording
+from relook.foundation.memory import default_limit
+from relook.io.files import write_json_atomic
+from relook.predictions.array import Predictions
+from relook.predictions.external import file_identity, load_labels, open_predictions
 from relook.selection import SearchResult
-from relook.selection_plan import Predictions, plan_selection
-from relook.selection_record import select, selection_identity
+from relook.selection.plan import plan_selection
+from relook.selection.record import select, selection_identity
 
 GO_ON = "Run the same command again to go on."
 

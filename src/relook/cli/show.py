@@ -12,21 +12,21 @@ from rich.text import Text
 
 from relook.cli.console import console, print_json, say
 from relook.errors import RelookError
-from relook.files import one_line, write_bytes_atomic
-from relook.pictures import (
+from relook.foundation.wording import count
+from relook.io.files import one_line, write_bytes_atomic
+from relook.policy import Policy
+from relook.policy.recipes import RECIPES
+from relook.policy.transform_counts import transform_statistics
+from relook.report.pictures import (
     builtin_picture,
     png_bytes,
     policy_picture,
     read_picture,
     transforms_picture,
 )
-from relook.policy import Policy
-from relook.policy_statistics import transform_statistics
-from relook.recipes import RECIPES
 from relook.report.run_files import RunFiles, read_run
-from relook.tables import print_comparison
+from relook.report.tables import print_comparison
 from relook.transforms import TRANSFORMS
-from relook.wording import count
 
 _SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)
 _PICTURE_SIDE = 72

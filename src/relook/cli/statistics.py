@@ -11,7 +11,7 @@ import typer
 from relook.cli import options, study
 from relook.cli.console import console, print_json, say
 from relook.errors import RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 from relook.policy import Policy
 from relook.studies.policy_histogram import PolicyHistogram, policy_histogram
 from relook.studies.policy_histogram_tables import (
@@ -85,6 +85,6 @@ def read_groups(specs: Sequence[str], views: int | None = None) -> dict[str, lis
 
 
 def _draw(found: PolicyHistogram, out: Path) -> list[Path]:
-    from relook.report.histogram_figures import save_histogram_figure
+    from relook.studies.policy_histogram_figures import save_histogram_figure
 
     return save_histogram_figure(found, out / "figures")

@@ -11,7 +11,7 @@ import typer
 
 from relook.cli.console import ProgressCallback, progress_bar, say
 from relook.errors import MissingExtraError
-from relook.files import write_text_atomic
+from relook.io.files import write_text_atomic
 
 FILES = "Results"
 """Where `--help` lists what a study writes."""

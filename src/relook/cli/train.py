@@ -23,9 +23,9 @@ from relook.cli.console import (
 )
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.report.tables import new_table
 from relook.studies.study_tables import METRIC_FORMATS, METRIC_HEADS
-from relook.tables import new_table
-from relook.training.models import (
+from relook.studies.training.models import (
     VALIDATION,
     Progress,
     TrainedModel,
@@ -33,9 +33,9 @@ from relook.training.models import (
     train_models,
     validation_spec,
 )
-from relook.training.networks import FORM, TrainableNetwork, get_network
-from relook.training.randaugment import LENGTH, MAGNITUDE
-from relook.training.train import AUGMENTS, SECONDS
+from relook.studies.training.networks import FORM, TrainableNetwork, get_network
+from relook.studies.training.randaugment import LENGTH, MAGNITUDE
+from relook.studies.training.train import AUGMENTS, SECONDS
 
 _HOW = "How to train"
 

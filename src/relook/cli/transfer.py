@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from relook.baselines import BASELINES
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources, study
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.cli.transfer_inputs import read_transfer, wanted_targets
-from relook.run_directory import RunDirectory
+from relook.evaluation.baselines import BASELINES
+from relook.io.run_directory import RunDirectory
 from relook.studies.transfer import METHODS, transfer
 from relook.studies.transfer_result import Transfer
 from relook.studies.transfer_tables import (
@@ -148,7 +148,7 @@ def transfer_command(
 
 
 def _draw(found: Transfer, out: Path) -> list[Path]:
-    from relook.report.transfer_figures import save_transfer_figures
+    from relook.studies.transfer_figures import save_transfer_figures
 
     return save_transfer_figures(found, out / "figures")
 

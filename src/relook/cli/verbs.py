@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from relook.registry import by_name
+from relook.foundation.registry import by_name
 
 LEARN = "Learn a policy"
 JUDGE = "See what it is worth"

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
-from relook.data.full_images import FullImages, content_of
-from relook.data.full_views import plain_views
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
+from relook.io.fingerprint import fingerprint
 from relook.transforms.checks import check_images
+from relook.transforms.full_images import FullImages, content_of
+from relook.transforms.full_views import plain_views
 
 Column = NDArray[Any]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from relook.data.base import Column, Dataset
 from relook.data.parts import part_of
 from relook.errors import FileFormatError, RelookError
-from relook.files import describe, one_line, read_bytes
-from relook.safe_pickle import load_pickle
+from relook.io.files import describe, one_line, read_bytes
+from relook.io.safe_pickle import load_pickle
 
 _PIXELS = 3 * 32 * 32
 _LARGEST_FILE = 400_000_000

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import FileFormatError, RelookError
-from relook.files import describe, one_line, read_bytes, read_json
+from relook.io.files import describe, one_line, read_bytes, read_json
 
 _LARGEST_FILE = 64_000_000
 _MOST_CLASSES = 1_000_000

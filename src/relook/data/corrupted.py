@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.arrays import map_npy, read_npy
-from relook.corruptions import CORRUPTIONS, SEVERITIES, check_corruptions, check_severities
 from relook.data.base import Dataset
 from relook.data.folder import load_folder
-from relook.data.full_views import plain_views
 from relook.data.prepare import Preparation
 from relook.data.read import read_images
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.files import one_line, read_json
+from relook.io.arrays import map_npy, read_npy
+from relook.io.files import one_line, read_json
+from relook.transforms.full_views import plain_views
+
+FAMILIES: Mapping[str, str] = {
+    name: family
+    for family, names in {
+        "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+        "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+        "weather": ("snow", "frost", "fog", "brightness"),
+        "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    }.items()
+    for name in names
+}
+"""The fifteen corruptions of the published sets, in their order, each with its family."""
+SEVERITIES = (1, 2, 3, 4, 5)
 
 LABELS = "labels.npy"
 RECORD = "corruptions.json"
@@ -68,6 +80,25 @@ class Arrays:
         return images[..., None] if images.ndim == 3 else images
 
 
+def check_corruptions(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the corruptions asked for in their order; None: all."""
+    for name in names or ():
+        if name not in FAMILIES:
+            raise unknown_name("corruption", name, FAMILIES)
+    chosen = FAMILIES if names is None else names
+    if not chosen:
+        raise RelookError(f"expected at least one corruption of {', '.join(FAMILIES)}, got none")
+    return tuple(name for name in FAMILIES if name in chosen)
+
+
+def check_severities(severities: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the severities asked for, rising; None: all five."""
+    chosen = SEVERITIES if severities is None else tuple(severities)
+    if not chosen or any(isinstance(s, bool) or s not in SEVERITIES for s in chosen):
+        raise RelookError(f"expected severities from 1 to 5, got {list(chosen)}")
+    return tuple(sorted({int(severity) for severity in chosen}))
+
+
 def open_arrays(folder: str | Path) -> Arrays:
     """Return what a folder of `.npy` files holds, by its labels and its record."""
     root = Path(folder).expanduser()
@@ -104,7 +135,7 @@ def corrupted_source(folder: str | Path, dataset: Dataset, indices: NDArray[np.i
     root = Path(folder).expanduser()
     if (root / LABELS).is_file():
         return _from_arrays(open_arrays(root), dataset, indices)
-    if not root.is_dir() or not any(_family_folder(root, name).is_dir() for name in CORRUPTIONS):
+    if not root.is_dir() or not any(_family_folder(root, name).is_dir() for name in FAMILIES):
         raise RelookError(
             f"{one_line(str(root))}: expected a corrupted set: {LABELS} with an .npy file for each "
             "corruption, or folders CORRUPTION/SEVERITY/CLASS"
@@ -238,7 +269,7 @@ def _severity_folder(root: Path, corruption: str, severity: int) -> Path:
     if not folder.is_dir():
         raise RelookError(
             f"{one_line(str(root))}: expected the folder {corruption}/{severity} (or "
-            f"{CORRUPTIONS[corruption].family}/{corruption}/{severity}) with a folder a class, "
+            f"{FAMILIES[corruption]}/{corruption}/{severity}) with a folder a class, "
             "got none"
         )
     return folder
@@ -246,7 +277,7 @@ def _severity_folder(root: Path, corruption: str, severity: int) -> Path:
 
 def _family_folder(root: Path, corruption: str) -> Path:
     """Return a corruption's folder, which may lie in one of its family, as in the archives."""
-    grouped = root / CORRUPTIONS[corruption].family / corruption
+    grouped = root / FAMILIES[corruption] / corruption
     return grouped if grouped.is_dir() else root / corruption
 
 

@@ -14,7 +14,7 @@ from relook.data.base import Dataset
 from relook.data.prepare import Preparation
 from relook.data.read import read_images
 from relook.errors import FileFormatError
-from relook.files import one_line, read_bytes
+from relook.io.files import one_line, read_bytes
 
 LARGEST_CSV = 512_000_000
 _MOST_CLASSES = 1_000_000

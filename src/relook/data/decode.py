@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from relook.data.plan import MOST_PIXELS, Levels, Plan, Size
 from relook.data.prepare import Preparation, check_memory, is_grey, to_array
 from relook.errors import FileFormatError, RelookError
-from relook.files import one_line
+from relook.io.files import one_line
+from relook.transforms.centre_crop import MOST_PIXELS, Levels, Plan, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _ORIENTATION = 0x0112

@@ -11,7 +11,7 @@ from PIL import Image
 
 from relook.data.base import Dataset
 from relook.errors import unknown_name
-from relook.randomness import uniforms
+from relook.numerics.randomness import uniforms
 
 SIDE = 32
 TRAIN_SHARE = 0.1

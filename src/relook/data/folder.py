@@ -11,7 +11,7 @@ from relook.data.base import Dataset
 from relook.data.prepare import Preparation
 from relook.data.read import read_images
 from relook.errors import RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 
 _NAMES_SHOWN = 3
 

@@ -22,12 +22,12 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.arrays import read_npy
 from relook.data.decode import EncodedImage, Faults, ImageFile
-from relook.data.plan import Levels
 from relook.errors import FileFormatError, RelookError
-from relook.files import one_line, read_json, write_json_atomic
-from relook.fingerprint import JSON, fingerprint
+from relook.io.arrays import read_npy
+from relook.io.files import one_line, read_json, write_json_atomic
+from relook.io.fingerprint import JSON, fingerprint
+from relook.transforms.centre_crop import Levels
 
 _FORMAT = "relook decoded images"
 _PIXELS, _SHAPES, _MARKS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"

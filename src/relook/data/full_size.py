@@ -36,11 +36,11 @@ from relook.data.full_cache import (
     mark_of,
     new_decoded,
 )
-from relook.data.full_images import FullImages
-from relook.data.plan import Levels, Plan, Size, resized_size
 from relook.data.prepare import Preparation, in_mode
 from relook.errors import RelookError
-from relook.fingerprint import JSON
+from relook.io.fingerprint import JSON
+from relook.transforms.centre_crop import Levels, Plan, Size, resized_size
+from relook.transforms.full_images import FullImages
 
 LARGEST = 3.5
 """Sides are kept up to so many times the input's: a crop of 8 % of the area loses nothing."""

@@ -19,7 +19,7 @@ from relook.data.decode import EncodedImage
 from relook.data.prepare import Preparation
 from relook.data.read import read_images
 from relook.errors import MissingExtraError, RelookError, unknown_name
-from relook.files import one_line
+from relook.io.files import one_line
 
 FORM = "hf:DIR_OR_NAME[?part=NAME&image=COLUMN&label=COLUMN]"
 _OPTIONS = ("part", "image", "label")

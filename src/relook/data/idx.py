@@ -17,7 +17,7 @@ from relook.data.base import Dataset
 from relook.data.parts import part_of
 from relook.data.prepare import half_of_memory
 from relook.errors import FileFormatError, RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 
 _PREFIXES = {"test": ("t10k", "test"), "train": ("train",)}
 _UINT8 = 0x08

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relook.arrays import Header, read_npz
 from relook.data.base import Column, Dataset
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.files import one_line
+from relook.io.arrays import Header, read_npz
+from relook.io.files import one_line
 
 LAYOUTS = ("nchw", "nhwc", "nhw")
 _CHANNELS = (1, 3)

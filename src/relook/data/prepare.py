@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from relook.data.base import Dataset
-from relook.data.full_images import FullImages
-from relook.data.plan import INTERPOLATIONS, Plan, Size, centre_view
-from relook.data.plan import Levels as Levels
 from relook.errors import RelookError, unknown_name
+from relook.transforms.centre_crop import INTERPOLATIONS, Plan, Size, centre_view
+from relook.transforms.centre_crop import Levels as Levels
 from relook.transforms.checks import SMALLEST_SIDE
+from relook.transforms.full_images import FullImages
 
 DEFAULT_CROP = 0.875
 GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")

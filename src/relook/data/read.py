@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.data.decode import ImageFile, decode_all, look_at, report_faults
-from relook.data.full_images import FullImages
 from relook.data.full_size import kept_images, read_full_images
 from relook.data.prepare import Preparation, make_plan
+from relook.transforms.full_images import FullImages
 
 
 def read_images(

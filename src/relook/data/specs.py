@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from relook.arrays import read_npy
 from relook.data.base import Column, Dataset, checked_groups
 from relook.data.cifar import load_cifar10, load_cifar100
 from relook.data.corrupted import load_cifar10c, load_cifar100c, load_imagenetc
@@ -22,8 +21,9 @@ from relook.data.idx import load_idx
 from relook.data.npz import load_npz
 from relook.data.prepare import Preparation, fitted
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.files import one_line
-from relook.registry import by_name
+from relook.foundation.registry import by_name
+from relook.io.arrays import read_npy
+from relook.io.files import one_line
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
 
 from relook.data.base import Dataset
-from relook.data.plan import Size
 from relook.data.prepare import (
     Preparation,
     check_memory,
@@ -25,7 +24,8 @@ from relook.data.prepare import (
     to_array,
 )
 from relook.errors import RelookError
-from relook.files import describe
+from relook.io.files import describe
+from relook.transforms.centre_crop import Size
 
 
 def from_torch(

@@ -1,6 +1,6 @@
 """Deployment: one calibrated model that carries its policy."""
 
-from relook.deploy.early_exit import EarlyExit, Exited
+from relook.deploy.early_exit.rule import EarlyExit, Exited
 from relook.deploy.tta import TTA
 from relook.deploy.uncertainty import Uncertainty
 

@@ -10,21 +10,21 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from relook.data.plan import Plan
 from relook.deploy.export_record import Export, Job, metadata, write_file
-from relook.deploy.onnx_check import as_network_takes, check_model, generated_images
-from relook.deploy.onnx_model import ImageInput, Layout, ModelPlan, Output, build_model
-from relook.deploy.onnx_moves import Shape
-from relook.deploy.onnx_writer import set_metadata, to_bytes
+from relook.deploy.onnx.check import as_network_takes, check_model, generated_images
+from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
+from relook.deploy.onnx.moves import Shape
+from relook.deploy.onnx.writer import set_metadata, to_bytes
 from relook.deploy.plan import TemperatureChoice, plan_views
 from relook.deploy.torch_program import write_program
 from relook.errors import RelookError, unknown_name
+from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
 from relook.models.base import InputSpec, input_of
 from relook.models.options import USUAL_CROP
 from relook.policy import Policy
+from relook.transforms.centre_crop import Plan
 from relook.transforms.checks import check_images
-from relook.watchdog import watched
 
 Format = Literal["onnx", "torch-export"]
 TOLERANCE = 1e-4

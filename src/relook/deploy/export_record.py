@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from relook.deploy.onnx_check import Check
-from relook.deploy.onnx_model import ImageInput, ModelPlan, Output
+from relook.deploy.onnx.check import Check
+from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
-from relook.files import one_line, write_bytes_atomic
+from relook.io.files import one_line, write_bytes_atomic
 from relook.models import Predictor
-from relook.policy_file import policy_to_json
+from relook.policy.file import policy_to_json
 from relook.version import __version__
 
 

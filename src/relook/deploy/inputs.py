@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.data.full_images import FullImages
 from relook.deploy.network import is_traced
 from relook.errors import RelookError
 from relook.policy import Policy
-from relook.recipes import RECIPES
+from relook.policy.recipes import RECIPES
 from relook.transforms.checks import check_images
+from relook.transforms.full_images import FullImages
 
 Images = Tensor | NDArray[Any] | FullImages
 Size = tuple[int, int]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError
 from relook.models import CallablePredictor, Predictor, TorchPredictor, as_predictor
 from relook.models.base import InputSpec, Outputs, input_of, to_log_probs
 from relook.models.torch_module import network_failed
+from relook.numerics.calibration import LOG_FLOOR
 
 Numbers = float | tuple[float, ...]
 

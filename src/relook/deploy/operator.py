@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from relook.policy import SubPolicy
-from relook.policy_file import FORMAT, VERSION, policy_from_json, subpolicy_to_json
-from relook.views import apply_subpolicy
+from relook.policy.file import FORMAT, VERSION, policy_from_json, subpolicy_to_json
+from relook.policy.views import apply_subpolicy
 
 
 def subpolicy_text(subpolicy: SubPolicy) -> str:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.data.full_images import FullImages
 from relook.errors import RelookError
 from relook.policy import DrawKind, Policy
-from relook.policy_file import policy_to_json
-from relook.predict import View, distinct_views
-from relook.views import apply_subpolicy
+from relook.policy.file import policy_to_json
+from relook.policy.views import apply_subpolicy
+from relook.predictions.passes import View, distinct_views
+from relook.transforms.full_images import FullImages
 
 TemperatureChoice = Literal["policy"] | float | None
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from relook.deploy.export_record import Export, Job, metadata, write_file
-from relook.deploy.onnx_check import as_probabilities, compare, own_predictions
+from relook.deploy.onnx.check import as_probabilities, compare, own_predictions
 from relook.deploy.tta import TTA
 from relook.errors import RelookError
 from relook.models import TorchPredictor

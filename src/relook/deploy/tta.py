@@ -14,10 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relook.calibration import LOG_FLOOR, mean_log_probs, temper
-from relook.data.full_images import FullImages
-from relook.deploy.early_exit import EarlyExit, Exited, apply_early_exit, exit_counts
-from relook.deploy.exit_run import plan_with_exits, run_early_exit
+from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit, exit_counts
+from relook.deploy.early_exit.run import plan_with_exits, run_early_exit
 from relook.deploy.inputs import Images, as_levels, check_fit
 from relook.deploy.network import is_traced, network_of
 from relook.deploy.operator import fixed_view, subpolicy_text
@@ -25,8 +23,10 @@ from relook.deploy.plan import TemperatureChoice
 from relook.deploy.traced import run_steps, traced_steps
 from relook.deploy.uncertainty import Uncertainty, uncertainty
 from relook.errors import RelookError, unknown_name
+from relook.foundation.watchdog import watched
+from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
 from relook.policy import DrawKind, Policy
-from relook.watchdog import watched
+from relook.transforms.full_images import FullImages
 
 Output = Literal["probabilities", "log_probs", "logits"]
 

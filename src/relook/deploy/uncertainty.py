@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.calibration import floor_log_probs, mean_log_probs, temper
+from relook.numerics.calibration import floor_log_probs, mean_log_probs, temper
 
 Floats = NDArray[np.float64]
 

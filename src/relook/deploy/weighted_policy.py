@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from relook.calibration import fit_temperature
 from relook.data.base import Dataset
 from relook.deploy.weights import LearnedWeights, learn_weights
 from relook.errors import RelookError
-from relook.evaluate import prefix_log_probs
+from relook.evaluation.cross_validation import prefix_log_probs
 from relook.models import Predictor
+from relook.numerics.calibration import fit_temperature
 from relook.policy import Policy
-from relook.predict import View, predict_views
+from relook.predictions.passes import View, predict_views
 
 ENTRIES = 100
 """How many entries a weighted policy has: weights are in hundredths."""

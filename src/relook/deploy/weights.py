@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relook.calibration import (
+from relook.errors import RelookError
+from relook.numerics.calibration import (
     FloatArray,
     Labels,
     LogProbs,
@@ -20,10 +21,9 @@ from relook.calibration import (
     mean_log_probs,
     temper,
 )
-from relook.errors import RelookError
-from relook.metrics import per_image_log_likelihood
-from relook.splits import stratified_split
-from relook.statistics import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.metrics import per_image_log_likelihood
+from relook.numerics.splits import stratified_split
 
 _ROUNDS = 2000
 _GAIN = 1e-9  # nats: a round that adds less is as good as none

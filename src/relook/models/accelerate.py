@@ -16,15 +16,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from relook.data.full_images import FullImages
-from relook.data.full_views import plain_views
 from relook.errors import RelookError, unknown_name
-from relook.files import read_json, write_json_atomic
-from relook.fingerprint import fingerprint
+from relook.foundation.watchdog import watched
+from relook.io.files import read_json, write_json_atomic
+from relook.io.fingerprint import fingerprint
 from relook.models import onnx_runtime
 from relook.models.base import Predictor, first_line, input_of
 from relook.models.torch_module import TorchPredictor
-from relook.watchdog import watched
+from relook.transforms.full_images import FullImages
+from relook.transforms.full_views import plain_views
 
 Engine = Literal["torch", "channels-last", "onnx"]
 Precision = Literal["auto", "float32", "float16", "bfloat16"]

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor
 
-from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError, unknown_name
+from relook.numerics.calibration import LOG_FLOOR
 
 Outputs = Literal["logits", "probabilities", "log_probs"]
 OUTPUTS: tuple[str, ...] = get_args(Outputs)

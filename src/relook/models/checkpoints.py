@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
-from relook.files import one_line
+from relook.io.files import one_line
 from relook.models.base import first_line
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")

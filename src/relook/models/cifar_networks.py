@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from relook.registry import by_name
+from relook.foundation.registry import by_name
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
+from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor, input_of
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
-from relook.fingerprint import fingerprint
+from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor, first_line
 from relook.models.options import ModelOptions
 from relook.models.sized import SizedTorchPredictor

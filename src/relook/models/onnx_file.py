@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
-from relook.files import one_line
-from relook.fingerprint import fingerprint as fingerprint_of
+from relook.io.files import one_line
+from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, first_line
 from relook.models.onnx_graph import (
     GraphInput,

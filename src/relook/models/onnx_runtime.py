@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
+from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Outputs, first_line, input_of, to_log_probs
 from relook.models.torch_module import TorchPredictor
 from relook.transforms.checks import check_images

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
-from relook.files import one_line, write_bytes_atomic
+from relook.io.files import one_line, write_bytes_atomic
 from relook.models.initial import drawn_network
 
 _FORMAT = "relook-small-1"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relook.errors import RelookError, unknown_name
+from relook.foundation.registry import by_name
 from relook.models import cifar_source, hf_models, onnx_file, timm_models, torch_factory
 from relook.models.base import Outputs, Predictor
 from relook.models.options import ModelOptions
 from relook.models.small import load_small
 from relook.models.torch_module import Channels, TorchPredictor
-from relook.registry import by_name
 
 
 @dataclass(frozen=True)

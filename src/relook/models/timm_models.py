@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
-from relook.files import one_line
-from relook.fingerprint import fingerprint
+from relook.io.files import one_line
+from relook.io.fingerprint import fingerprint
 from relook.models.base import INTERPOLATIONS, InputSpec, Predictor, first_line
 from relook.models.checkpoints import load_weights, read_weights, rows_of
 from relook.models.options import ModelOptions

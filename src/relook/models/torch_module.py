@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError, unknown_name
-from relook.fingerprint import fingerprint as fingerprint_of
+from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import Outputs, Predictor, check_outputs, first_line, to_log_probs
 from relook.transforms.checks import check_images
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from relook.deploy.exit_report import ExitReport, Point
+from relook.deploy.early_exit.report import ExitReport, Point
 from relook.errors import MissingExtraError
 from relook.report.figures import (
     HEIGHT,

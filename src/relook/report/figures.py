@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relook.comparison import Comparison, ReliabilityBin, Row
 from relook.errors import MissingExtraError
-from relook.files import write_bytes_atomic
-from relook.policy_statistics import TransformUse
+from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
+from relook.evaluation.verdict import frontier
+from relook.io.files import write_bytes_atomic
+from relook.policy.transform_counts import TransformUse
 from relook.report.markup import Html, escape
 from relook.report.run_files import SearchStep
 from relook.report.series import Curve, curves, shown_range
@@ -33,8 +34,7 @@ from relook.report.style import (
     MethodStyle,
     method_styles,
 )
-from relook.tables import shown_rows
-from relook.verdict import frontier
+from relook.report.tables import shown_rows
 
 try:
     import matplotlib as mpl

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from relook import wording
-from relook.comparison import ChangedImage, Comparison
-from relook.pictures import policy_views, to_picture
+from relook.evaluation.comparison import ChangedImage, Comparison
+from relook.foundation import wording
 from relook.policy import Policy, Step, SubPolicy
 from relook.report.markup import Html, element
+from relook.report.pictures import policy_views, to_picture
 from relook.report.run_files import Examples
 from relook.report.style import shorten
 

@@ -10,11 +10,11 @@ from string import Template
 from typing import TYPE_CHECKING
 
 import relook
-from relook import wording
-from relook.comparison import Comparison
-from relook.files import write_text_atomic
+from relook.evaluation.comparison import Comparison
+from relook.foundation import wording
+from relook.io.files import write_text_atomic
 from relook.policy import Policy
-from relook.policy_statistics import transform_statistics
+from relook.policy.transform_counts import transform_statistics
 from relook.report import gallery, results
 from relook.report.markup import Html, element, escape, join
 from relook.report.run_files import RunFiles, read_run

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from relook import wording
-from relook.baselines import POLICY_METHOD
-from relook.comparison import Comparison, Row, Verdict
+from relook.evaluation.baselines import POLICY_METHOD
+from relook.evaluation.comparison import Comparison, Row, Verdict
+from relook.foundation import wording
+from relook.numerics.intervals import Interval
 from relook.report.markup import Html, element
 from relook.report.series import has_runs, within_budget
 from relook.report.style import PAGE_VARIABLES, MethodStyle, method_styles, shorten
-from relook.statistics import Interval
 
 _OUTCOMES = {
     "helps": ("helps", "It helps"),

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relook.comparison import Comparison, load_comparison
 from relook.errors import FileFormatError, RelookError, RunError
-from relook.files import one_line, read_json
+from relook.evaluation.comparison import Comparison, load_comparison
+from relook.io.files import one_line, read_json
 from relook.policy import Policy
 from relook.report.soundness import flaw
 from relook.transforms.checks import check_images

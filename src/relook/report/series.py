@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from relook.comparison import Comparison, Row
+from relook.evaluation.comparison import Comparison, Row
 from relook.report.style import MethodStyle, method_styles
 
 _ROOM_BELOW = 1.2

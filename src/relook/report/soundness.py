@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from relook.comparison import Comparison, Row
+from relook.evaluation.comparison import Comparison, Row
 
 _LARGEST = 1e12
 _NEEDED = {"cll", "accuracy"}

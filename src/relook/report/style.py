@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relook.baselines import POLICY_METHOD
+from relook.evaluation.baselines import POLICY_METHOD
 
 PLAIN_METHOD = "plain"
 

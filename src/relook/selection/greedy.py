@@ -14,22 +14,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.calibration import (
+from relook.errors import RelookError
+from relook.numerics.calibration import (
     LOG_FLOOR,
     FloatArray,
     Labels,
     LogProbs,
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
-)
-from relook.engines.base import current_engine
-from relook.errors import RelookError
-from relook.objectives import (
-    OBJECTIVES,
-    Objective,
-    UserObjective,
-    class_weights,
-    resolve_objective,
 )
 from relook.selection.checks import (
     check_defaults,
@@ -39,6 +31,13 @@ from relook.selection.checks import (
     group_numbers,
 )
 from relook.selection.needs import COMPACT_FROM, check_memory
+from relook.selection.objectives import (
+    OBJECTIVES,
+    Objective,
+    UserObjective,
+    class_weights,
+    resolve_objective,
+)
 
 TIE = 1e-9
 """Scores that differ by at most this are equal, and the lowest index is picked."""
@@ -48,9 +47,6 @@ BLOCK_BYTES = 256 << 20
 
 COMPILED_FROM = 2_000_000
 """How many values predictions must have to be worth the compiled kernels' first use."""
-
-SPLIT_FROM = 100_000_000
-"""How many values predictions must have to be worth sending to an engine's workers."""
 
 _STEADY_SEARCHES = 5  # about how many a steady one makes on its way
 ARRAYS_IN_FLIGHT = 5
@@ -146,18 +142,14 @@ def greedy_search(
     ) -> AbstractContextManager[Scorer]:
         if compiled:
             return _compiled_scorer(log_probs, labels, weights, threads, memory)
-        plain = PlainScorer(log_probs, labels, chosen, weights)
-        engine = current_engine()
-        if engine is None or log_probs.size < SPLIT_FROM:
-            return nullcontext(plain)
-        return engine.scorer(plain)
+        return nullcontext(PlainScorer(log_probs, labels, chosen, weights))
 
     if not defaults:
         with scorer_for(log_probs, labels, weights) as scorer:
             return search_with(scorer, log_probs, length, start, progress, picked)
     if chosen is not OBJECTIVES["cll"]:
         raise RelookError(f"a steady selection needs the objective cll, got {objective!r}")
-    from relook.selection.steady import Material, steady_search
+    from relook.selection.conservative import Material, steady_search
 
     even = np.ones(len(labels)) if weights is None else weights
     return steady_search(
@@ -190,8 +182,8 @@ def _compiled_scorer(
     threads: int | None,
     memory: int,
 ) -> AbstractContextManager[Scorer]:
-    from relook.selection.compact import CompactScorer  # numba: only where it pays
-    from relook.selection.fast import FastScorer
+    from relook.selection.kernels.compact import CompactScorer  # numba: only where it pays
+    from relook.selection.kernels.fast import FastScorer
 
     if log_probs.shape[2] >= COMPACT_FROM:
         return CompactScorer(log_probs, labels, weights, threads, memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relook.errors import RelookError
-from relook.memory import size_text
+from relook.foundation.memory import size_text
 
 COMPACT_FROM = 201
 """From how many classes on the compact form is used."""

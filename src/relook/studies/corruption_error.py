@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from relook.corruptions import SEVERITIES
 from relook.errors import RelookError
+from relook.studies.corruptions import SEVERITIES
 
 ALEXNET_ERRORS = MappingProxyType(
     {

@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.baselines import BASELINES, POLICY_METHOD, Options
-from relook.calibration import FloatArray
-from relook.comparing import available_methods, checked_budgets, with_magnitude
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.evaluate import Evaluation, cross_validated, prefix_log_probs
-from relook.fingerprint import fingerprint
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
+from relook.evaluation.compare import available_methods, checked_budgets, with_magnitude
+from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
+from relook.evaluation.scoring import Line, Setup, lines_of, predicted
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
+from relook.numerics.calibration import FloatArray
 from relook.policy import Policy
-from relook.policy_search import Progress, split_images
-from relook.predict import View, distinct_views
-from relook.preflight import check_search
-from relook.run_directory import RunDirectory
-from relook.run_record import settings_record
-from relook.scoring import Line, Setup, lines_of, predicted
-from relook.search_settings import SearchSettings
-from relook.selection_record import Tell
+from relook.policy_search.preflight import check_search
+from relook.policy_search.run_record import settings_record
+from relook.policy_search.search import Progress, split_images
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import View, distinct_views
+from relook.selection.record import Tell
 from relook.studies.ensembles_result import ENSEMBLE, PER_MEMBER, SINGLE, Ensembles
 from relook.studies.ensembles_rows import Found, rows_of
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies

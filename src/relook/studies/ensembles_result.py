@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from relook.comparison import Measured
-from relook.files import write_json_atomic
+from relook.evaluation.comparison import Measured
+from relook.foundation.wording import with_minus_signs
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import Interval
 from relook.policy import Policy
-from relook.policy_file import policy_from_json, policy_to_json
-from relook.saved import check_format, load_saved
-from relook.statistics import Interval
-from relook.wording import with_minus_signs
+from relook.policy.file import policy_from_json, policy_to_json
 
 FORMAT = "relook-ensembles"
 VERSION = 1

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from relook.baselines import label_of
-from relook.calibration import FloatArray
-from relook.comparison import Measured
-from relook.evaluate import Evaluation
-from relook.scoring import Key, Setup, best_rival
-from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
+from relook.evaluation.baselines import label_of
+from relook.evaluation.comparison import Measured
+from relook.evaluation.cross_validation import Evaluation
+from relook.evaluation.scoring import Key, Setup, best_rival
+from relook.numerics.calibration import FloatArray
+from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
 from relook.studies.ensembles_result import SINGLE, WAYS, EnsembleRow
 
 Evaluations = Mapping[Key, Sequence[Evaluation]]

@@ -13,23 +13,23 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from relook.calibration import LOG_FLOOR, LogProbs
 from relook.data.base import Dataset
 from relook.errors import RelookError, RunError
-from relook.memory import default_limit
+from relook.foundation.memory import default_limit
 from relook.models import EnsemblePredictor, Predictor
+from relook.numerics.calibration import LOG_FLOOR, LogProbs
 from relook.policy import Policy
-from relook.policy_search import Progress, pool_of
-from relook.pool_predictions import (
+from relook.policy_search.pool_predictions import (
     PoolJob,
     PoolPredictions,
     plan_pool,
     predict_pool,
     select_from_pool,
 )
-from relook.search_settings import SearchSettings
-from relook.selection_plan import Predictions
-from relook.selection_record import Tell
+from relook.policy_search.search import Progress, pool_of
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.array import Predictions
+from relook.selection.record import Tell
 
 MEAN = "mean.npy"
 _BLOCK = 16  # candidates averaged at a time

@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relook.baselines import BASELINES, POLICY_METHOD
-from relook.comparison import METRICS_OF_A_ROW, Measured
-from relook.statistics import Interval
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD
+from relook.evaluation.comparison import METRICS_OF_A_ROW, Measured
+from relook.io.files import csv_safe
+from relook.numerics.intervals import Interval
+from relook.report.tables import SHORT_NAMES, new_table, tex
 from relook.studies.ensembles_result import (
     ENSEMBLE,
     PER_MEMBER,
@@ -21,7 +23,6 @@ from relook.studies.ensembles_result import (
     EnsembleRow,
     Ensembles,
 )
-from relook.tables import SHORT_NAMES, csv_safe, new_table, tex
 
 SHORT: Mapping[str, str] = {
     **SHORT_NAMES,

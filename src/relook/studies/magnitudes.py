@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.baselines import GRID, Options
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluate import cross_validated
-from relook.magnitude import grid_log_probs
+from relook.evaluation.baselines import GRID, Options
+from relook.evaluation.cross_validation import cross_validated
+from relook.evaluation.randaugment_magnitude import grid_log_probs
 from relook.models import Predictor
+from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind
-from relook.predict import Progress
-from relook.randomness import check_seed
-from relook.recipes import Recipe, get_recipe
+from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.passes import Progress
 from relook.studies.magnitudes_result import MagnitudeRow, Magnitudes
 
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from relook.comparison import Measured
-from relook.files import write_json_atomic
-from relook.magnitude import best_magnitude
-from relook.saved import check_format, load_saved
-from relook.statistics import mean_and_deviation
+from relook.evaluation.comparison import Measured
+from relook.evaluation.randaugment_magnitude import best_magnitude
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import mean_and_deviation
 
 FORMAT = "relook-magnitudes"
 VERSION = 1

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from relook.io.files import csv_safe
+from relook.report.tables import new_table, tex
 from relook.studies.magnitudes_result import CHOOSERS, MagnitudeRow, Magnitudes
 from relook.studies.study_tables import (
     METRIC_HEADS,
@@ -19,7 +21,6 @@ from relook.studies.study_tables import (
     measured_tex,
     measured_text,
 )
-from relook.tables import csv_safe, new_table, tex
 
 Studies = Mapping[str, Magnitudes]
 """Studies by the name of their model."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from relook.baselines import has_own_budget
-from relook.comparison import Comparison, Row
-from relook.statistics import Interval
+from relook.evaluation.baselines import has_own_budget
+from relook.evaluation.comparison import Comparison, Row
+from relook.foundation.wording import measured, with_minus_signs
+from relook.io.files import csv_safe
+from relook.numerics.intervals import Interval
+from relook.report.tables import shown_rows, tex
 from relook.studies.study_tables import csv_text, markdown_lines
-from relook.tables import csv_safe, shown_rows, tex
-from relook.wording import measured, with_minus_signs
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.baselines import BASELINES, Options
-from relook.calibration import FloatArray
-from relook.comparing import checked_budgets
-from relook.comparison import Measured
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluate import Evaluation, cross_validated, prefix_log_probs
-from relook.fingerprint import fingerprint
-from relook.metrics import per_image_log_likelihood
+from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.compare import checked_budgets
+from relook.evaluation.comparison import Measured
+from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
+from relook.evaluation.scoring import Line, Setup, predicted
+from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
-from relook.objectives import OBJECTIVES, UserObjective, resolve_objective
+from relook.numerics.calibration import FloatArray
+from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.metrics import per_image_log_likelihood
+from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind, Policy
-from relook.policy_file import policy_to_json
-from relook.policy_search import pool_of, split_images
-from relook.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
-from relook.preflight import check_search
-from relook.randomness import check_seed
-from relook.recipes import Recipe, get_recipe
-from relook.scoring import Line, Setup, predicted
-from relook.search_settings import SearchSettings
-from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
+from relook.policy.file import policy_to_json
+from relook.policy.recipes import Recipe, get_recipe
+from relook.policy_search.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
+from relook.policy_search.preflight import check_search
+from relook.policy_search.search import pool_of, split_images
+from relook.policy_search.settings import SearchSettings
+from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.studies.objectives_result import PLAIN, REFERENCE, ObjectiveRow, Objectives
 
 OF_THE_PAPER = ("accuracy", "ll", "cll")

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relook.statistics import Interval
+from relook.io.files import csv_safe
+from relook.numerics.intervals import Interval
+from relook.report.tables import new_table, tex
 from relook.studies.objectives_result import PLAIN, ObjectiveRow, Objectives
 from relook.studies.study_tables import (
     METRIC_HEADS,
@@ -21,7 +23,6 @@ from relook.studies.study_tables import (
     measured_tex,
     measured_text,
 )
-from relook.tables import csv_safe, new_table, tex
 
 Studies = Mapping[str, Objectives]
 """Studies by the name of their model."""

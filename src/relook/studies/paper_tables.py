@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from relook.baselines import BASELINES, POLICY_METHOD, has_own_budget
-from relook.comparison import Comparison, Measured
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
+from relook.evaluation.comparison import Comparison, Measured
+from relook.io.files import csv_safe
+from relook.report.tables import SHORT_NAMES, tex
 from relook.studies.robustness_result import Robustness
 from relook.studies.study_tables import csv_text, markdown_lines
-from relook.tables import SHORT_NAMES, csv_safe, tex
 
 PAPER_ORDER = ("plain", "5c", "10c", "cf", "mtrain", "mgrid", POLICY_METHOD)
 """The methods of the paper's tables, from left to right."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from relook.errors import RelookError
-from relook.files import write_json_atomic
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
 from relook.policy import Policy, Step
-from relook.saved import check_format, load_saved
 from relook.transforms import TRANSFORMS
 
 FORMAT = "relook-policy-histogram"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from relook.io.files import csv_safe
+from relook.report.tables import new_table, tex
 from relook.studies.policy_histogram import PolicyGroup, PolicyHistogram
 from relook.studies.study_tables import csv_text, markdown_lines
-from relook.tables import csv_safe, new_table, tex
 
 _TOTAL = "all that change the image"
 _PLAIN = "entries that are the plain image"

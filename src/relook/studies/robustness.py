@@ -11,29 +11,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from relook.baselines import BASELINES, POLICY_METHOD, Options, label_of
-from relook.calibration import FloatArray
-from relook.comparing import (
+from relook.data.base import Dataset
+from relook.data.corrupted import Source
+from relook.errors import RelookError
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
+from relook.evaluation.compare import (
     available_methods,
     check_policies,
     checked_budgets,
     with_magnitude,
 )
-from relook.comparison import Measured
-from relook.corruptions import check_corruptions, check_severities, corrupt_images
-from relook.data.base import Dataset
-from relook.data.corrupted import Source
-from relook.errors import RelookError
-from relook.evaluate import cross_validated, prefix_log_probs
+from relook.evaluation.comparison import Measured
+from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
+from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
 from relook.models import Predictor
+from relook.numerics.calibration import FloatArray
+from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.randomness import check_seed
+from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.predict import Progress, distinct_views
-from relook.randomness import check_seed
-from relook.recipes import Recipe, get_recipe
-from relook.scoring import Key, Line, Setup, best_rival, lines_of, predicted
-from relook.splits import stratified_split
-from relook.statistics import Interval, mean_and_deviation, paired_bootstrap
+from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.passes import Progress, distinct_views
 from relook.studies.corruption_error import has_normaliser
+from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
 from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
 
 METHODS = ("plain", "cf", "mgrid")

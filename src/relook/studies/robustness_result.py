@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from relook.baselines import POLICY_METHOD
-from relook.comparison import Measured
-from relook.files import write_json_atomic
-from relook.saved import check_format, load_saved
-from relook.statistics import Interval
+from relook.evaluation.baselines import POLICY_METHOD
+from relook.evaluation.comparison import Measured
+from relook.foundation.wording import views_text, with_minus_signs
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import Interval
 from relook.studies.corruption_error import mean_over_corruptions, normalised, unnormalised
-from relook.wording import views_text, with_minus_signs
 
 FORMAT = "relook-robustness"
 VERSION = 1

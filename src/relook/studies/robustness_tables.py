@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from relook.statistics import Interval
+from relook.foundation.wording import views_text
+from relook.io.files import csv_safe
+from relook.numerics.intervals import Interval
+from relook.report.tables import SHORT_NAMES, new_table, tex
 from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
-from relook.tables import SHORT_NAMES, csv_safe, new_table, tex
-from relook.wording import views_text
 
 
 def method_table(study: Robustness) -> Table:

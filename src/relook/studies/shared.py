@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from relook.fingerprint import fingerprint
-from relook.predict import Progress, View, distinct_views
-from relook.scoring import Setup
+from relook.evaluation.scoring import Setup
+from relook.io.fingerprint import fingerprint
+from relook.predictions.passes import Progress, View, distinct_views
 
 
 def store_path_of(setup: Setup, views: Sequence[View], directory: Path | None) -> Path | None:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from relook.comparison import Measured
+from relook.evaluation.comparison import Measured
 
 METRIC_FORMATS = {"accuracy": (100.0, 2), "log_likelihood": (1.0, 4), "cll": (1.0, 4)}
 """How the three metrics of the paper's tables are written: a factor and the decimals."""

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.baselines import BASELINES, POLICY_METHOD, Options
-from relook.comparing import available_methods, check_policies, checked_budgets
-from relook.comparison import Measured
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.evaluate import Evaluation, cross_validated, prefix_log_probs
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
+from relook.evaluation.compare import available_methods, check_policies, checked_budgets
+from relook.evaluation.comparison import Measured
+from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
+from relook.evaluation.scoring import Line, Scores, Setup, lines_of, predicted
 from relook.models import Predictor
+from relook.numerics.intervals import mean_and_deviation, paired_bootstrap
+from relook.numerics.randomness import check_seed
 from relook.policy import Policy
-from relook.policy_file import policy_to_json
-from relook.predict import Progress, distinct_views
-from relook.randomness import check_seed
-from relook.recipes import Recipe, get_recipe
-from relook.scoring import Line, Scores, Setup, lines_of, predicted
-from relook.statistics import mean_and_deviation, paired_bootstrap
+from relook.policy.file import policy_to_json
+from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.passes import Progress, distinct_views
 from relook.studies.shared import progress_shares, store_path_of
 from relook.studies.transfer_result import (
     CROPS,

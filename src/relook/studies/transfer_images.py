@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.fingerprint import fingerprint
-from relook.held_out import held_out_part
-from relook.preflight import FEWEST_HELD_OUT
-from relook.run_record import RunRecord, load_run, searched_images
-from relook.splits import search_split
+from relook.io.fingerprint import fingerprint
+from relook.numerics.splits import search_split
+from relook.policy_search.held_out import held_out_part
+from relook.policy_search.preflight import FEWEST_HELD_OUT
+from relook.policy_search.run_record import RunRecord, load_run, searched_images
 
 
 def unseen_images(dataset: Dataset, spec: str, policies: Sequence[Path]) -> NDArray[np.int64]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from relook.comparison import Measured
-from relook.files import write_json_atomic
-from relook.saved import check_format, load_saved
-from relook.statistics import Interval
-from relook.wording import views_text, with_minus_signs
+from relook.evaluation.comparison import Measured
+from relook.foundation.wording import views_text, with_minus_signs
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import Interval
 
 FORMAT = "relook-transfer"
 VERSION = 1

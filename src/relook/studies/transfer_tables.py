@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relook.baselines import label_of
-from relook.comparison import METRICS_OF_A_ROW
-from relook.statistics import Interval
+from relook.evaluation.baselines import label_of
+from relook.evaluation.comparison import METRICS_OF_A_ROW
+from relook.foundation.wording import views_text
+from relook.io.files import csv_safe
+from relook.numerics.intervals import Interval
+from relook.report.tables import SHORT_NAMES, new_table, tex
 from relook.studies.transfer_result import Transfer, TransferCell, TransferTarget
-from relook.tables import SHORT_NAMES, csv_safe, new_table, tex
-from relook.wording import views_text
 
 METRICS = {"cll": ("cLL", 1.0, 4), "accuracy": ("accuracy (points)", 100.0, 2)}
 """What a matrix can show: its name, scale and digits."""

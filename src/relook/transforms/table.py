@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from relook.registry import by_name
+from relook.foundation.registry import by_name
 from relook.transforms import color, geometry, mask
 
 Kernel = Callable[..., Tensor]

@@ -9,8 +9,8 @@ import numpy as np
 from tests.unit.data.image_files import photo
 
 from relook.data import Dataset, Preparation, load_data
-from relook.data.full_images import FullImages
-from relook.data.plan import Plan
+from relook.transforms.centre_crop import Plan
+from relook.transforms.full_images import FullImages
 
 SHAPES = ((40, 60), (90, 41), (33, 300), (200, 210), (24, 24), (57, 12))
 SIZE = (24, 24)

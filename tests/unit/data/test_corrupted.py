@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from tests.unit.data.image_files import write_classes
 
-from relook.corruptions import CORRUPTIONS, corrupt_images
-from relook.corruptions.write import write_arrays, write_folders, write_npz
 from relook.data import Dataset, load_data
 from relook.data.corrupted import corrupted_source, open_arrays
 from relook.errors import FileFormatError, RelookError, RunError
+from relook.studies.corruptions import CORRUPTIONS, corrupt_images
+from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
 
 TWO = ("brightness", "impulse_noise")
 

@@ -15,10 +15,10 @@ from tests.unit.data.image_files import encoded, photo, png_that_declares, with_
 import relook
 import relook.data.full_size as full_size
 from relook.data import Dataset, Preparation, load_data
-from relook.data.full_images import FullImages
 from relook.data.full_size import LARGEST, kept_size
-from relook.data.plan import Plan
 from relook.errors import FileFormatError, RelookError
+from relook.transforms.centre_crop import Plan
+from relook.transforms.full_images import FullImages
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relook.arrays import read_npy
 from relook.data import load_data
 from relook.errors import RelookError
+from relook.io.arrays import read_npy
 
 RNG = np.random.default_rng(0)
 NHWC = RNG.integers(0, 256, (6, 9, 10, 3), dtype=np.uint8)
@@ -169,7 +169,7 @@ def test_lying_headers_are_refused_before_anything_is_made(
 
 def test_more_than_the_machine_can_hold_is_refused(file: Path, monkeypatch: Any) -> None:
     spec = saved(file)
-    monkeypatch.setattr("relook.arrays.os.sysconf", lambda name: 40)
+    monkeypatch.setattr("relook.io.arrays.os.sysconf", lambda name: 40)
     with pytest.raises(RelookError, match="at most half this machine's memory"):
         load_data(spec)
 

@@ -12,9 +12,9 @@ from PIL import Image, ImageOps
 from tests.unit.data.image_files import GREEN, RED, encoded, photo, with_orientation, write_classes
 
 from relook.data import Preparation, load_data
-from relook.data.plan import Plan
 from relook.data.prepare import in_mode, make_plan, to_array
 from relook.errors import RelookError
+from relook.transforms.centre_crop import Plan
 
 
 def levels(image: Image.Image) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.deploy.early_exit import EarlyExit, policy_fingerprint
+from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 VIEWS = 6
 

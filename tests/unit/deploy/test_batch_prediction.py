@@ -14,22 +14,23 @@ from PIL import Image
 from tests.unit.deploy.exit_cases import some_rule
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 
-from relook.calibration import mean_log_probs, temper
 from relook.data import Preparation, load_data
-from relook.deploy import TTA, image_source
-from relook.deploy.batch_prediction import predict_source
-from relook.deploy.image_source import ImageSource, open_source
-from relook.deploy.prediction_files import (
+from relook.deploy import TTA
+from relook.deploy.batch import image_source
+from relook.deploy.batch.files import (
     EXIT_FIGURES,
     FIGURES,
     Prediction,
     columns,
     write_predictions,
 )
+from relook.deploy.batch.image_source import ImageSource, open_source
+from relook.deploy.batch.prediction import predict_source
 from relook.errors import FileFormatError, RelookError
 from relook.models import as_predictor
+from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy, Step, SubPolicy
-from relook.predict import View, predict_views
+from relook.predictions.passes import View, predict_views
 
 COUNT = 21
 _DRAWS = {"area": 0.5, "aspect": 0.3, "x": 0.2, "y": 0.7}

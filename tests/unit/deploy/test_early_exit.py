@@ -10,11 +10,11 @@ from scipy.special import log_softmax, logsumexp, softmax
 from tests.unit.deploy.exit_cases import policy_of, predictions, some_rule
 from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
 
-from relook.deploy.early_exit import EarlyExit, apply_early_exit, exit_counts
+from relook.deploy.early_exit.rule import EarlyExit, apply_early_exit, exit_counts
 from relook.deploy.tta import TTA
 from relook.errors import FileFormatError, RelookError
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 
 
 def _one_by_one(

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
-from relook.calibration import fit_temperature, mean_log_probs
-from relook.deploy.early_exit import apply_early_exit, exit_counts
-from relook.deploy.exit_report import ExitReport, report_early_exit
-from relook.deploy.exit_rules import (
+from relook.deploy.early_exit.learn import (
     PRICES,
     FittedExits,
     fit_temperatures,
@@ -22,10 +19,13 @@ from relook.deploy.exit_rules import (
     rule_within,
     thresholds_at,
 )
-from relook.deploy.loss_bound import loss_bound
+from relook.deploy.early_exit.loss_bound import loss_bound
+from relook.deploy.early_exit.report import ExitReport, report_early_exit
+from relook.deploy.early_exit.rule import apply_early_exit, exit_counts
 from relook.errors import RelookError
+from relook.numerics.calibration import fit_temperature, mean_log_probs
+from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.splits import stratified_split
 
 
 def _fitted(images: int = 400, seed: int = 0, views: int = VIEWS) -> FittedExits:

@@ -16,16 +16,17 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 import relook
-from relook.deploy import onnx_check, onnx_writer
 from relook.deploy.export import export
-from relook.deploy.onnx_model import ImageInput, ModelPlan
-from relook.deploy.onnx_moves import Shape
+from relook.deploy.onnx import check as onnx_check
+from relook.deploy.onnx import writer as onnx_writer
+from relook.deploy.onnx.model import ImageInput, ModelPlan
+from relook.deploy.onnx.moves import Shape
 from relook.deploy.plan import plan_views
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session
 from relook.policy import Policy, Step, SubPolicy
-from relook.policy_file import policy_from_json
+from relook.policy.file import policy_from_json
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from relook.deploy.loss_bound import images_needed, loss_bound
+from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
 from relook.errors import RelookError
 
 

@@ -19,8 +19,8 @@ from relook.errors import RelookError
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.torch_module import as_predictor
 from relook.policy import Policy, Step, SubPolicy
+from relook.policy.views import freeze_subpolicy, make_views
 from relook.transforms import TRANSFORMS
-from relook.views import freeze_subpolicy, make_views
 
 
 class _View(nn.Module):

@@ -22,13 +22,13 @@ from tests.unit.deploy.tta_cases import (
 from torch import Tensor, nn
 
 import relook
-from relook.calibration import mean_log_probs, temper
 from relook.deploy import TTA
 from relook.errors import RelookError
 from relook.models import EnsemblePredictor, TorchPredictor, as_predictor
 from relook.models.base import InputSpec
+from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy, Step, SubPolicy
-from relook.predict import View, predict_views
+from relook.predictions.passes import View, predict_views
 
 
 def evaluated(policy: Policy, images: Tensor, length: int, first_index: int = 0) -> np.ndarray:

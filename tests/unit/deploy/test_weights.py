@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from tests.unit.deploy.exit_cases import predictions
 
-from relook.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.deploy.weights import fit_weights, learn_weights, project_to_simplex
 from relook.errors import RelookError
+from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 
 Array = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
-from relook.calibration import LOG_FLOOR
 from relook.errors import RelookError
 from relook.models import CallablePredictor, Predictor, TorchPredictor, as_predictor
 from relook.models.base import to_log_probs
+from relook.numerics.calibration import LOG_FLOOR
 
 
 def linear(channels: int = 3, side: int = 32, classes: int = 5) -> nn.Module:

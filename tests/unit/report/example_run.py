@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from relook.baselines import BASELINES, POLICY_METHOD, label_of
-from relook.comparison import (
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
+from relook.evaluation.comparison import (
     METRICS_OF_A_ROW,
     ChangedImage,
     Comparison,
@@ -22,10 +22,10 @@ from relook.comparison import (
     Row,
     Verdict,
 )
-from relook.files import write_json_atomic
+from relook.io.files import write_json_atomic
+from relook.numerics.intervals import Interval
 from relook.policy import Policy
-from relook.pool import sample_pool
-from relook.statistics import Interval
+from relook.policy.pool import sample_pool
 
 BUDGETS = (1, 5, 10, 20)
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

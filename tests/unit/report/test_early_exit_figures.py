@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
-from relook.deploy.exit_report import ExitReport, report_early_exit
-from relook.deploy.exit_rules import learn_early_exit
+from relook.deploy.early_exit.learn import learn_early_exit
+from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.report.early_exit_figures import early_exit_drawings, save_early_exit_figures
 
 

@@ -2,20 +2,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 
+import numpy as np
 from tests.unit.report.example_run import example_comparison, example_policy
 from tests.unit.report.html_reader import read_html
 
-from relook.notebook import comparison_html, policy_html, search_html
 from relook.policy import Policy
+from relook.policy_search.search import PolicySearch
+from relook.selection import SearchResult
 
 ATTACK = "<script>alert(1)</script>"
 
 
 def test_a_policy_shows_its_views() -> None:
     policy = example_policy()
-    found = read_html(policy_html(policy))
+    found = read_html(policy._repr_html_())
     pictures = found.all("img")
     assert len(pictures) == len(policy.counts())
     assert [img.attributes["alt"] for img in pictures] == [str(s) for s, _ in policy.counts()]
@@ -23,12 +24,12 @@ def test_a_policy_shows_its_views() -> None:
 
 
 def test_an_empty_policy_shows_itself() -> None:
-    assert "0 entries" in read_html(policy_html(Policy(()))).words()
+    assert "0 entries" in read_html(Policy(())._repr_html_()).words()
 
 
 def test_a_comparison_shows_verdict_table_and_curves() -> None:
     comparison = example_comparison()
-    found = read_html(comparison_html(comparison))
+    found = read_html(comparison._repr_html_())
     assert comparison.verdict.sentence in found.words()
     assert len(found.all("tbody")) == 4
     assert len([svg for svg in found.all("svg") if svg.attributes.get("role") == "img"]) == 2
@@ -36,9 +37,10 @@ def test_a_comparison_shows_verdict_table_and_curves() -> None:
 
 def test_a_search_shows_both() -> None:
     comparison = example_comparison()
-    trace = SimpleNamespace(scores=(-0.5, -0.25))
-    result = SimpleNamespace(policy=comparison.policy, trace=trace, comparison=comparison)
-    found = read_html(search_html(result))
+    none = np.empty(0, dtype=np.int64)
+    trace = SearchResult((0, 1), (-0.5, -0.25), (1.0, 1.0))
+    result = PolicySearch(comparison.policy, (), trace, comparison, none, none, {})
+    found = read_html(result._repr_html_())
     assert "from -0.5000 to -0.2500" in found.words()
     assert found.all("img")
     assert found.all("tbody")
@@ -48,10 +50,10 @@ def test_names_are_escaped() -> None:
     comparison = example_comparison()
     rows = tuple(replace(row, label=ATTACK) for row in comparison.rows)
     verdict = replace(comparison.verdict, sentence=ATTACK)
-    hostile = read_html(comparison_html(replace(comparison, rows=rows, verdict=verdict)))
+    hostile = read_html(replace(comparison, rows=rows, verdict=verdict)._repr_html_())
     assert ATTACK in hostile.words()
     policy = replace(comparison.policy, recipe=ATTACK)
-    hostile_policy = read_html(policy_html(policy))
+    hostile_policy = read_html(policy._repr_html_())
     assert not Counter(one.name for one in (*hostile.everything(), *hostile_policy.everything()))[
         "script"
     ]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relook.policy import Policy, Step, SubPolicy
-from relook.policy_statistics import TransformUse, transform_statistics
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
+from relook.policy.transform_counts import TransformUse, transform_statistics
 
 _FINISH = Step("crop_flip", 4)
 _POOL = sample_pool("cifar", 40, seed=2)

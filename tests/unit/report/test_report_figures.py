@@ -12,7 +12,7 @@ from PIL import Image
 from tests.unit.report.example_run import example_comparison, example_policy
 
 from relook.errors import MissingExtraError
-from relook.policy_statistics import transform_statistics
+from relook.policy.transform_counts import transform_statistics
 from relook.report import style
 from relook.report.figures import (
     comparison_drawings,

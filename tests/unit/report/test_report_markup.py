@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.report.html_reader import read_html
 
-from relook import wording
-from relook.comparison import Measured
+from relook.evaluation.comparison import Measured
+from relook.foundation import wording
+from relook.numerics.intervals import Interval
 from relook.report.markup import Html, element, escape, join
-from relook.statistics import Interval
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 

@@ -19,7 +19,7 @@ from tests.unit.report.html_reader import Element, read_html
 
 from relook.errors import FileFormatError, RunError
 from relook.policy import Policy
-from relook.pool import sample_pool
+from relook.policy.pool import sample_pool
 from relook.report import write_report
 
 HOSTILE = (

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.report.example_run import example_comparison
 from tests.unit.report.html_reader import read_html
 
-from relook.comparison import Comparison
-from relook.report.paper_figures import methods_drawing, shift_drawing
-from relook.report.study_page import study_html, study_markdown, write_study
-from relook.report.study_sections import Section, TableFiles
+from relook.evaluation.comparison import Comparison
+from relook.studies.paper_figures import methods_drawing, shift_drawing
+from relook.studies.reproduce.page import study_html, study_markdown, write_study
+from relook.studies.reproduce.sections import Section, TableFiles
 from relook.studies.robustness_result import Robustness, ShiftRow
 
 EVIL = '<img src=x onerror="1"> & **bold** | `code`'

@@ -8,7 +8,7 @@ from tests.unit.report.example_run import example_comparison
 
 from relook.errors import RelookError
 from relook.policy import Policy, Step, SubPolicy
-from relook.report.temperature_figures import (
+from relook.studies.temperature_figures import (
     carried_temperatures,
     save_temperature_figure,
     scored_temperatures,

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from relook.corruptions import CORRUPTIONS
 from relook.errors import RelookError
 from relook.studies.corruption_error import (
     ALEXNET_ERRORS,
@@ -11,6 +10,7 @@ from relook.studies.corruption_error import (
     normalised,
     unnormalised,
 )
+from relook.studies.corruptions import CORRUPTIONS
 
 ERRORS = {"fog": (0.1, 0.2, 0.3, 0.4, 0.5), "snow": (0.2, 0.2, 0.2, 0.2, 0.7)}
 

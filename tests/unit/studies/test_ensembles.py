@@ -13,28 +13,28 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from relook.baselines import Options
-from relook.calibration import LOG_FLOOR
-from relook.comparing import compare
 from relook.data import Dataset, load_data
 from relook.errors import FileFormatError, RelookError
-from relook.evaluate import cross_validated
+from relook.evaluation.baselines import Options
+from relook.evaluation.compare import compare
+from relook.evaluation.cross_validation import cross_validated
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
+from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy, SubPolicy
-from relook.policy_search import search_dataset, split_images
-from relook.pool_predictions import PoolPredictions
-from relook.predict import View, predict_views
-from relook.recipes import RECIPES
-from relook.report.ensembles_figures import (
+from relook.policy.recipes import RECIPES
+from relook.policy_search.pool_predictions import PoolPredictions
+from relook.policy_search.search import search_dataset, split_images
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.array import Predictions
+from relook.predictions.passes import View, predict_views
+from relook.studies.ensembles import ensembles
+from relook.studies.ensembles_figures import (
     crops_against_training_drawing,
     policy_against_crops_drawing,
     save_ensembles_figures,
 )
-from relook.search_settings import SearchSettings
-from relook.selection_plan import Predictions
-from relook.studies.ensembles import ensembles
 from relook.studies.ensembles_result import Ensembles, load_ensembles
 from relook.studies.ensembles_search import mean_predictions
 from relook.studies.ensembles_tables import (

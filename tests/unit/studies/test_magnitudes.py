@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from tests.unit.studies.brightness_model import SURE, ByBrightness, bright_and_dark
 
-from relook.baselines import GRID, Options, randaugment
-from relook.calibration import calibrated_log_likelihood
 from relook.errors import FileFormatError, RelookError
-from relook.evaluate import cross_validated
-from relook.magnitude import best_magnitude, search_magnitude
-from relook.recipes import Group, Recipe
-from relook.report.magnitudes_figures import magnitudes_drawing, save_magnitudes_figure
+from relook.evaluation.baselines import GRID, Options, randaugment
+from relook.evaluation.cross_validation import cross_validated
+from relook.evaluation.randaugment_magnitude import best_magnitude, search_magnitude
+from relook.numerics.calibration import calibrated_log_likelihood
+from relook.policy.recipes import Group, Recipe
 from relook.studies import Magnitudes, load_magnitudes, magnitudes
+from relook.studies.magnitudes_figures import magnitudes_drawing, save_magnitudes_figure
 from relook.studies.magnitudes_result import MagnitudeRow
 from relook.studies.magnitudes_tables import (
     best_table,

@@ -8,14 +8,14 @@ import io
 import numpy as np
 import pytest
 
-from relook.comparing import compare
-from relook.comparison import Comparison
 from relook.data import load_data
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import Comparison
+from relook.foundation.wording import with_minus_signs
 from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
 from relook.policy import Policy, Step, SubPolicy
 from relook.studies.metric_tables import COLUMNS, metrics_csv, metrics_latex, metrics_markdown
-from relook.wording import with_minus_signs
 
 
 @pytest.fixture(scope="module")

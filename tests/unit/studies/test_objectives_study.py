@@ -11,21 +11,21 @@ import pytest
 from rich.console import Console
 from tests.unit.studies.brightness_model import ByBrightness, bright_and_dark
 
-from relook.calibration import FloatArray, Labels
-from relook.comparison import Measured
 from relook.data import Dataset
 from relook.errors import FileFormatError, RelookError
-from relook.evaluate import cross_validated, prefix_log_probs
-from relook.metrics import per_image_log_likelihood
+from relook.evaluation.comparison import Measured
+from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
+from relook.numerics.calibration import FloatArray, Labels
+from relook.numerics.intervals import Interval
+from relook.numerics.metrics import per_image_log_likelihood
+from relook.numerics.splits import stratified_split
 from relook.policy import Policy, SubPolicy
-from relook.pool import sample_pool
-from relook.predict import View, distinct_views, predict_views
-from relook.recipes import get_recipe
-from relook.report.objectives_figures import objectives_drawings, save_objectives_figures
+from relook.policy.pool import sample_pool
+from relook.policy.recipes import get_recipe
+from relook.predictions.passes import View, distinct_views, predict_views
 from relook.selection import greedy_search
-from relook.splits import stratified_split
-from relook.statistics import Interval
 from relook.studies import Objectives, load_objectives, objectives
+from relook.studies.objectives_figures import objectives_drawings, save_objectives_figures
 from relook.studies.objectives_result import PLAIN, ObjectiveRow
 from relook.studies.objectives_tables import (
     fitting_table,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.report.example_run import example_comparison
 
-from relook.comparison import Comparison, Measured, Row
+from relook.evaluation.comparison import Comparison, Measured, Row
 from relook.studies.paper_tables import (
     PaperTable,
     corruption_table,

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from relook.errors import FileFormatError, RelookError
 from relook.policy import Policy, Step, SubPolicy
-from relook.pool import sample_pool
-from relook.report.histogram_figures import histogram_drawing, save_histogram_figure
+from relook.policy.pool import sample_pool
 from relook.studies import load_histogram, policy_histogram
 from relook.studies.policy_histogram import GroupUse
+from relook.studies.policy_histogram_figures import histogram_drawing, save_histogram_figure
 from relook.studies.policy_histogram_tables import (
     histogram_csv,
     histogram_latex,

@@ -12,14 +12,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from relook.baselines import Options
-from relook.corruptions import corrupt_images
 from relook.data import Dataset
 from relook.errors import FileFormatError, RelookError
-from relook.evaluate import cross_validated
+from relook.evaluation.baselines import Options
+from relook.evaluation.cross_validation import cross_validated
 from relook.policy import Policy, Step, SubPolicy
-from relook.report.robustness_figures import save_robustness_figures
 from relook.studies import Robustness, load_robustness, robustness
+from relook.studies.corruptions import corrupt_images
+from relook.studies.robustness_figures import save_robustness_figures
 from relook.studies.robustness_result import MEAN
 from relook.studies.robustness_tables import (
     corruption_table,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relook.errors import RelookError
-from relook.studies.study_file import load_study
+from relook.studies.reproduce.file import load_study
 
 STUDY = """
 recipe = "small"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relook.policy_search import pool_of
-from relook.studies.study_cost import passes_of, pool_size
-from relook.studies.study_file import load_study
-from relook.studies.study_plan import Job, make_plan, model_spec, search_settings
+from relook.policy_search.search import pool_of
+from relook.studies.reproduce.cost import passes_of, pool_size
+from relook.studies.reproduce.file import load_study
+from relook.studies.reproduce.plan import Job, make_plan, model_spec, search_settings
 
 STUDIES = Path(__file__).parents[3] / "studies"
 

@@ -14,14 +14,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from relook.baselines import BASELINES
 from relook.data import Dataset
 from relook.errors import FileFormatError, RelookError
+from relook.evaluation.baselines import BASELINES
+from relook.numerics.splits import halvings
 from relook.policy import Policy, Step, SubPolicy
-from relook.recipes import RECIPES
-from relook.report.transfer_figures import save_transfer_figures, views_drawing
-from relook.splits import halvings
+from relook.policy.recipes import RECIPES
 from relook.studies.transfer import Target, transfer
+from relook.studies.transfer_figures import save_transfer_figures, views_drawing
 from relook.studies.transfer_result import Transfer, load_transfer
 from relook.studies.transfer_tables import (
     fitting_matrix,

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.searched_run import SearchedRun, searched_run
+from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.files import write_json_atomic
-from relook.fingerprint import fingerprint
-from relook.run_record import SEARCHED, SEARCHED_FORMAT
-from relook.splits import stratified_split
+from relook.io.files import write_json_atomic
+from relook.io.fingerprint import fingerprint
+from relook.numerics.splits import stratified_split
+from relook.policy_search.run_record import SEARCHED, SEARCHED_FORMAT
 from relook.studies.transfer_images import unseen_images
 
 

@@ -1,0 +1,1 @@
+"""Predictions of many images without labels: reading, predicting, writing."""

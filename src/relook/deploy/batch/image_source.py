@@ -1,0 +1,221 @@
+"""Images to predict, without labels: files that are decoded as they are needed, or arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from relook.data import Dataset, load_data
+from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
+from relook.data.full_size import LARGEST, full_levels
+from relook.data.prepare import Preparation, make_plan, to_array
+from relook.errors import RelookError
+from relook.io.files import one_line
+from relook.io.fingerprint import fingerprint
+from relook.transforms.centre_crop import Levels, Plan
+from relook.transforms.full_images import FullImages
+
+BLOCK = 256
+"""How many images are read, predicted and kept on disk together."""
+
+_LOOKED_AT = 4096
+_PIXELS = 1 << 23  # of a block: 256 images of 181×181, 167 of 224×224
+_NO_BARS = Preparation()
+_CUT = ", crops cut from the originals"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive images of a source: those that can be read, their places, and the faults."""
+
+    number: int
+    images: Tensor | FullImages
+    places: tuple[int, ...]
+    faults: dict[int, str]
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """What is to be predicted: a name an image, and `read(ranges)`, which yields their blocks.
+
+    `mark` stands for names and content; `faults` are files that are known to be bad, by place.
+    """
+
+    names: Sequence[str]
+    mark: str
+    prepared: str
+    block: int
+    read: Callable[[Sequence[range]], Generator[Block, None, None]]
+    faults: dict[int, str]
+
+    def ranges(self) -> list[range]:
+        """Cut the images into blocks."""
+        return [
+            range(start, min(start + self.block, len(self.names)))
+            for start in range(0, len(self.names), self.block)
+        ]
+
+
+def open_source(spec: str, wanted: Preparation) -> ImageSource:
+    """Return the images that a spec names: folder:DIR, files:LIST, a file, or a data set.
+
+    Folders are read at any depth and labels are left alone. With `full_size`, files stay larger
+    than the network's input, for views to be cut from them.
+    """
+    prefix, _, rest = spec.partition(":")
+    if prefix == "folder" and rest:
+        return _from_files(Path(rest).expanduser(), _walk(Path(rest).expanduser()), spec, wanted)
+    if prefix == "files" and rest:
+        return _from_files(Path(), _listed(Path(rest).expanduser()), spec, wanted)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _from_files(path, _walk(path), spec, wanted)
+    if path.is_file():
+        return _from_files(Path(), [spec], spec, wanted)
+    return _from_dataset(load_data(spec, wanted))
+
+
+def file_source(spec: str) -> str:
+    """Return a spec as a data source of `relook search` has it: folder:… for what is files."""
+    prefix, _, rest = spec.partition(":")
+    is_files = prefix == "files" and rest
+    return f"folder:{spec}" if is_files or Path(spec).expanduser().exists() else spec
+
+
+def _from_dataset(dataset: Dataset) -> ImageSource:
+    column = dataset.columns.get("path")
+    names = [str(i) for i in range(len(dataset))] if column is None else [str(n) for n in column]
+
+    def read(ranges: Sequence[range]) -> Generator[Block, None, None]:
+        for part in ranges:
+            images = dataset.images[part.start : part.stop]
+            yield Block(part.start, images, tuple(part), {})
+
+    shape = "×".join(map(str, dataset.images.shape[1:]))
+    shape += _CUT if isinstance(dataset.images, FullImages) else ""
+    return ImageSource(names, dataset.fingerprint, shape, BLOCK, read, {})
+
+
+def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparation) -> ImageSource:
+    if not names:
+        raise RelookError(f"{one_line(where)}: expected image files, got none")
+    plan, faults = _look(root, names, where, wanted)
+    full = wanted.full_size and plan.crop is not None  # else all have the input's size
+    side = max(1, plan.size[0] * plan.size[1]) * (LARGEST**2 if full else 1)
+    block = min(BLOCK, max(8, int(_PIXELS // side)))
+    read = partial(_blocks, root, names, plan, faults, full)
+    shown = [one_line(name) for name in names]
+    prepared = f"{plan}{_CUT if full else ''}"
+    return ImageSource(shown, _mark(root, names), prepared, block, read, faults)
+
+
+def _look(
+    root: Path, names: Sequence[str], where: str, wanted: Preparation
+) -> tuple[Plan, dict[int, str]]:
+    """Look at the heads of all files, a few thousand at a time, and decide what they become."""
+    sizes: set[tuple[int, int]] = set()
+    faults: dict[int, str] = {}
+    grey = True
+    for start in range(0, len(names), _LOOKED_AT):
+        part = [root / name for name in names[start : start + _LOOKED_AT]]
+        heads, bad = look_at(part, replace(wanted, progress=None))
+        sizes |= {head.size for head in heads.values()}
+        grey = grey and all(head.grey for head in heads.values())
+        faults |= {start + i: why for i, why in bad.items()}
+        if bad and not wanted.skip_bad:
+            report_faults(bad, part, wanted, where)
+        if wanted.progress is not None:
+            wanted.progress("looking at files", start + len(part), len(names))
+    if len(faults) == len(names):
+        raise nothing_left(where, len(names))
+    return make_plan(sizes, grey, wanted, where), faults
+
+
+def _blocks(
+    root: Path,
+    names: Sequence[str],
+    plan: Plan,
+    known: dict[int, str],
+    full: bool,
+    ranges: Sequence[range],
+) -> Generator[Block, None, None]:
+    """Decode files in a few threads, a little ahead of their use."""
+    wanted = [place for part in ranges for place in part if place not in known]
+    with quiet():
+        decode = partial(_decode, full_levels if full else to_array, plan)
+        results = mapped(lambda i: decode(root / names[i]), wanted, _NO_BARS, "decoding")
+        for part in ranges:
+            levels, faults = {}, {}
+            for place in part:
+                found = Bad(known[place]) if place in known else next(results)
+                if isinstance(found, Bad):
+                    faults[place] = found.reason
+                else:
+                    levels[place] = found
+            pixels = list(levels.values())
+            images = _full(pixels, plan) if full else _stacked(pixels, plan)
+            yield Block(part.start, images, tuple(levels), faults)
+
+
+def _decode(read: Callable[[Image.Image, Plan], Levels], plan: Plan, path: Path) -> Levels | Bad:
+    return decoded(path, lambda image: read(image, plan))
+
+
+def _stacked(pixels: Sequence[Levels], plan: Plan) -> Tensor:
+    images = torch.empty((len(pixels), plan.channels, *plan.size), dtype=torch.uint8)
+    for row, levels in enumerate(pixels):
+        images[row] = torch.from_numpy(levels.copy())
+    return images
+
+
+def _full(pixels: Sequence[Levels], plan: Plan) -> FullImages:
+    sizes = np.array([levels.size for levels in pixels], dtype=np.int64)
+    shapes = np.array([levels.shape[:2] for levels in pixels], dtype=np.int64).reshape(-1, 2)
+    joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in pixels)])
+    marks = np.full(len(pixels), "", "U32")  # nothing is stored by them here
+    return FullImages(joined, np.cumsum(sizes) - sizes, shapes, marks, plan)
+
+
+def _mark(root: Path, names: Sequence[str]) -> str:
+    """Return a fingerprint of names, sizes and times of change: a change makes another run."""
+    stats = []
+    for name in names:
+        try:
+            found = (root / name).stat()
+            stats.append((found.st_size, found.st_mtime_ns))
+        except OSError:
+            stats.append((-1, -1))
+    return fingerprint(list(map(os.fsencode, names)), np.array(stats, dtype=np.int64))
+
+
+def _walk(root: Path) -> list[str]:
+    """Return the files of a folder at any depth, by name; hidden ones are left alone."""
+    if not root.is_dir():
+        raise RelookError(f"{one_line(str(root))}: expected a folder of images, got no folder")
+    found = []
+    for directory, folders, files in os.walk(root, followlinks=False):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        here = os.path.relpath(directory, root)
+        for name in sorted(files):
+            if not name.startswith("."):
+                found.append(name if here == "." else f"{here}/{name}")
+    return found
+
+
+def _listed(path: Path) -> list[str]:
+    """Return the files that a text file names, one a line, relative to where we are."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RelookError(
+            f"{one_line(str(path))}: expected a text file with a path a line: {error}"
+        ) from None
+    return [line.strip() for line in lines if line.strip()]

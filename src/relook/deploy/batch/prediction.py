@@ -1,0 +1,252 @@
+"""Predicting many images, block by block: an interrupted run goes on and ends in the same file."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.deploy.batch.files import (
+    EXIT_FIGURES,
+    FIGURES,
+    Prediction,
+    same_names,
+    write_faults,
+    write_predictions,
+    writer_for,
+)
+from relook.deploy.batch.image_source import Block, ImageSource
+from relook.deploy.tta import TTA
+from relook.deploy.uncertainty import entropy, uncertainty
+from relook.errors import FileFormatError, RelookError, RunError
+from relook.io.files import is_sealed, one_line, read_json, sealed, write_json_atomic
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
+
+Progress = Callable[[int, int], None]
+
+_COMPARED = 8
+_SAME = 0.01  # of a probability; other batches and threads differ by far less
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a run wrote: how many predictions, and the files that could not be read."""
+
+    out: Path
+    images: int
+    faults: tuple[tuple[str, str], ...]
+    faults_file: Path | None
+
+
+def predict_source(
+    tta: TTA,
+    source: ImageSource,
+    out: Path,
+    *,
+    model: str,
+    top: int = 5,
+    skip_bad: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Predicted:
+    """Predict every image of a source and write the `top` classes of each to `out`.
+
+    `model` is the model's fingerprint. Blocks that are done wait in a directory beside `out`,
+    which the same call goes on from, whatever ended the last one; it is removed at the end.
+    With an early exit, the number of views that an image got stands beside its classes.
+    """
+    writer_for(out)
+    if out.exists() and not force:
+        raise RelookError(f"{out} exists: give another --out, or --force to overwrite it")
+    work = out.with_name(f"{out.name}.unfinished")
+    with RunDirectory(work) as directory:
+        directory.check_settings(
+            {
+                "model": model,
+                "policy": tta.plan.record(),
+                "images": source.mark,
+                "prepared": source.prepared,
+                "block": source.block,
+                "batch": tta.max_batch,
+                "top": top,
+                "classes": None if tta.classes is None else fingerprint(list(tta.classes)),
+                "early_exit": None if tta.early_exit is None else tta.early_exit.to_json(),
+            }
+        )
+        _predict_blocks(tta, source, directory.path, top, skip_bad, progress)
+        faults = tuple((row[0], row[1]) for row in _faults(source, directory.path))
+        images = len(source.names) - len(faults)
+        if not images:
+            raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
+        faults_file = out.with_name(f"{out.name}.bad.csv") if faults else None
+        if faults_file is not None:
+            write_faults(faults_file, faults)
+        count = len(next(_predictions(source, directory.path)).classes)
+        figures = FIGURES if tta.early_exit is None else EXIT_FIGURES
+        write_predictions(out, _predictions(source, directory.path), count, figures)
+        _remove(work)
+    return Predicted(out, images, faults, faults_file)
+
+
+def _remove(work: Path) -> None:
+    """Remove what is no longer needed: under another name, lest half of it be gone on from."""
+    gone = work.with_name(f".{work.name}.removed")
+    try:
+        shutil.rmtree(gone, ignore_errors=True)
+        work.rename(gone)
+        shutil.rmtree(gone)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RelookError(
+            f"cannot remove {one_line(str(work))}, which is no longer needed: {reason}"
+        ) from None
+
+
+def _predict_blocks(
+    tta: TTA,
+    source: ImageSource,
+    directory: Path,
+    top: int,
+    skip_bad: bool,
+    progress: Progress | None,
+) -> None:
+    missing = [part for part in source.ranges() if _stored(directory, part) is None]
+    _check_same_answers(tta, source, directory, top, missing)
+    done = len(source.names) - sum(map(len, missing))
+    if progress is not None:
+        progress(done, len(source.names))
+    with closing(source.read(missing)) as blocks:
+        for part, block in zip(missing, blocks, strict=True):
+            if block.faults and not skip_bad:
+                place, reason = next(iter(block.faults.items()))
+                raise FileFormatError(
+                    f"{source.names[place]} cannot be read as an image: {reason}; mend or remove "
+                    "it, or leave such files out with --skip-bad"
+                )
+            content = {
+                "predictions": _rows(tta, source, block, top),
+                "faults": [[source.names[i], why] for i, why in block.faults.items()],
+            }
+            write_json_atomic(_part(directory, part.start), sealed(content))
+            done += len(part)
+            if progress is not None:
+                progress(done, len(source.names))
+
+
+def _check_same_answers(
+    tta: TTA, source: ImageSource, directory: Path, top: int, missing: list[range]
+) -> None:
+    """Raise where the model, by its weights the same, no longer answers as it did before."""
+    done = next((part for part in source.ranges() if part not in missing), None)
+    if not missing or done is None:
+        return
+    stored = {row[0]: row for row in _read(directory, done)["predictions"]}
+    with closing(source.read([done[:_COMPARED]])) as blocks:
+        rows = [row for block in blocks for row in _rows(tta, source, block, top)]
+    for file, classes, shares, _ in rows:
+        before = dict(zip(*stored[file][1:3], strict=True)) if file in stored else {}
+        for name, share in zip(classes, shares, strict=True):
+            if abs(before.get(name, share) - share) > _SAME:
+                raise RunError(
+                    f"the model no longer answers as it did when {directory} was begun ({file}, "
+                    f"class {name}: {before[name]:.3f}, now {share:.3f}): delete {directory} to "
+                    "start again"
+                )
+
+
+def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[Any]]:
+    """Return the block's predictions as plain rows, exact when they are read again."""
+    if not block.places:
+        return []
+    try:
+        probabilities, figures = _answers(tta, block)
+    except RelookError as error:
+        ends = (source.names[block.places[0]], source.names[block.places[-1]])
+        raise RelookError(f"the model failed between {' and '.join(ends)}: {error}") from error
+    names = same_names(tta.classes, probabilities.shape[1])
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+    return [
+        [
+            source.names[place],
+            [names[c] for c in order[i]],
+            [_short(probabilities[i, c]) for c in order[i]],
+            {name: _short(values[i]) for name, values in figures.items()},
+        ]
+        for i, place in enumerate(block.places)
+    ]
+
+
+def _answers(tta: TTA, block: Block) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+    """Return probabilities `[n, class]`, and figures `[n]` by name."""
+    if tta.early_exit is not None:
+        exited = tta.exit_early(block.images)
+        probabilities = np.exp(exited.log_probs).astype(np.float32)
+        ended = (entropy(exited.log_probs), exited.views)
+        return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
+    log_probs = _log_probs(tta, block)
+    found = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
+    told = (found.entropy, found.predictive_entropy, found.mutual_information)
+    return tta.probabilities(log_probs), dict(zip(FIGURES, told, strict=True))
+
+
+def _log_probs(tta: TTA, block: Block) -> NDArray[np.float32]:
+    """Return the block's log-probabilities `[view, image, class]`."""
+    parts = [
+        tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
+        for rows in _runs(tta, block.places)
+    ]
+    return np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+
+
+def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
+    """Cut a block where bad files left a gap: fresh draws belong to an image's place."""
+    if tta.plan.is_fixed:
+        return [range(len(places))]
+    cuts = [i for i in range(1, len(places)) if places[i] != places[i - 1] + 1]
+    return [range(*pair) for pair in pairwise([0, *cuts, len(places)])]
+
+
+def _short(number: np.generic) -> float:
+    """Keep six digits, more differ from machine to machine; a whole number stays one."""
+    return int(number) if isinstance(number, np.integer) else float(f"{number:.6g}")
+
+
+def _predictions(source: ImageSource, directory: Path) -> Iterator[Prediction]:
+    for part in source.ranges():
+        for file, classes, shares, figures in _read(directory, part)["predictions"]:
+            yield Prediction(file, tuple(classes), tuple(shares), figures)
+
+
+def _faults(source: ImageSource, directory: Path) -> Iterator[list[str]]:
+    for part in source.ranges():
+        yield from _read(directory, part)["faults"]
+
+
+def _read(directory: Path, part: range) -> dict[str, list[Any]]:
+    content = _stored(directory, part)
+    if content is None:
+        raise RunError(
+            f"{_part(directory, part.start)} is missing or damaged: run the same command again"
+        )
+    return content
+
+
+def _stored(directory: Path, part: range) -> dict[str, list[Any]] | None:
+    """Return a block's predictions and faults, None where they are missing or damaged."""
+    try:
+        content = read_json(_part(directory, part.start), what="predictions")
+    except FileFormatError:
+        return None
+    return content if is_sealed(content) else None
+
+
+def _part(directory: Path, start: int) -> Path:
+    return directory / f"part-{start:09d}.json"

@@ -1,0 +1,301 @@
+"""Learning an early exit from predictions of images that the selection did not use.
+
+A price for each further view, in nats, makes one rule: backwards from the last view, an image
+goes on where going on is worth more than it costs, judged by isotonic regression of that worth
+on the confidence. Prices make a family of rules; the target picks one of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
+from relook.deploy.early_exit.rule import (
+    EarlyExit,
+    calibrated_exits,
+    exit_counts,
+    exit_log_probs,
+    first_exits,
+    policy_fingerprint,
+    take_exits,
+)
+from relook.errors import RelookError
+from relook.numerics.calibration import FloatArray, Labels, LogProbs, fit_temperature
+from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
+from relook.numerics.splits import stratified_split
+from relook.policy import Policy
+
+TargetKind = Literal["accuracy-loss", "views"]
+Thresholds = tuple[float, ...]
+
+PRICES: tuple[float, ...] = tuple(float(price) for price in np.geomspace(1e-5, 1.0, 76))
+"""What a view may cost, in nats of log-likelihood; rising, so views fall."""
+
+_VIEWS_ERROR = 0.1  # of a budget: how far off the mean number of views may be
+_Z95 = 1.96
+_BISECTIONS = 40
+_BLENDS = (0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an early exit is learned for: at most this loss of accuracy, or this mean of views."""
+
+    kind: TargetKind
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}={self.value:g}"
+
+
+@dataclass(frozen=True)
+class FittedExits:
+    """Calibrated predictions of every exit, of images with labels.
+
+    `log_probs` is `[exit, n, class]`; `confidence` and `likelihood` (the label's
+    log-probability) are `[exit, n]`.
+    """
+
+    log_probs: FloatArray
+    confidence: FloatArray
+    likelihood: FloatArray
+
+
+def parse_target(text: str) -> Target:
+    """Read `accuracy-loss=0.005` or `views=5`."""
+    kind, _, number = text.partition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if kind == "accuracy-loss" and 0 < value < 1:
+        return Target("accuracy-loss", value)
+    if kind == "views" and 1 <= value < math.inf:
+        return Target("views", value)
+    raise RelookError(
+        "target: expected accuracy-loss=SHARE (between 0 and 1, as 0.005) or views=MEAN (at least "
+        f"1, as 5), got {text!r}"
+    )
+
+
+def check_target(target: Target, images: int, views: int) -> None:
+    """Raise where no rule for so many distinct views could be learned on so many images.
+
+    For a loss of accuracy that is so where even images without a single loss are too few.
+    """
+    if views < 2:
+        raise RelookError("expected a policy of at least 2 distinct views for early exit, got 1")
+    if target.kind == "views" and target.value > views:
+        raise RelookError(f"{target}: expected at most the policy's {views} distinct views")
+    needed = 2 * images_needed(target.value) if target.kind == "accuracy-loss" else 2
+    if images < needed:
+        raise RelookError(
+            f"{target}: {images:,} images to learn on are too few to support it: at least "
+            f"{needed:,} are needed, half of them to make the rule and half to prove it"
+        )
+
+
+def learn_early_exit(
+    log_probs: LogProbs,
+    labels: Labels,
+    policy: Policy,
+    target: Target | str,
+    *,
+    seed: int = 0,
+    groups: ArrayLike | None = None,
+) -> EarlyExit:
+    """Learn thresholds and temperatures from the distinct views' predictions `[view, n, class]`.
+
+    The images must not be those that the policy was selected on. For a loss of accuracy, half
+    of them (whole `groups`) make rules and the other half must support the one that is chosen:
+    rules are tried from the mildest on, each by a one-sided 95 % bound, until one fails. Too
+    few images to support the target are an error that says how many it takes.
+    """
+    wanted = parse_target(target) if isinstance(target, str) else target
+    counts = exit_counts(policy)
+    check_target(wanted, len(labels), len(counts))
+    if labels.shape != log_probs.shape[1:2]:
+        raise RelookError(
+            f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
+        )
+    if wanted.kind == "views":
+        temperatures, thresholds = _for_budget(log_probs, labels, counts, wanted)
+    else:
+        temperatures, thresholds = _for_loss(log_probs, labels, counts, wanted, seed, groups)
+    views = first_exits(calibrated_exits(log_probs, counts, temperatures), thresholds)
+    return EarlyExit(
+        thresholds,
+        temperatures,
+        target=str(wanted),
+        policy=policy_fingerprint(policy),
+        images=len(labels),
+        mean_views=float(views.mean()),
+    )
+
+
+def fit_temperatures(
+    log_probs: LogProbs, labels: Labels, counts: NDArray[np.int64]
+) -> tuple[float, ...]:
+    """Return the temperature of each exit's averaged prediction, over all images."""
+    return tuple(fit_temperature(mean, labels) for mean in exit_log_probs(log_probs, counts))
+
+
+def fitted_exits(
+    log_probs: LogProbs,
+    labels: Labels,
+    counts: NDArray[np.int64],
+    temperatures: tuple[float, ...],
+) -> FittedExits:
+    """Return what the rules are made of."""
+    exits = calibrated_exits(log_probs, counts, temperatures)
+    likelihood = np.stack([per_image_log_likelihood(one, labels) for one in exits])
+    return FittedExits(exits, np.exp(exits.max(axis=-1)), likelihood)
+
+
+def thresholds_at(price: float, fitted: FittedExits) -> Thresholds:
+    """Return the thresholds of the rule for a price of a view, in nats, backwards."""
+    worth = fitted.likelihood[-1]
+    thresholds = []
+    for row in range(len(fitted.confidence) - 2, -1, -1):
+        going_on, stopping = worth - price, fitted.likelihood[row]
+        threshold = _threshold(fitted.confidence[row], going_on - stopping)
+        worth = np.where(fitted.confidence[row] > threshold, stopping, going_on)
+        thresholds.append(threshold)
+    return tuple(reversed(thresholds))
+
+
+def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
+    """Return the confidence up to which going on pays: the best cut of the sorted images.
+
+    The sum of gains up to a cut is largest where isotonic regression of the gain on the
+    confidence changes its sign.
+    """
+    order = np.argsort(confidence, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(gain[order])])
+    # A cut between equal confidences cannot be made by a threshold.
+    cut = np.concatenate([[True], np.diff(confidence[order]) > 0, [True]])
+    best = int(np.argmax(np.where(cut, sums, -np.inf)))
+    if best in (0, len(order)):
+        return float(best > 0)
+    return float(min(1.0, (confidence[order[best - 1]] + confidence[order[best]]) / 2))
+
+
+def _for_budget(
+    log_probs: LogProbs, labels: Labels, counts: NDArray[np.int64], target: Target
+) -> tuple[tuple[float, ...], Thresholds]:
+    """Return the temperatures, and the rule that makes the most of a mean number of views."""
+    temperatures = fit_temperatures(log_probs, labels, counts)
+    fitted = fitted_exits(log_probs, labels, counts, temperatures)
+    rule = rule_within(target.value, fitted)
+    _check_budget(first_exits(fitted.log_probs, rule), target)
+    return temperatures, rule
+
+
+def rule_within(budget: float, fitted: FittedExits) -> Thresholds:
+    """Return the rule whose mean number of views is the budget or just below it.
+
+    Two neighbours in the family are on either side of it; between them thresholds are blended.
+    Where the family's mildest rule takes fewer views, more of them would not pay: it is taken.
+    """
+
+    def within(rule: Thresholds) -> bool:
+        return bool(first_exits(fitted.log_probs, rule).mean() <= budget)
+
+    above = thresholds_at(PRICES[0], fitted)
+    if within(above):
+        return above
+    below = (0.0,) * len(above)
+    for price in PRICES[1:]:
+        rule = thresholds_at(price, fitted)
+        if within(rule):
+            below = rule
+            break
+        above = rule
+    low, high = 0.0, 1.0  # the share of the rule below
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if within(_blend(above, below, middle)) else (middle, high)
+    return _blend(above, below, high)
+
+
+def _blend(one: Thresholds, other: Thresholds, share: float) -> Thresholds:
+    return tuple((1 - share) * a + share * b for a, b in zip(one, other, strict=True))
+
+
+def _check_budget(views: NDArray[np.int64], target: Target) -> None:
+    spread = float(views.std(ddof=1)) if len(views) > 1 else math.inf
+    needed = (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
+    if not needed <= len(views):
+        many = f"about {math.ceil(needed):,}" if math.isfinite(needed) else "more"
+        raise RelookError(
+            f"{target}: {len(views):,} images are too few to tell the mean number of views within "
+            f"{_VIEWS_ERROR:.0%}: {many} are needed".replace("0%", "0 %")
+        )
+
+
+def _for_loss(
+    log_probs: LogProbs,
+    labels: Labels,
+    counts: NDArray[np.int64],
+    target: Target,
+    seed: int,
+    groups: ArrayLike | None,
+) -> tuple[tuple[float, ...], Thresholds]:
+    """Make rules on one half; return the cheapest that the other half supports."""
+    make, prove = stratified_split(labels, 0.5, seed, groups)
+    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts)
+    fitted = fitted_exits(log_probs[:, make], labels[make], counts, temperatures)
+    proof = calibrated_exits(log_probs[:, prove], counts, temperatures)
+    return temperatures, _cheapest_supported(_family(fitted), proof, labels[prove], target)
+
+
+def _family(fitted: FittedExits) -> Iterator[Thresholds]:
+    """Yield rules from the mildest to the boldest, with blends between neighbours."""
+    last = (1.0,) * (len(fitted.confidence) - 1)
+    for price in PRICES:
+        rule = thresholds_at(price, fitted)
+        yield from (_blend(last, rule, share) for share in _BLENDS)
+        last = rule
+
+
+def _cheapest_supported(
+    family: Iterable[Thresholds], exits: FloatArray, labels: Labels, target: Target
+) -> Thresholds:
+    """Go through rules from the mildest on, and return the last one before the first failure.
+
+    In a fixed order and up to the first failure, each rule may be tested at the full level.
+    """
+    full = per_image_accuracy(exits[-1], labels) > 0
+    chosen = None
+    lost = gained = 0
+    for rule in family:
+        views = first_exits(exits, rule)
+        own = per_image_accuracy(take_exits(exits, views), labels) > 0
+        lost, gained = int((full & ~own).sum()), int((own & ~full).sum())
+        if loss_bound(lost, gained, len(labels)) > target.value:
+            break
+        if views.min() < len(exits):
+            chosen = rule
+    if chosen is None:
+        raise RelookError(
+            f"{target}: {2 * len(labels):,} images support no rule that saves views: the mildest "
+            f"loses {lost} and gains {gained} of {len(labels):,}; "
+            + _more_images(lost, gained, len(labels), target.value)
+        )
+    return chosen
+
+
+def _more_images(lost: int, gained: int, images: int, loss: float) -> str:
+    """Say how many images would do if the rates stayed as they are."""
+    if (lost - gained) / images >= loss:
+        return "allow a larger loss"
+    factor = 1
+    while loss_bound(lost * factor, gained * factor, images * factor) > loss:
+        factor += 1
+    return f"about {2 * images * factor:,} are needed, or allow a larger loss"

@@ -1,0 +1,202 @@
+"""Early exit: after each view, a calibrated rule tells which images need no more of them.
+
+The paper names object-dependent policies as what comes next; this is a first step: the order
+of the views is the policy's, how many of them an image gets is its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.errors import FileFormatError, RelookError
+from relook.io.files import describe, one_line, read_json, write_json_atomic
+from relook.io.fingerprint import fingerprint
+from relook.numerics.calibration import FloatArray, LogProbs, mean_log_probs, temper
+from relook.policy import Policy
+from relook.policy.file import subpolicy_to_json
+
+FORMAT = "relook-early-exit"
+VERSION = 1
+
+_HEAD = {"format": FORMAT, "version": VERSION}
+
+
+@dataclass(frozen=True)
+class EarlyExit:
+    """When an image has had enough views: exit k is after the k-th distinct view.
+
+    The mean of the views so far, at `temperatures[k − 1]`, is the prediction of exit k; its
+    largest probability above `thresholds[k − 1]` ends the image. The last exit ends all, so it
+    has no threshold; a threshold of 1 lets every image go on. `target` is what the rule was
+    learned for, on `images` images, where it took `mean_views`; `policy` is the fingerprint of
+    the views that it belongs to.
+    """
+
+    thresholds: tuple[float, ...]
+    temperatures: tuple[float, ...]
+    target: str
+    policy: str
+    images: int
+    mean_views: float
+
+    def __post_init__(self) -> None:
+        for name in ("thresholds", "temperatures"):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        if not self.temperatures or len(self.thresholds) != len(self.temperatures) - 1:
+            raise RelookError(
+                "expected a temperature for each exit and a threshold for each but the last, got "
+                f"{len(self.temperatures)} temperatures and {len(self.thresholds)} thresholds"
+            )
+        if not all(0 <= threshold <= 1 for threshold in self.thresholds):
+            raise RelookError(f"expected thresholds from 0 to 1, got {list(self.thresholds)}")
+        if not all(temperature > 0 for temperature in self.temperatures):
+            raise RelookError(f"expected positive temperatures, got {list(self.temperatures)}")
+
+    @property
+    def views(self) -> int:
+        """How many views an image may get at most."""
+        return len(self.temperatures)
+
+    def check_policy(self, policy: Policy) -> None:
+        """Raise where the rule was learned for other views."""
+        if policy_fingerprint(policy) != self.policy:
+            raise RelookError(
+                "the early exit belongs to another policy or to another budget of views: learn "
+                "one for this policy with  relook early-exit"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rule as JSON-able data."""
+        return {**_HEAD, **{name: _listed(value) for name, value in asdict(self).items()}}
+
+    def save(self, path: str | Path) -> None:
+        """Write the rule as JSON, whole or not at all."""
+        write_json_atomic(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> EarlyExit:
+        """Read a rule; a damaged file raises a FileFormatError that says what is wrong."""
+        return early_exit_from_json(read_json(path, what="a relook early exit"), str(path))
+
+
+@dataclass(frozen=True)
+class Exited:
+    """What images got: calibrated log-probabilities `[n, class]` and views `[n]`."""
+
+    log_probs: FloatArray
+    views: NDArray[np.int64]
+
+
+def policy_fingerprint(policy: Policy) -> str:
+    """Return what stands for a policy's views and their order, whatever its temperatures."""
+    return fingerprint([subpolicy_to_json(sub) for sub in policy])
+
+
+def exit_counts(policy: Policy) -> NDArray[np.int64]:
+    """Return how often each distinct view counts at each exit, `[exit, view]`.
+
+    Exit k averages what a budget of k views would: the longest prefix that they pay for.
+    """
+    if not policy.is_fixed:
+        raise RelookError(
+            "expected a fixed policy for early exit, got one of fresh draws: "
+            "use policy.freeze(seed)"
+        )
+    places = {sub: place for place, (sub, _) in enumerate(policy.counts())}
+    counts = np.zeros((len(places), len(places)), dtype=np.int64)
+    for row in range(len(places)):
+        for sub, count in policy.for_budget(row + 1).counts():
+            counts[row, places[sub]] = count
+    return counts
+
+
+def exit_log_probs(log_probs: LogProbs, counts: NDArray[np.int64]) -> Iterator[FloatArray]:
+    """Yield each exit's averaged prediction `[n, class]` from the views' `[view, n, class]`."""
+    if log_probs.ndim != 3 or len(log_probs) != len(counts):
+        raise RelookError(
+            f"expected predictions of {len(counts)} distinct views [view, image, class], "
+            f"got shape {list(log_probs.shape)}"
+        )
+    for row, own in enumerate(counts):
+        yield mean_log_probs(log_probs[: row + 1], counts=own[: row + 1])
+
+
+def calibrated_exits(
+    log_probs: LogProbs, counts: NDArray[np.int64], temperatures: tuple[float, ...]
+) -> FloatArray:
+    """Return each exit's prediction at its temperature, `[exit, n, class]`."""
+    means = exit_log_probs(log_probs, counts)
+    return np.stack([temper(mean, t) for mean, t in zip(means, temperatures, strict=True)])
+
+
+def first_exits(exits: LogProbs, thresholds: tuple[float, ...]) -> NDArray[np.int64]:
+    """Return how many views each image gets `[n]`, from calibrated exits `[exit, n, class]`."""
+    confidence = np.exp(exits[:-1].max(axis=-1))
+    enough = confidence > np.array(thresholds)[:, None]
+    last = np.ones((1, exits.shape[1]), dtype=np.bool_)
+    return np.asarray(np.concatenate([enough, last]).argmax(axis=0) + 1)
+
+
+def take_exits(exits: FloatArray, views: NDArray[np.int64]) -> FloatArray:
+    """Return what each image's own exit says, `[n, class]`."""
+    return np.asarray(exits[views - 1, np.arange(len(views))])
+
+
+def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: NDArray[np.int64]) -> Exited:
+    """Return what the rule makes of predictions of all views `[view, n, class]`."""
+    exits = calibrated_exits(log_probs, counts, rule.temperatures)
+    views = first_exits(exits, rule.thresholds)
+    return Exited(take_exits(exits, views), views)
+
+
+def early_exit_from_json(content: object, where: str) -> EarlyExit:
+    """Build a rule from parsed JSON; errors begin with `where`."""
+    place = one_line(where)
+    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+        raise FileFormatError(f"{place}: expected a relook early exit, got {describe(content)}")
+    if content.get("version") != VERSION:
+        raise FileFormatError(
+            f"{place}: expected version {VERSION}, got {describe(content.get('version'))}"
+        )
+    names = {field.name for field in fields(EarlyExit)}
+    if set(content) != names | set(_HEAD):
+        raise FileFormatError(
+            f"{place}: expected the keys {', '.join(sorted(names))}; "
+            f"got {', '.join(sorted(map(one_line, set(content) - set(_HEAD))))}"
+        )
+    kept = {name: content[name] for name in names}
+    for name, kind in (("target", str), ("policy", str), ("images", int), ("mean_views", float)):
+        if not isinstance(kept[name], kind) or isinstance(kept[name], bool):
+            raise FileFormatError(f"{place}: {name}: got {describe(kept[name])}")
+    try:
+        return EarlyExit(**kept)
+    except RelookError as error:
+        raise FileFormatError(f"{place}: {error}") from None
+
+
+def _numbers(name: str, values: object) -> tuple[float, ...]:
+    given = values if isinstance(values, list | tuple) else (values,)
+    return tuple(_number(name, value) for value in given)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RelookError(f"{name}: expected numbers, got {describe(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RelookError(f"{name}: expected finite numbers, got {describe(value)}")
+    return number
+
+
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

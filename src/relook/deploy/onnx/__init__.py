@@ -1,0 +1,1 @@
+"""The exported ONNX file: views, network, average and temperature as one graph."""

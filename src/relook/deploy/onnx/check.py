@@ -1,0 +1,154 @@
+"""A finished ONNX model against relook's own path: same views, same predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.data.prepare import from_levels
+from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, build_views
+from relook.deploy.onnx.moves import Shape
+from relook.deploy.onnx.writer import to_bytes
+from relook.errors import RelookError
+from relook.models import Predictor
+from relook.models.base import first_line
+from relook.models.onnx_runtime import open_session
+from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.randomness import uniforms
+from relook.transforms.centre_crop import centre_view
+
+_GENERATED = 8
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a model is from relook's own predictions, in probability, at most.
+
+    `byte_equal_views` says whether the views were compared too, byte by byte.
+    """
+
+    images: int
+    generated: bool
+    max_difference: float
+    tolerance: float
+    byte_equal_views: bool = False
+
+    def __str__(self) -> str:
+        kind = "generated images" if self.generated else "images"
+        views = "views byte-equal and " if self.byte_equal_views else ""
+        return (
+            f"{views}predictions within {self.max_difference:.1e} of relook's on {self.images} "
+            f"{kind}"
+        )
+
+
+def check_model(
+    data: bytes,
+    plan: ModelPlan,
+    predictor: Predictor,
+    images: Tensor,
+    *,
+    generated: bool,
+    tolerance: float,
+) -> Check:
+    """Run a model's bytes on images of its input's shape `[n, c, h, w]`; raise if it differs."""
+    _check_views(plan, images)
+    found = run_model(data, plan, images)
+    check = compare(found, own_predictions(plan, predictor, images), generated, tolerance)
+    return replace(check, byte_equal_views=True)
+
+
+def compare(
+    found: NDArray[np.float64], own: NDArray[np.float64], generated: bool, tolerance: float
+) -> Check:
+    """Compare probabilities `[n, class]` with relook's own; raise if they differ."""
+    difference = float(np.abs(found - own).max())
+    if not difference <= tolerance:  # NaN is no number to allow
+        raise RelookError(
+            f"the exported model differs from relook's own predictions by {difference:.2g} (in "
+            f"probability; at most {tolerance:g} is allowed): nothing was written; check that the "
+            "network is deterministic and exports faithfully"
+        )
+    return Check(len(found), generated, difference, tolerance)
+
+
+def run_model(data: bytes, plan: ModelPlan, images: Tensor) -> NDArray[np.float64]:
+    """Return the probabilities `[n, class]` that a model's bytes give for images `[n, c, h, w]`."""
+    results = _run(data, plan.output, plan.input, images)
+    return as_probabilities(results, plan.output)
+
+
+def generated_images(shape: Shape) -> Tensor:
+    """Return a few images for a check where none are given: noise, and blocks of flat colour."""
+    side = max(shape.height, shape.width)
+    numbers = uniforms(0, image=np.arange(_GENERATED)[:, None], slot=np.arange(3 * shape.pixels))
+    noise = numbers.reshape(_GENERATED, 3, shape.height, shape.width)[:, : shape.channels]
+    blocks = np.arange(side) // max(2, side // 6)
+    row, column = blocks[: shape.height, None], blocks[None, : shape.width]
+    flat = (row * 37 + column * 91)[None, None] * (1 + np.arange(_GENERATED)[:, None, None, None])
+    share = np.linspace(0, 1, _GENERATED)[:, None, None, None]
+    levels = (flat % 256) * (1 - share) + 255 * noise * share
+    return torch.from_numpy(levels.astype(np.uint8))
+
+
+def as_network_takes(images: Tensor, given: ImageInput) -> Tensor:
+    """Return images brought to the network's size as relook does when it reads them."""
+    if given.preparation is None:
+        return images
+    shape = given.network
+    made = np.empty((len(images), shape.channels, shape.height, shape.width), np.uint8)
+    for i, levels in enumerate(images.numpy()):
+        view = np.asarray(centre_view(from_levels(levels), given.preparation))
+        made[i] = view[None] if view.ndim == 2 else np.moveaxis(view, 2, 0)
+    return torch.from_numpy(made)
+
+
+def own_predictions(plan: ModelPlan, predictor: Predictor, images: Tensor) -> NDArray[np.float64]:
+    """Return relook's own probabilities `[n, class]` of images as the file takes them."""
+    log_probs = np.stack([predictor(view).numpy() for view in _own_views(plan, images)])
+    mean = mean_log_probs(log_probs, counts=np.array(plan.views.counts))
+    return np.exp(temper(mean, plan.views.temperature))
+
+
+def as_probabilities(results: NDArray[Any], output: Output) -> NDArray[np.float64]:
+    """Return what a model gives as probabilities `[n, class]`."""
+    values = results.astype(np.float64)
+    if output == "probabilities":
+        return values
+    shares = np.exp(values - values.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _own_views(plan: ModelPlan, images: Tensor) -> list[Tensor]:
+    prepared = as_network_takes(images, plan.input)
+    indices = np.arange(len(images))
+    return [plan.views.make(view, prepared, indices) for view in range(len(plan.views.views))]
+
+
+def _check_views(plan: ModelPlan, images: Tensor) -> None:
+    views = _own_views(plan, images)
+    found = _run(to_bytes(build_views(plan)), "views", plan.input, images)
+    for view, part in enumerate(np.split(found, len(views))):
+        differ = int((part != views[view].numpy()).sum())
+        if differ:
+            raise RelookError(
+                f"the exported view “{plan.views.views[view].subpolicy}” differs from relook's in "
+                f"{differ:,} of {part.size:,} levels: nothing was written; please report this"
+            )
+
+
+def _run(data: bytes, output: str, given: ImageInput, images: Tensor) -> NDArray[Any]:
+    levels = images.permute(0, 2, 3, 1) if given.layout == "nhwc" else images
+    session = open_session(data)
+    try:
+        (results,) = session.run([output], {IMAGES: levels.contiguous().numpy()})
+    except Exception as error:  # onnxruntime's own classes share no base
+        raise RelookError(
+            f"ONNX Runtime failed on the exported model: {first_line(error)}"
+        ) from error
+    return np.asarray(results)

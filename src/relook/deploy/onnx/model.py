@@ -1,0 +1,194 @@
+"""One ONNX model of a policy: views, network, average and temperature in a single graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from relook.deploy.onnx.moves import PixelMap, Shape
+from relook.deploy.onnx.network import Networks
+from relook.deploy.onnx.views import write_view
+from relook.deploy.onnx.warps import Resize
+from relook.deploy.onnx.writer import Graph, Value, as_model
+from relook.deploy.plan import ViewPlan
+from relook.errors import RelookError
+from relook.models import Predictor
+from relook.numerics.calibration import LOG_FLOOR
+from relook.transforms.centre_crop import Plan, resized_size
+from relook.transforms.geometry import Box
+
+Layout = Literal["nchw", "nhwc"]
+Output = Literal["probabilities", "log_probs", "logits"]
+
+IMAGES = "images"
+"""What the model's input is called; its output is called by what it is."""
+
+# Views in one run of the network: more do not make it faster, and take memory.
+_MOST_VIEWS = 32
+_LEAST_VIEWS = 8
+_NETWORK_PIXELS = 1 << 19
+# Pixels of which views are made at once: with fewer, ONNX Runtime finds most of the steps too
+# small for a second thread; with more, what lies between the steps leaves the caches.
+_VIEW_PIXELS = 1 << 15
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """What images a model takes: uint8, of the `source` shape, in a layout.
+
+    Where the source is not the network's shape, `preparation` says how it becomes that.
+    """
+
+    source: Shape
+    network: Shape
+    layout: Layout = "nchw"
+    preparation: Plan | None = None
+
+    @property
+    def dimensions(self) -> list[int | str]:
+        """The input's dimensions; the number of images is free."""
+        one = self.source
+        if self.layout == "nhwc":
+            return ["n", one.height, one.width, one.channels]
+        return ["n", one.channels, one.height, one.width]
+
+    def write(self, graph: Graph, images: str) -> str:
+        """Append what makes the network's images `[n, c, h, w]` of the input."""
+        if self.layout == "nhwc":
+            images = graph.add("Transpose", images, perm=[0, 3, 1, 2])
+        if self.preparation is None:
+            return images
+        source, plan = self.source, self.preparation
+        try:
+            height, width = resized_size((source.height, source.width), plan)
+        except ValueError as error:
+            raise RelookError(f"cannot resize the images inside the model: {error}") from None
+        whole = Box(0, 0, source.width, source.height)
+        resized = Resize(source, whole, (height, width), plan.interpolation).write(graph, images)
+        return _centre(Shape(source.channels, height, width), plan.size).write(graph, resized)
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What goes into the model."""
+
+    views: ViewPlan
+    input: ImageInput
+    classes: int
+    output: Output = "probabilities"
+
+    @property
+    def views_at_once(self) -> int:
+        """How many views go through the network together, at most."""
+        fits = _NETWORK_PIXELS // self.input.network.pixels
+        return min(_MOST_VIEWS, max(_LEAST_VIEWS, fits))
+
+    @property
+    def images_at_once(self) -> int:
+        """How many images' views are made together, at most."""
+        enough = self.views_at_once // len(self.views.views)
+        return max(1, enough, _VIEW_PIXELS // self.input.network.pixels)
+
+
+def build_model(plan: ModelPlan, predictor: Predictor, example: Tensor) -> Any:
+    """Return the whole model; `example` are images `[n, c, h, w]` as the network takes them.
+
+    A loop makes the views of some images at a time, so that memory stays bounded; one inside it
+    takes them through the network, which the file holds once, as many together as it is fast with.
+    """
+    networks = Networks(example)
+
+    def predict(body: Graph, images: str) -> str:
+        return _predictions(body, plan, predictor, networks, images)
+
+    graph = Graph()
+    result = _in_parts(graph, IMAGES, plan.images_at_once, plan.classes, predict)
+    graph.name_output(result, plan.output)
+    proto = graph.proto(
+        "relook",
+        [graph.described(IMAGES, np.uint8, plan.input.dimensions)],
+        [graph.described(plan.output, np.float32, ["n", plan.classes])],
+    )
+    return as_model(proto, list(networks.models.values()))
+
+
+def build_views(plan: ModelPlan) -> Any:
+    """Return a model of the views alone: output `views`, uint8 `[view · n, c, h, w]`."""
+    graph = Graph()
+    graph.name_output(_views(graph, plan, IMAGES), "views")
+    shape = plan.input.network
+    dimensions: list[int | str] = ["views", shape.channels, shape.height, shape.width]
+    proto = graph.proto(
+        "views",
+        [graph.described(IMAGES, np.uint8, plan.input.dimensions)],
+        [graph.described("views", np.uint8, dimensions)],
+    )
+    return as_model(proto, [])
+
+
+def _in_parts(
+    graph: Graph, value: str, most: int, columns: int, work: Callable[[Graph, str], str]
+) -> str:
+    """Append a loop over parts of a value's first dimension, equally long and at most `most`.
+
+    `work` appends what makes float32 `[length, columns]` of a part.
+    """
+    count = graph.add("Slice", graph.add("Shape", value), np.array([0]), np.array([1]))
+    times = _divided_up(graph, count, np.array([most]))
+    size = _divided_up(graph, count, graph.add("Max", times, np.array([1])))
+    body = Graph(graph.named("part/"))
+    turn, so_far = body.named("turn"), body.named("so_far")
+    start = body.add("Mul", turn, size)
+    part = body.add("Slice", value, start, body.add("Add", start, size), np.array([0]))
+    together = body.add("Concat", so_far, work(body, part), axis=0)
+    none = np.zeros((0, columns), np.float32)
+    return graph.loop(graph.add("Squeeze", times), body, (turn, so_far, together), none)
+
+
+def _divided_up(graph: Graph, count: str, by: Value) -> str:
+    """Append a division of whole numbers that rounds up."""
+    more = graph.add("Add", count, graph.add("Sub", by, np.array([1])))
+    return graph.add("Div", more, by)
+
+
+def _predictions(
+    graph: Graph, plan: ModelPlan, predictor: Predictor, networks: Networks, images: str
+) -> str:
+    """Append everything from images to calibrated predictions `[n, class]`."""
+
+    def predict(body: Graph, views: str) -> str:
+        return networks.write(body, predictor, views)
+
+    views = _views(graph, plan, images)
+    probabilities = _in_parts(graph, views, plan.views_at_once, plan.classes, predict)
+    counts = np.array(plan.views.counts, np.float64)
+    shape = np.array([len(counts), -1, plan.classes])
+    by_view = graph.add("Reshape", probabilities, shape)
+    shares = (counts / counts.sum()).astype(np.float32)[:, None, None]
+    # The floor of each view keeps the sum above e^−88, which float32 holds: no log is lost.
+    mean = graph.add("ReduceSum", graph.add("Mul", by_view, shares), np.array([0]), keepdims=0)
+    log_probs = graph.add("Clip", graph.add("Log", mean), np.float32(LOG_FLOOR))
+    scaled = graph.add("Div", log_probs, np.float32(plan.views.temperature))
+    if plan.output == "logits":
+        return scaled
+    return graph.add("Softmax" if plan.output == "probabilities" else "LogSoftmax", scaled, axis=-1)
+
+
+def _views(graph: Graph, plan: ModelPlan, images: str) -> str:
+    """Append all distinct views, one after another: `[view · n, c, h, w]`."""
+    prepared = plan.input.write(graph, images)
+    views = [
+        write_view(graph, prepared, view.subpolicy, plan.input.network) for view in plan.views.views
+    ]
+    return graph.add("Concat", *views, axis=0)
+
+
+def _centre(shape: Shape, size: tuple[int, int]) -> PixelMap:
+    """Return the centre crop of images of a shape."""
+    top, left = round((shape.height - size[0]) / 2), round((shape.width - size[1]) / 2)
+    rows, columns = np.arange(top, top + size[0]), np.arange(left, left + size[1])
+    return PixelMap(rows[:, None] * shape.width + columns[None, :], shape)

@@ -1,0 +1,98 @@
+"""Classifiers as parts of an ONNX graph: uint8 views in, probabilities out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relook.deploy.onnx.writer import Graph, load_network, parse_model
+from relook.errors import RelookError
+from relook.models import EnsemblePredictor, Predictor, TorchPredictor
+from relook.models.base import Outputs
+from relook.models.onnx_file import OnnxFilePredictor
+from relook.models.onnx_runtime import INPUT, OUTPUT, export_network
+from relook.numerics.calibration import LOG_FLOOR
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Predictors' graphs, each exported or read once; `example` shows what images they get."""
+
+    example: Tensor
+    models: dict[int, Any] = field(default_factory=dict)
+
+    def write(self, graph: Graph, predictor: Predictor, views: str) -> str:
+        """Append a predictor: uint8 views `[n, c, h, w]` in, float32 probabilities out.
+
+        An ensemble's are the mean of its members'.
+        """
+        if isinstance(predictor, EnsemblePredictor):
+            parts = [self.write(graph, member, views) for member in predictor.members]
+            return graph.add("Mean", *parts)
+        if isinstance(predictor, TorchPredictor):
+            _check_precision(predictor)
+            model = self._model(predictor)
+            results = graph.embed(model, {INPUT: views}, OUTPUT)
+            return _probabilities(graph, results, predictor.outputs)
+        if isinstance(predictor, OnnxFilePredictor):
+            return self._write_file(graph, predictor, views)
+        raise RelookError(
+            f"expected a network to export, got a {type(predictor).__name__}: give a torch "
+            "module, or a model of timm:, hf:, cifar:, torch:, small@ or onnx:"
+        )
+
+    def _write_file(self, graph: Graph, predictor: OnnxFilePredictor, views: str) -> str:
+        takes = predictor.takes
+        if takes.batch is not None:
+            raise RelookError(
+                f"{predictor.file}: expected a network that takes any number of images, got one "
+                f"for batches of {takes.batch}: export it with a free batch size"
+            )
+        inputs = views
+        if takes.dtype != torch.uint8:
+            inputs = _normalised(graph, views, predictor)
+            if takes.dtype == torch.float16:
+                inputs = graph.cast(inputs, np.float16)
+        if takes.layout == "nhwc":
+            inputs = graph.add("Transpose", inputs, perm=[0, 2, 3, 1])
+        results = graph.embed(self._model(predictor), {takes.name: inputs}, predictor.output)
+        return _probabilities(graph, results, predictor.outputs)
+
+    def _model(self, predictor: TorchPredictor | OnnxFilePredictor) -> Any:
+        if id(predictor) not in self.models:
+            self.models[id(predictor)] = (
+                parse_model(export_network(predictor, self.example))
+                if isinstance(predictor, TorchPredictor)
+                else load_network(predictor.file)
+            )
+        return self.models[id(predictor)]
+
+
+def _check_precision(predictor: TorchPredictor) -> None:
+    for parameter in predictor.module.parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.float32:
+            raise RelookError(
+                f"expected a network of float32 weights to export, got {parameter.dtype}: export "
+                "network.float(), with the policy calibrated for it"
+            )
+
+
+def _normalised(graph: Graph, views: str, predictor: OnnxFilePredictor) -> str:
+    mean, std = (np.reshape(v, (1, -1, 1, 1)) for v in predictor.normalisation or (0.0, 1.0))
+    scaled = graph.add("Mul", graph.cast(views, np.float32), (1 / (255 * std)).astype(np.float32))
+    return graph.add("Add", scaled, (-mean / std).astype(np.float32))
+
+
+def _probabilities(graph: Graph, results: str, outputs: Outputs) -> str:
+    """Append what relook makes of a model's outputs: probabilities with a floor of e^−80."""
+    values = graph.cast(results, np.float32)
+    if outputs == "probabilities":
+        total = graph.add("ReduceSum", values, np.array([-1]), keepdims=1)
+        log_probs = graph.add("Log", graph.add("Div", values, total))
+    else:
+        log_probs = graph.add("LogSoftmax", values, axis=-1)
+    return graph.add("Exp", graph.add("Clip", log_probs, np.float32(LOG_FLOOR)))

@@ -1,0 +1,1 @@
+"""Is it better? Baselines, scores, comparison, verdict and cost."""

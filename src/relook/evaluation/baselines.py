@@ -1,0 +1,250 @@
+"""BASELINES: the usual ways to average views, one row each, to hold a policy against.
+
+CC, 5C, 10C, CF, MTrain and MGrid are the paper's (sections 3.2 and 4); the mirror image, the
+eight dihedral views and the random policy are what people use besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from relook.errors import RelookError, unknown_name
+from relook.foundation.registry import by_name
+from relook.numerics.randomness import Stream, uniforms
+from relook.policy import DrawKind, Policy, Step, SubPolicy
+from relook.policy.pool import sample_pool
+from relook.policy.recipes import Group, Recipe
+from relook.policy.views import freeze_subpolicy
+from relook.transforms.full_images import FullImages
+
+GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
+"""The magnitudes that MGrid tries (the paper's figure on the magnitude: 0 … 55)."""
+
+POLICY_METHOD = "gps"
+"""The name under which the policy itself stands beside the baselines."""
+
+POLICY_LABEL = "learned policy (GPS)"
+
+_CROP_OF_7_8 = 7.5
+_CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+# Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
+_SHUFFLE, _SCALES = 2, 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the RandAugment baselines are made with: N steps, magnitudes uniform on [0, M].
+
+    `crop_zoom` is how far the five and ten crops enlarge: by default they are 7/8 of the side.
+    `grid_magnitude` is the M that the grid search found; `grid_views` is how many views it
+    averages to judge one magnitude (the paper: 100).
+    """
+
+    length: int = 3
+    magnitude: float = 45.0
+    grid_magnitude: float | None = None
+    grid_views: int = 20
+    crop_zoom: float = _CROP_OF_7_8
+
+    def for_images(self, images: object) -> Options:
+        """Return the options for these images: full-size ones are cropped as in the paper.
+
+        The five crops then have the input's size and come from the resized image.
+        """
+        return replace(self, crop_zoom=0.0) if isinstance(images, FullImages) else self
+
+
+Maker = Callable[[Recipe, int, int, DrawKind, Options], Sequence[SubPolicy]]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One row: `make(recipe, views, seed, draws, options)` lists the sub-policies.
+
+    `label` is what tables print, `about` says it in words. `budget` is the number of views
+    that the method always takes, None for any number; then the list for fewer views is the
+    beginning of the list for more. `random` says that another seed gives other views,
+    `square` that images must be as high as wide.
+    """
+
+    name: str
+    label: str
+    about: str
+    budget: int | None
+    make: Maker
+    random: bool = False
+    square: bool = False
+    needs_validation: bool = False
+
+    def policy(
+        self,
+        recipe: Recipe,
+        views: int | None = None,
+        seed: int = 0,
+        draws: DrawKind = "fixed",
+        options: Options | None = None,
+    ) -> Policy:
+        """Return the baseline as a policy of `views` views (a fixed budget needs no number)."""
+        wanted = self.budget if views is None else views
+        if wanted is None or wanted < 1:
+            raise RelookError(f"baseline {self.name!r}: expected a number of views, got {views}")
+        made = self.make(recipe, wanted, seed, draws, options or Options())
+        return Policy(tuple(made), recipe=recipe.name, seed=seed)
+
+
+def randaugment(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, length: int, magnitude: float
+) -> tuple[SubPolicy, ...]:
+    """Draw one sub-policy a view: `length` steps, magnitudes uniform on [0, magnitude].
+
+    The same seed at another magnitude gives the same transforms, scaled.
+    """
+    single = replace(recipe, groups=(Group(views, length, magnitude),))
+    return sample_pool(single, views, seed, draws=draws, plain=False)
+
+
+def _plain(*_: object) -> Sequence[SubPolicy]:
+    return (SubPolicy(),)
+
+
+def _flip(*_: object) -> Sequence[SubPolicy]:
+    return (SubPolicy(), SubPolicy((Step("flip", 0),)))
+
+
+def _five_crops(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    return tuple(
+        SubPolicy((Step("zoom", options.crop_zoom, draws={"x": x, "y": y}),)) for x, y in _CORNERS
+    )
+
+
+def _ten_crops(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    upright = _five_crops(recipe, views, seed, draws, options)
+    return (*upright, *(SubPolicy((*sub.steps, Step("flip", 0))) for sub in upright))
+
+
+def _dihedral(*_: object) -> Sequence[SubPolicy]:
+    turns = [(Step("quarter_turn", quarters),) if quarters else () for quarters in range(4)]
+    ends: tuple[tuple[Step, ...], ...] = ((), (Step("flip", 0),))
+    return tuple(SubPolicy((*turn, *end)) for end in ends for turn in turns)
+
+
+def _crop_flip(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
+) -> Sequence[SubPolicy]:
+    return tuple(_random_crop(recipe, view, seed, draws) for view in range(views))
+
+
+def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPolicy:
+    steps: tuple[Step, ...] = ()
+    finish = recipe.finish
+    if recipe.start is not None:
+        # The area is linear in the magnitude, so this is a scale uniform on 0.08 … 1.
+        u = float(uniforms(seed, image=_SCALES, view=view, stream=Stream.POOL))
+        steps = (Step(recipe.start.transform, recipe.start.magnitude * u),)
+    elif finish is None:
+        finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
+    subpolicy = SubPolicy(steps, finish)
+    return subpolicy if draws == "fresh" else freeze_subpolicy(subpolicy, seed, view)
+
+
+def _at_training(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    return randaugment(recipe, views, seed, draws, options.length, options.magnitude)
+
+
+def _at_grid(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
+) -> Sequence[SubPolicy]:
+    if options.grid_magnitude is None:
+        raise RelookError(
+            "baseline 'mgrid': expected a magnitude from the grid search, got none: "
+            "give validation images to search it on"
+        )
+    return randaugment(recipe, views, seed, draws, options.length, options.grid_magnitude)
+
+
+def _from_pool(
+    recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
+) -> Sequence[SubPolicy]:
+    pool = _pool(recipe, seed, draws)
+    keys = uniforms(seed, image=_SHUFFLE, view=np.arange(len(pool)), stream=Stream.POOL)
+    return tuple(pool[i] for i in np.argsort(keys, kind="stable")[:views])
+
+
+@lru_cache(maxsize=8)  # a pool of a thousand takes half a second, and is asked for often
+def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
+    return sample_pool(recipe, seed=seed, draws=draws)
+
+
+BASELINES: Mapping[str, Baseline] = by_name(
+    (
+        Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
+        Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
+        Baseline("5c", "5 crops (5C)", "four corner crops and a central one", 5, _five_crops),
+        Baseline("d4", "8 turns, flips (D4)", "all turns and flips", 8, _dihedral, square=True),
+        Baseline("10c", "10 crops (10C)", "five crops and their mirror images", 10, _ten_crops),
+        Baseline(
+            "cf",
+            "random crops (CF)",
+            "random crops, with flips where the recipe has them",
+            None,
+            _crop_flip,
+            random=True,
+        ),
+        Baseline(
+            "mtrain",
+            "RandAugment (MTrain)",
+            "RandAugment with the magnitude of the training",
+            None,
+            _at_training,
+            random=True,
+        ),
+        Baseline(
+            "mgrid",
+            "RandAugment (MGrid)",
+            "RandAugment with a magnitude found by grid search",
+            None,
+            _at_grid,
+            random=True,
+            needs_validation=True,
+        ),
+        Baseline(
+            "random",
+            "random policy",
+            "sub-policies drawn from the pool at random",
+            None,
+            _from_pool,
+            random=True,
+        ),
+    )
+)
+"""All baselines by name, the plain image first."""
+
+
+def label_of(method: str) -> str:
+    """Return what tables and figures call a method."""
+    return POLICY_LABEL if method == POLICY_METHOD else BASELINES[method].label
+
+
+def has_own_budget(method: str) -> bool:
+    """Whether a method always takes the same number of views."""
+    return method in BASELINES and BASELINES[method].budget is not None
+
+
+def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the methods to compare: those asked (default: all), plain and policy always."""
+    known = (*BASELINES, POLICY_METHOD)
+    for name in methods or ():
+        if name not in known:
+            raise unknown_name("method", name, known)
+    chosen = known if methods is None else {"plain", POLICY_METHOD, *methods}
+    return tuple(name for name in known if name in chosen)

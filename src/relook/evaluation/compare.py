@@ -1,0 +1,310 @@
+"""Every baseline and the policy, side by side on the same held-out images.
+
+Each distinct view is predicted once, whatever the number of methods, budgets and runs that
+use it; a method's figures at all budgets come from prefixes of one list of views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.data.base import Dataset
+from relook.errors import RelookError
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, check_methods, label_of
+from relook.evaluation.changed_images import (
+    MOST_CHANGED,
+    changed_images,
+    gallery_of,
+    save_comparison,
+)
+from relook.evaluation.comparison import Comparison, Measured, ReliabilityBin, Row
+from relook.evaluation.cost import Slowdown, measure_slowdown
+from relook.evaluation.cross_validation import (
+    cross_calibrated,
+    reliability_bins,
+)
+from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude
+from relook.evaluation.scoring import (
+    BASELINE_DRAWS,
+    Key,
+    Line,
+    Scores,
+    Setup,
+    best_rival,
+    lines_of,
+    score_lines,
+)
+from relook.evaluation.verdict import MARGIN, judge
+from relook.models import Predictor
+from relook.numerics.calibration import FloatArray
+from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.randomness import check_seed
+from relook.policy import Policy
+from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.locations import is_url
+from relook.predictions.passes import Progress
+
+__all__ = ["compare", "save_comparison"]
+
+
+def compare(
+    predictor: Predictor,
+    dataset: Dataset,
+    policy: Policy | Sequence[Policy],
+    *,
+    recipe: Recipe | str,
+    validation: Dataset | None = None,
+    budgets: Sequence[int] = (1, 5, 10, 20),
+    methods: Sequence[str] | None = None,
+    options: Options | None = None,
+    seed: int = 0,
+    runs: int = 1,
+    margin: float = MARGIN,
+    indices: ArrayLike | None = None,
+    store_path: str | Path | None = None,
+    batch: int | None = None,
+    progress: Progress | None = None,
+    halvings: int = 5,
+    resamples: int = 2000,
+    measure_cost: bool = True,
+    record: Mapping[str, Any] | None = None,
+) -> Comparison:
+    """Score the policy and every baseline at every budget on held-out images.
+
+    `methods` names the baselines (default: all); the plain image and the policy are always
+    there. `validation` holds the images that MGrid looks for its magnitude on. A budget
+    counts distinct views. `runs` > 1 draws the random methods anew, with the seeds seed,
+    seed + 1, …; a policy under fresh draws gets other draws, one under fixed draws is what
+    it is, unless several policies are given, one a run. Random crops and the like are always
+    drawn for each image, so that no lucky or unlucky crop of all images decides. `indices` are
+    the images' places in the data set that they were taken from; `record` is added to the
+    settings. With `store_path` predictions are kept, and an interrupted call goes on. All but
+    the slowdown follows from the seeds.
+    """
+    policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
+    check_policies(policies, runs)
+    setup = Setup(
+        predictor=predictor,
+        dataset=dataset,
+        places=np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64),
+        recipe=get_recipe(recipe),
+        budgets=checked_budgets(budgets),
+        options=(options or Options()).for_images(dataset.images),
+        seed=check_seed(seed),
+        runs=max(runs, len(policies)),
+        halvings=halvings,
+        resamples=resamples,
+        store_path=None if store_path is None or is_url(store_path) else Path(store_path),
+        store_url=str(store_path) if is_url(store_path) else None,
+        batch=batch,
+        progress=progress,
+    )
+    chosen, left_out = available_methods(setup, methods, validation)
+    setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
+    lines = [line for method in chosen for line in lines_of(setup, method, policies)]
+    scores = score_lines(setup, lines)
+    rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if measure_cost else None)
+    verdict = judge(
+        rows,
+        {key: scores.per_image(key, "cll") for key in scores.evaluations},
+        budgets=setup.budgets,
+        margin=margin,
+        seed=setup.seed,
+        resamples=resamples,
+        groups=dataset.groups,
+    )
+    before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
+    gained, lost = changed_images(before, after, dataset.labels, setup.places)
+    return Comparison(
+        policy=policies[0],
+        rows=rows,
+        budgets=setup.budgets,
+        verdict=verdict,
+        reliability=_reliability(setup, {"plain": before, "policy": after}),
+        gained=gained[:MOST_CHANGED],
+        lost=lost[:MOST_CHANGED],
+        gained_count=len(gained),
+        lost_count=len(lost),
+        gallery=gallery_of(setup.places, setup.seed),
+        images=len(dataset),
+        classes=_class_names(dataset, before.shape[1]),
+        settings=_merged(
+            _settings(setup, chosen, left_out, grid, margin, validation), record or {}
+        ),
+    )
+
+
+def check_policies(policies: Sequence[Policy], runs: int) -> None:
+    """Raise unless there is something to compare."""
+    if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
+        raise RelookError("expected a policy with at least one sub-policy to compare, got none")
+    if runs < 1:
+        raise RelookError(f"expected at least 1 run, got {runs}")
+
+
+def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+    """Return the budgets rising and each once, or raise."""
+    whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
+    if not budgets or not all(whole) or min(budgets) < 1:
+        raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
+    return tuple(sorted({int(budget) for budget in budgets}))
+
+
+def available_methods(
+    setup: Setup, methods: Sequence[str] | None, validation: Dataset | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the methods that can be scored, and why others cannot."""
+    height, width = setup.dataset.images.shape[2:]
+    most = setup.budgets[-1]
+    chosen, left_out = [], {}
+    for method in check_methods(methods):
+        row = BASELINES.get(method)
+        if row is None or row.name == "plain":
+            chosen.append(method)
+        elif row.needs_validation and validation is None and _no_magnitude(setup):
+            left_out[method] = "no validation images to search its magnitude on"
+        elif row.square and height != width:
+            left_out[method] = f"the images are not square ({height} × {width})"
+        elif row.budget is not None and row.budget > most:
+            left_out[method] = f"takes {row.budget} views, more than the largest budget ({most})"
+        else:
+            chosen.append(method)
+    return chosen, left_out
+
+
+def _no_magnitude(setup: Setup) -> bool:
+    return setup.options.grid_magnitude is None
+
+
+def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
+    """Search MGrid's magnitude, if there are images for it."""
+    if validation is None:
+        return setup, None
+    path = setup.store_path
+    grid = search_magnitude(
+        setup.predictor,
+        validation,
+        setup.recipe,
+        options=setup.options,
+        seed=setup.seed,
+        draws=BASELINE_DRAWS,
+        store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
+        batch=setup.batch,
+        progress=setup.progress,
+    )
+    return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
+
+
+def _slowdowns(setup: Setup, lines: Sequence[Line]) -> dict[str, Slowdown]:
+    first = {line.method: line.policy for line in lines if line.run == 0}
+    return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
+
+
+def _rows(
+    setup: Setup,
+    scores: Scores,
+    methods: Sequence[str],
+    slowdowns: Mapping[str, Slowdown] | None,
+) -> tuple[Row, ...]:
+    means = {
+        key: {
+            name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))
+            for name in ones[0].metrics
+        }
+        for key, ones in scores.evaluations.items()
+    }
+    cll = {key: metrics["cll"].mean for key, metrics in means.items()}
+    rows = []
+    for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
+        method, budget = key
+        rival = best_rival(key, cll) if budget in setup.budgets else None
+        plain = method == "plain"
+        views = scores.views[key]
+        row = Row(
+            method=method,
+            label=label_of(method),
+            budget=budget,
+            views=views,
+            slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
+            metrics=means[key],
+            over_plain=None if plain else _differences(setup, scores, key, ("plain", 1)),
+            over_rival=None if rival is None else _differences(setup, scores, key, rival),
+            rival=None if rival is None else rival[0],
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _differences(setup: Setup, scores: Scores, one: Key, other: Key) -> dict[str, Interval]:
+    return {
+        name: paired_bootstrap(
+            scores.per_image(one, name) - scores.per_image(other, name),
+            seed=setup.seed,
+            resamples=setup.resamples,
+            groups=setup.dataset.groups,
+        )
+        for name in ("cll", "accuracy")
+    }
+
+
+def _reliability(
+    setup: Setup, log_probs: Mapping[str, FloatArray]
+) -> dict[str, tuple[ReliabilityBin, ...]]:
+    labels, groups = setup.dataset.labels, setup.dataset.groups
+    bins = {name: reliability_bins(one, labels) for name, one in log_probs.items()}
+    for name, one in log_probs.items():
+        calibrated = cross_calibrated(one, labels, seed=setup.seed, groups=groups)
+        bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels)
+    return bins
+
+
+def _class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+    """Return the data set's names, and numbers for classes that only the model knows."""
+    return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))
+
+
+def _settings(
+    setup: Setup,
+    methods: Sequence[str],
+    left_out: Mapping[str, str],
+    grid: GridSearch | None,
+    margin: float,
+    validation: Dataset | None,
+) -> dict[str, Any]:
+    options = asdict(setup.options)
+    return {
+        "recipe": setup.recipe.name,
+        "budgets": list(setup.budgets),
+        "methods": list(methods),
+        "left_out": dict(left_out),
+        "seed": setup.seed,
+        "runs": setup.runs,
+        "margin": margin,
+        "halvings": setup.halvings,
+        "resamples": setup.resamples,
+        "randaugment": options,
+        "grid_search": None if grid is None else [list(score) for score in grid.scores],
+        "model": {"fingerprint": setup.predictor.fingerprint},
+        "data": {
+            "name": setup.dataset.name,
+            "fingerprint": setup.dataset.fingerprint,
+            "images": len(setup.dataset),
+        },
+        "validation": None if validation is None else validation.fingerprint,
+    }
+
+
+def _merged(settings: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what the caller knows; a table adds to a table of the same name."""
+    merged = dict(settings)
+    for name, value in record.items():
+        known = merged.get(name)
+        both = isinstance(known, dict) and isinstance(value, Mapping)
+        merged[name] = {**known, **value} if both and known else value
+    return merged

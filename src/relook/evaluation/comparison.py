@@ -1,0 +1,187 @@
+"""What a comparison found, as frozen data: the one thing that tables and reports read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from relook.foundation import notebook
+from relook.io.files import write_json_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import Interval
+from relook.policy import Policy
+from relook.policy.file import policy_from_json, policy_to_json
+
+FORMAT = "relook-comparison"
+VERSION = 1
+
+METRICS_OF_A_ROW = (
+    "accuracy",
+    "log_likelihood",
+    "cll",
+    "brier",
+    "brier_calibrated",
+    "ece",
+    "ece_calibrated",
+    "temperature",
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric's mean over runs and its standard deviation (0 for a single run)."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one budget, scored on the held-out images.
+
+    `views` is what it costs (model passes an image), at most `budget`; `slowdown` is its
+    measured time relative to one pass over the plain image. `over_plain` and `over_rival`
+    hold the differences in `cll` and `accuracy`, this row minus the plain image and minus
+    the best baseline of the same budget; None where there is nothing to compare with.
+    """
+
+    method: str
+    label: str
+    budget: int
+    views: int
+    slowdown: float
+    metrics: Mapping[str, Measured]
+    over_plain: Mapping[str, Interval] | None = None
+    over_rival: Mapping[str, Interval] | None = None
+    rival: str | None = None
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Images whose confidence falls into one bin: their share, mean confidence, accuracy."""
+
+    share: float
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class ChangedImage:
+    """An image whose predicted class the policy changed; probabilities are the true class's."""
+
+    index: int
+    label: int
+    before: int
+    after: int
+    probability_before: float
+    probability_after: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The plain answer: `outcome` is "helps", "no difference" or "hurts"."""
+
+    outcome: str
+    sentence: str
+    recommended_method: str
+    recommended_views: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method at every budget on the same images, and what follows from it.
+
+    `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
+    has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
+    `gained` and `lost` name images by their index in the data set; those images are kept in
+    `examples.npz` beside the comparison.
+    """
+
+    policy: Policy
+    rows: tuple[Row, ...]
+    budgets: tuple[int, ...]
+    verdict: Verdict
+    reliability: Mapping[str, tuple[ReliabilityBin, ...]]
+    gained: tuple[ChangedImage, ...]
+    lost: tuple[ChangedImage, ...]
+    gained_count: int
+    lost_count: int
+    gallery: tuple[int, ...]
+    images: int
+    classes: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+    def row(self, method: str, budget: int) -> Row | None:
+        """Return the row of a method at a budget, if it was scored."""
+        matches = [r for r in self.rows if r.method == method and r.budget == budget]
+        return matches[0] if matches else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able data; `from_json` is its inverse."""
+        content = {
+            name: _plain(getattr(self, name))
+            for name in self.__dataclass_fields__
+            if name != "policy"
+        }
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "policy": policy_to_json(self.policy),
+            **content,
+        }
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self)
+
+    def save(self, path: Path) -> None:
+        """Write the comparison as JSON, whole or not at all."""
+        write_json_atomic(path, self.to_json())
+
+
+def load_comparison(path: Path) -> Comparison:
+    """Read what `Comparison.save` wrote."""
+    return load_saved(path, "a comparison", "compare", comparison_from_json)
+
+
+def comparison_from_json(content: Mapping[str, Any]) -> Comparison:
+    """Rebuild a comparison from JSON data."""
+    check_format(content, FORMAT, VERSION)
+    return Comparison(
+        policy=policy_from_json(content["policy"]),
+        rows=tuple(_row(row) for row in content["rows"]),
+        budgets=tuple(int(budget) for budget in content["budgets"]),
+        verdict=Verdict(**content["verdict"]),
+        reliability={
+            name: tuple(ReliabilityBin(**one) for one in bins)
+            for name, bins in content["reliability"].items()
+        },
+        gained=tuple(ChangedImage(**one) for one in content["gained"]),
+        lost=tuple(ChangedImage(**one) for one in content["lost"]),
+        gained_count=int(content["gained_count"]),
+        lost_count=int(content["lost_count"]),
+        gallery=tuple(int(index) for index in content["gallery"]),
+        images=int(content["images"]),
+        classes=tuple(str(name) for name in content["classes"]),
+        settings=dict(content["settings"]),
+    )
+
+
+def _row(content: Mapping[str, Any]) -> Row:
+    fields = dict(content)
+    fields["metrics"] = {name: Measured(**one) for name, one in content["metrics"].items()}
+    for key in ("over_plain", "over_rival"):
+        if content[key] is not None:
+            fields[key] = {name: Interval(**one) for name, one in content[key].items()}
+    return Row(**fields)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(one) for name, one in asdict(value).items()}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,110 @@
+"""RandAugment with one magnitude for all transforms: what each magnitude predicts, and MGrid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data.base import Dataset
+from relook.evaluation.baselines import GRID, Options, randaugment
+from relook.evaluation.cross_validation import prefix_log_probs
+from relook.models import Predictor
+from relook.numerics.calibration import FloatArray, calibrated_log_likelihood
+from relook.policy import DrawKind
+from relook.policy.recipes import Recipe
+from relook.predictions.passes import Progress, View, predict_views
+
+
+@dataclass(frozen=True)
+class GridSearch:
+    """The validation cLL of RandAugment at each magnitude tried, `(magnitude, cLL)`."""
+
+    scores: tuple[tuple[float, float], ...]
+
+    @property
+    def magnitude(self) -> float:
+        """The magnitude with the highest cLL; of equals the smallest."""
+        return best_magnitude(self.scores)
+
+
+def best_magnitude(scores: Sequence[tuple[float, float]]) -> float:
+    """Return M*: the magnitude of the highest score, of equals the smallest."""
+    return max(scores, key=lambda score: (score[1], -score[0]))[0]
+
+
+def search_magnitude(
+    predictor: Predictor,
+    validation: Dataset,
+    recipe: Recipe,
+    *,
+    options: Options,
+    seed: int,
+    draws: DrawKind,
+    grid: tuple[float, ...] = GRID,
+    store_path: str | Path | None = None,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> GridSearch:
+    """Score `options.grid_views` views of RandAugment at each magnitude of the grid by cLL."""
+    predicted = grid_log_probs(
+        predictor,
+        validation,
+        recipe,
+        views=options.grid_views,
+        length=options.length,
+        seed=seed,
+        draws=draws,
+        grid=grid,
+        store_path=store_path,
+        batch=batch,
+        progress=progress,
+    )
+    labels = validation.labels
+    return GridSearch(tuple((m, calibrated_log_likelihood(q, labels)[0]) for m, q in predicted))
+
+
+def grid_log_probs(
+    predictor: Predictor,
+    dataset: Dataset,
+    recipe: Recipe,
+    *,
+    views: int,
+    length: int,
+    seed: int,
+    draws: DrawKind,
+    grid: Sequence[float] = GRID,
+    indices: NDArray[np.int64] | None = None,
+    store_path: str | Path | None = None,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[float, FloatArray]]:
+    """Yield each magnitude with the log of its views' mean probability `[n, c]`.
+
+    All magnitudes share their transforms and directions, so they differ in strength alone.
+    Predictions are kept in `store_path`, a directory with one store for each magnitude.
+    """
+    passes = views * len(dataset)
+    for place, magnitude in enumerate(grid):
+        subpolicies = randaugment(recipe, views, seed, draws, length, magnitude)
+        log_probs = predict_views(
+            predictor,
+            dataset.images,
+            [View(sub, index) for index, sub in enumerate(subpolicies)],
+            seed=seed,
+            indices=indices,
+            store_path=None if store_path is None else Path(store_path) / f"{magnitude:g}.zarr",
+            batch=batch,
+            progress=_part(progress, place * passes, len(grid) * passes),
+        )
+        yield magnitude, next(prefix_log_probs(log_probs, [views]))
+
+
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Report a part of the work as part of the whole."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + done, total)

@@ -1,0 +1,86 @@
+"""Numbers as text: the same digits and signs wherever they are printed."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+
+class Spread(Protocol):
+    """A mean over runs, and its standard deviation."""
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation; 0 for a single run."""
+
+
+class Range(Protocol):
+    """An interval's two ends."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a number with its sign, a true minus."""
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text.replace("-", "±").replace("+", "±")
+
+
+def plain(value: float, digits: int) -> str:
+    """Return a number with a true minus."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def measured(value: Spread, digits: int, scale: float = 1.0) -> str:
+    """Return a mean, with ± the deviation over runs where there are several."""
+    text = plain(value.mean * scale, digits)
+    if value.deviation > 0:
+        text += f" ± {value.deviation * scale:.{digits}f}"
+    return text
+
+
+def interval(value: Range, digits: int, scale: float = 1.0) -> str:
+    """Return `[low, high]`."""
+    low, high = signed(value.low * scale, digits), signed(value.high * scale, digits)
+    return f"[{low}, {high}]"
+
+
+def slowdown(value: float) -> str:
+    """Return a cost relative to one plain pass: `4.9×`."""
+    return f"{value:.1f}×" if value < 99.95 else f"{value:.0f}×"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return `1 view`, `1,000 views`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def views_text(views: int) -> str:
+    """Return `1 view` or `5 views`."""
+    return count(views, "view")
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def with_minus_signs(text: str) -> str:
+    """Return a text with true minus signs before negative numbers; hyphens in names stay."""
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)

@@ -1,0 +1,1 @@
+"""Files and directories: written whole or not at all, read safely, known by their fingerprints."""

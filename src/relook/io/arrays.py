@@ -1,0 +1,139 @@
+"""NumPy's `.npy` and `.npz` files, read without pickle and without trust in what they declare."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from relook.errors import FileFormatError, RelookError
+from relook.io.files import one_line
+
+_MOST_TOLD = 1 << 80  # a header may declare more than a float can hold
+_BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an array's first bytes declare, and where its content starts."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the array that is declared."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+Choice = Callable[[Mapping[str, Header]], list[str]]
+"""Given the headers by name, says which arrays to read; it may raise."""
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Return the array in an `.npy` file; Python objects and lying sizes are refused."""
+    with _readable(path, "an npy file"), path.open("rb") as file:
+        header = _read_header(file)
+        _check_size(header, path.stat().st_size, str(path))
+        check_memory(header.nbytes, path)
+        file.seek(0)
+        return _read_array(file)
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Return the array in an `.npy` file as a read-only memory map, with the same checks."""
+    with _readable(path, "an npy file"):
+        with path.open("rb") as file:
+            _check_size(_read_header(file), path.stat().st_size, str(path))
+        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+
+
+def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
+    """Return arrays of an `.npz` archive by name: all, or those that `choose` names."""
+    with _readable(path, "an npz archive"), zipfile.ZipFile(path) as archive:
+        members = {
+            info.filename.removesuffix(".npy"): info
+            for info in archive.infolist()
+            if info.filename.endswith(".npy")
+        }
+        headers = {name: _member_header(archive, info, path) for name, info in members.items()}
+        wanted = choose(headers)
+        check_memory(sum(headers[name].nbytes for name in wanted), path)
+        arrays = {}
+        for name in wanted:
+            with archive.open(members[name]) as file:
+                arrays[name] = _read_array(file)
+        return arrays
+
+
+@contextmanager
+def _readable(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a damaged or hostile file raises into one line."""
+    try:
+        yield
+    except RelookError:
+        raise
+    except FileNotFoundError:
+        raise RelookError(f"no such file: {path}") from None
+    except Exception as error:
+        why = next(iter(str(error).splitlines()), "")
+        raise FileFormatError(
+            f"{path}: expected {kind} of plain arrays: {type(error).__name__}: {why}"
+        ) from None
+
+
+def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Header:
+    with archive.open(info) as file:
+        header = _read_header(file)
+    where = f"{path}: {one_line(info.filename)}"
+    _check_size(header, info.file_size, where)
+    most = info.compress_size * (_BEST_DEFLATE if info.compress_type else 1)
+    if info.file_size > most + _BEST_DEFLATE or info.compress_size > path.stat().st_size:
+        raise FileFormatError(f"{where}: declares more content than the archive can hold")
+    return header
+
+
+def _read_header(file: IO[bytes]) -> Header:
+    # Plain arrays are always format 1.0; later ones are for structured types, which we refuse,
+    # and allow headers of gigabytes.
+    if npy.read_magic(file) != (1, 0):
+        raise ValueError("a structured array")
+    shape, _, dtype = npy.read_array_header_1_0(file)
+    if any(side < 0 for side in shape) or dtype.itemsize == 0:
+        raise ValueError(f"an impossible array: {dtype} {list(shape)}")
+    return Header(shape, dtype, file.tell())
+
+
+def _check_size(header: Header, size: int, where: str) -> None:
+    """Raise unless the declared array is exactly what the file says it holds."""
+    if not header.dtype.hasobject and header.start + header.nbytes != size:
+        raise FileFormatError(
+            f"{where}: its header declares {header.dtype} {list(header.shape)} "
+            f"({header.nbytes} bytes), but {size - header.start} bytes follow: damaged or cut off"
+        )
+
+
+def check_memory(nbytes: int, path: Path) -> None:
+    """Raise unless so many bytes are at most half of the machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if nbytes > memory // 2:
+        raise RelookError(
+            f"{path}: expected arrays of at most half this machine's memory "
+            f"({memory / 2e9:.1f} GB), got {min(nbytes, _MOST_TOLD) / 1e9:.1f} GB: split the file"
+        )
+
+
+def _read_array(file: IO[bytes]) -> NDArray[Any]:
+    array = npy.read_array(file, allow_pickle=False)
+    file.read(1)  # reaching the end is what makes zipfile compare the checksum
+    return np.asarray(array)

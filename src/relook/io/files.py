@@ -1,0 +1,227 @@
+"""Files, written whole or not at all, and JSON read with suspicion."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeGuard
+
+from relook.errors import FileFormatError, RelookError
+
+_FORMULA = tuple("=+-@＝＋－＠")  # the wide ones count as well where text is Chinese or Japanese
+LARGEST_JSON = 16_000_000
+"""How many bytes of JSON are read, unless the caller says otherwise."""
+
+_SEAL = "crc32"
+_MOST_DIGITS = 400
+_LONGEST_SHOWN = 40
+_LONGEST_LINE = 2000
+
+
+def write_bytes_atomic(path: str | Path, data: bytes) -> None:
+    """Write a file so that, whatever happens, its name holds all of the old or of the new.
+
+    Parents are made; a link is followed to the file that it names.
+    """
+    try:
+        _write(Path(os.path.realpath(path)), data)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RelookError(f"cannot write {one_line(str(path))}: {reason}") from None
+
+
+def write_text_atomic(path: str | Path, text: str) -> None:
+    """Write a UTF-8 text file, whole or not at all."""
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RelookError(
+            f"cannot write {one_line(str(path))}: character {error.start} is not Unicode text"
+        ) from None
+    write_bytes_atomic(path, data)
+
+
+def write_json_atomic(path: str | Path, content: object) -> None:
+    """Write a JSON file, whole or not at all; keys stay in the order that they are given in."""
+    write_text_atomic(path, json_text(content))
+
+
+def json_text(content: object) -> str:
+    """Return JSON for people to read, the same text for the same content."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sealed(content: Mapping[str, object]) -> dict[str, object]:
+    """Return JSON-able content with a checksum of its own, for `is_sealed` to find damage by."""
+    return {**content, _SEAL: zlib.crc32(json_text(dict(content)).encode("utf-8", "surrogatepass"))}
+
+
+def is_sealed(content: object) -> TypeGuard[dict[str, Any]]:
+    """Whether content read from a file is what `sealed` returned, bit for bit."""
+    if not isinstance(content, dict):
+        return False
+    rest = {key: value for key, value in content.items() if key != _SEAL}
+    return content == sealed(rest)
+
+
+def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`; `what` says what it should be."""
+    path = Path(path)
+    try:
+        if not path.exists():
+            raise _unexpected(path, what, "nothing: there is no such file")
+        if not path.is_file():
+            kind = "a directory" if path.is_dir() else "something that is not a file"
+            raise _unexpected(path, what, kind)
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileFormatError(f"cannot read {one_line(str(path))}: {reason}") from None
+    if len(data) > max_bytes:
+        raise _unexpected(path, what, f"more than the {max_bytes:,} bytes that one may have")
+    return data
+
+
+def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> object:
+    """Read a JSON file; whatever is wrong with it raises a FileFormatError that says where.
+
+    Refused besides broken JSON: NaN and Infinity, numbers beyond the range of a float, a key
+    that an object holds twice, nesting too deep to follow.
+    """
+    path = Path(path)
+    data = read_bytes(path, what=what, max_bytes=max_bytes)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _unexpected(path, what, f"bytes that are not UTF-8 text ({error.reason})") from None
+    try:
+        return _parse(text)
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg} (line {error.lineno}, column {error.colno})"
+    except _RefusedError as error:
+        problem = str(error)
+    except RecursionError:
+        problem = "nested too deeply"
+    raise _unexpected(path, what, f"unusable JSON: {problem}")
+
+
+def describe(value: object) -> str:
+    """Say in a few words what a value from a file is, on one line and safe to print."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str):
+        cut = value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 1] + "…"
+        return json.dumps(cut, ensure_ascii=not cut.isprintable())
+    if isinstance(value, int | float):
+        # Longer integers than this may not be written out in decimal.
+        long = isinstance(value, int) and value.bit_length() > 128
+        return "a huge number" if long else repr(value)
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
+
+
+def one_line(text: str) -> str:
+    """Return text that is safe to print on one line of a terminal."""
+    return text if text.isprintable() else repr(text)
+
+
+def for_terminal(text: str) -> str:
+    """Return text for one line of a terminal: no control characters, and not without end."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= _LONGEST_LINE else f"{shown[: _LONGEST_LINE - 1]}…"
+
+
+class _RefusedError(ValueError):
+    """JSON that parses but that we do not take."""
+
+
+def _write(target: Path, data: bytes) -> None:
+    if target.exists() and not target.is_file():
+        raise ValueError("it is a directory" if target.is_dir() else "it is not a regular file")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f".relook-{secrets.token_hex(8)}.tmp"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(target.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    # Without this a power cut could undo the rename. Some file systems cannot do it.
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _unexpected(path: Path, what: str, got: str) -> FileFormatError:
+    return FileFormatError(f"{one_line(str(path))}: expected {what}, got {got}")
+
+
+def _parse(text: str) -> object:
+    def refuse(token: str, why: str) -> NoReturn:
+        raise _RefusedError(f"{why} ({_place(text, token)})")
+
+    def constant(token: str) -> NoReturn:
+        refuse(token, f"{token} is not a number of JSON")
+
+    def whole(token: str) -> int:
+        if len(token) > _MOST_DIGITS:
+            refuse(token, f"an integer of {len(token)} digits")
+        return int(token)
+
+    def fraction(token: str) -> float:
+        value = float(token)
+        if value in (float("inf"), float("-inf")):
+            refuse(token, "a number beyond the range of a float")
+        return value
+
+    return json.loads(
+        text,
+        parse_constant=constant,
+        parse_int=whole,
+        parse_float=fraction,
+        object_pairs_hook=_without_duplicates,
+    )
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise _RefusedError(f"the key {describe(twice)} twice in one object")
+    return content
+
+
+def _place(text: str, token: str) -> str:
+    """Say where a token first stands outside of strings; what is before it is sound JSON."""
+    pattern = rf'"(?:[^"\\]|\\.)*"|({re.escape(token)})(?![\w.])'
+    for found in re.finditer(pattern, text):
+        if found[1]:
+            line = text.count("\n", 0, found.start()) + 1
+            column = found.start() - text.rfind("\n", 0, found.start())
+            return f"line {line}, column {column}"
+    return "place unknown"
+
+
+def csv_safe(text: str) -> str:
+    """Return text on one line that no spreadsheet takes for a formula."""
+    line = " ".join(text.split())
+    return f"'{line}" if line.startswith(_FORMULA) else line

@@ -1,0 +1,142 @@
+"""A run's directory: one process at a time, and one set of settings for good."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from relook.errors import RelookError, RunError
+from relook.io.files import read_json, write_json_atomic
+from relook.io.fingerprint import JSON, differences
+from relook.version import __version__
+
+_FORMAT = "relook run"
+_LOCK = ".lock"
+_SIGN = b"relook run, process "
+
+
+class RunDirectory:
+    """The files of one run, held by one process within a `with` block.
+
+    The lock is the kernel's, on an open file: it is free again as soon as the process ends,
+    however it ends, so a directory never needs unlocking by hand. A child made by fork shares
+    it; one started afresh does not.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: int | None = None
+
+    @property
+    def policy(self) -> Path:
+        """The policy that the search found."""
+        return self.path / "policy.json"
+
+    @property
+    def search(self) -> Path:
+        """What the search saw on the way: scores, steps, counts."""
+        return self.path / "search.json"
+
+    @property
+    def run(self) -> Path:
+        """What the run was: command, versions, times."""
+        return self.path / "run.json"
+
+    @property
+    def settings(self) -> Path:
+        """What decides the result: the record that `check_settings` keeps."""
+        return self.path / "settings.json"
+
+    @property
+    def predictions(self) -> Path:
+        """The store of predictions."""
+        return self.path / "predictions.zarr"
+
+    @property
+    def engine(self) -> Path:
+        """The engine that the run's model was found to be fastest on."""
+        return self.path / "engine.json"
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._check_is_ours()
+            self._take_lock()
+            self._remove_leftovers()
+        except OSError as error:
+            self._release()
+            reason = error.strerror or str(error)
+            raise RunError(f"cannot use {self.path} for a run: {reason}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._release()
+
+    def check_settings(self, settings: Mapping[str, JSON]) -> None:
+        """Keep what decides the run's result; raise if the directory was made with another.
+
+        Give it nothing that may change from one call to the next of the same run (times, paths,
+        thread counts). relook's version is compared too.
+        """
+        record = {"format": _FORMAT, "version": __version__, "settings": dict(settings)}
+        record = json.loads(json.dumps(record, allow_nan=False))
+        if not self.settings.exists():
+            write_json_atomic(self.settings, record)
+            return
+        try:
+            stored = read_json(self.settings, what="the settings of a relook run")
+        except RelookError as error:
+            raise RunError(f"{error}: use another --out or delete {self.path}") from error
+        different = [line.removeprefix("settings.") for line in differences(stored, record)]
+        if different:
+            more = f"; {len(different) - 3} more" if len(different) > 3 else ""
+            raise RunError(
+                f"{self.path} holds a run with other settings "
+                f"({'; '.join(different[:3])}{more}): use another --out or delete {self.path}"
+            )
+
+    def _check_is_ours(self) -> None:
+        visible = sorted(p.name for p in self.path.iterdir() if not p.name.startswith("."))
+        if not visible:
+            return
+        lock = self.path / _LOCK
+        if not lock.is_file() or lock.read_bytes()[: len(_SIGN)] != _SIGN:
+            raise RunError(
+                f"{self.path}: expected a relook run or an empty directory, got one with "
+                f"{visible[0]!r}: use another --out"
+            )
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 100, 0).removeprefix(_SIGN).strip()
+            self._release()
+            raise RunError(
+                f"{self.path} is in use by process {holder.decode('ascii', 'replace') or 'unknown'}"
+                ": wait until it has finished, or use another --out"
+            ) from None
+        sign = _SIGN + b"%d\n" % os.getpid()
+        # Overwritten before it is cut: the sign is never absent once it has been there.
+        os.pwrite(self._lock, sign, 0)
+        os.ftruncate(self._lock, len(sign))
+
+    def _remove_leftovers(self) -> None:
+        for leftover in self.path.glob(".relook-*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

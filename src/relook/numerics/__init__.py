@@ -1,0 +1,1 @@
+"""Pure arrays: calibration, metrics, intervals, splits, counter-based random numbers."""

@@ -1,0 +1,296 @@
+"""Steps, sub-policies and policies: frozen data that says which views to average."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Literal, SupportsIndex, overload
+
+from relook.errors import RelookError, unknown_name
+from relook.foundation import notebook
+from relook.numerics.randomness import check_seed
+from relook.transforms import DRAWS, TRANSFORMS
+
+Draws = tuple[tuple[str, float], ...]
+DrawKind = Literal["fixed", "fresh"]
+
+_ALLOWED_DRAWS: Mapping[str, tuple[float, ...]] = {
+    "sign": (-1.0, 1.0),
+    "edge": (0.0, 1.0),
+    "flip": (0.0, 1.0),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A transform with its magnitude, and a direction where its sign belongs to the step.
+
+    `direction` (+1 or −1, default +1) is for contrast, brightness, color and sharpness alone.
+    `draws` holds the constants of a fixed step (sign, edge, place …); None means that they
+    are drawn anew for each image and each use.
+    """
+
+    transform: str
+    magnitude: float
+    direction: int | None = None
+    draws: Draws | Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        row = TRANSFORMS.get(self.transform) if isinstance(self.transform, str) else None
+        if row is None:
+            raise unknown_name("transform", self.transform, TRANSFORMS)
+        object.__setattr__(self, "magnitude", _magnitude(self.transform, self.magnitude))
+        object.__setattr__(self, "direction", _direction(row.name, row.signed, self.direction))
+        object.__setattr__(self, "draws", _draws(row.name, row.draws, self.draws))
+
+    @property
+    def value(self) -> float:
+        """The magnitude in the transform's own units, times the direction if it has one."""
+        return (self.direction or 1) * TRANSFORMS[self.transform].value(self.magnitude)
+
+    @property
+    def fixed_draws(self) -> dict[str, float] | None:
+        """The step's constants by name, or None when they are drawn fresh."""
+        return None if self.draws is None else dict(self.draws)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every use of the step on every image is the same operation."""
+        return self.draws is not None or not TRANSFORMS[self.transform].draws
+
+    def __str__(self) -> str:
+        sign = "" if self.direction is None else ("+" if self.direction > 0 else "−")
+        text = f"{self.transform} {sign}{self.magnitude:.3g}"
+        if TRANSFORMS[self.transform].trend == 0:
+            text = self.transform
+        if self.draws:
+            text += f" ({', '.join(_draw_text(*draw) for draw in dict(self.draws).items())})"
+        return text
+
+
+@dataclass(frozen=True)
+class SubPolicy:
+    """Steps in order, then the recipe's finish; without either it is the plain image."""
+
+    steps: tuple[Step, ...] = ()
+    finish: Step | None = None
+
+    def __post_init__(self) -> None:
+        steps = tuple(self.steps)
+        for step in (*steps, *(() if self.finish is None else (self.finish,))):
+            if not isinstance(step, Step):
+                raise RelookError(
+                    f"expected a sub-policy of Step objects, got {type(step).__name__}: {step!r}"
+                )
+        object.__setattr__(self, "steps", steps)
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps with the finish as the last one."""
+        return self.steps if self.finish is None else (*self.steps, self.finish)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the view is the image itself."""
+        return not self.all_steps
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the sub-policy makes one and the same view of an image at every use."""
+        return all(step.is_fixed for step in self.all_steps)
+
+    def __str__(self) -> str:
+        return " · ".join(str(step) for step in self.all_steps) or "plain image"
+
+
+@dataclass(frozen=True)
+class Policy(Sequence[SubPolicy]):
+    """An ordered list of sub-policies, repeats allowed; `policy[:k]` serves a budget of k.
+
+    `temperatures[k − 1]` calibrates the average of the first k views; None: not calibrated.
+    `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable.
+    """
+
+    subpolicies: tuple[SubPolicy, ...]
+    temperatures: tuple[float, ...] | None = None
+    recipe: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
+        for sub in self.subpolicies:
+            if not isinstance(sub, SubPolicy):
+                raise RelookError(
+                    f"expected a policy of SubPolicy objects, got {type(sub).__name__}: {sub!r}"
+                )
+        if self.temperatures is not None:
+            object.__setattr__(
+                self, "temperatures", _temperatures(self.temperatures, len(self.subpolicies))
+            )
+        if self.recipe is not None and not isinstance(self.recipe, str):
+            raise RelookError(f"expected a recipe's name or None, got {self.recipe!r}")
+        object.__setattr__(self, "seed", check_seed(self.seed))
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> SubPolicy: ...
+    @overload
+    def __getitem__(self, key: slice) -> Policy: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> SubPolicy | Policy:
+        if not isinstance(key, slice):
+            return self.subpolicies[key]
+        picked = self.subpolicies[key]
+        # Temperatures belong to prefixes, so only a prefix keeps them.
+        start, _, step = key.indices(len(self))
+        kept = None
+        if self.temperatures is not None and start == 0 and step == 1:
+            kept = self.temperatures[: len(picked)]
+        return replace(self, subpolicies=picked, temperatures=kept)
+
+    def __len__(self) -> int:
+        return len(self.subpolicies)
+
+    def __iter__(self) -> Iterator[SubPolicy]:
+        return iter(self.subpolicies)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the policy makes the same views of an image at every use."""
+        return all(sub.is_fixed for sub in self.subpolicies)
+
+    @property
+    def views(self) -> int:
+        """How many model passes an image costs: under fixed draws a repeat is free."""
+        fixed = {sub for sub in self.subpolicies if sub.is_fixed}
+        return len(fixed) + sum(not sub.is_fixed for sub in self.subpolicies)
+
+    def for_budget(self, views: int) -> Policy:
+        """Return the longest prefix that costs at most `views` model passes an image."""
+        if views < 1:
+            raise RelookError(f"expected a budget of at least 1 view, got {views}")
+        cost, paid = 0, set[SubPolicy]()
+        for length, sub in enumerate(self.subpolicies):
+            cost += sub not in paid
+            if cost > views:
+                return self[:length]
+            if sub.is_fixed:
+                paid.add(sub)
+        return self
+
+    def counts(self) -> list[tuple[SubPolicy, int]]:
+        """Return the distinct sub-policies in order of first use, with how often each is used."""
+        return list(Counter(self.subpolicies).items())
+
+    def freeze(self, seed: int) -> Policy:
+        """Draw every constant once, for all images; the temperatures are dropped."""
+        from relook.policy.views import freeze_subpolicy
+
+        frozen = (freeze_subpolicy(sub, seed, view) for view, sub in enumerate(self))
+        return replace(self, subpolicies=tuple(frozen), temperatures=None, seed=seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy as JSON (docs/policy.schema.json), whole or not at all."""
+        from relook.policy.file import save_policy
+
+        save_policy(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy file; a damaged one raises a RelookError that says where."""
+        from relook.policy.file import load_policy
+
+        return load_policy(Path(path))
+
+    @classmethod
+    def from_reference(cls, path: str | Path) -> Policy:
+        """Read a policy that the authors of GPS published (CIFAR .npz or ImageNet .npy)."""
+        from relook.policy.reference import load_reference
+
+        return load_reference(Path(path))
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{count:>3} × {sub}" for sub, count in self.counts()) or "empty policy"
+
+
+def _magnitude(transform: str, magnitude: object) -> float:
+    number = _finite(magnitude)
+    if number is None or number < 0:
+        raise RelookError(f"{transform}: expected a finite magnitude ≥ 0, got {magnitude!r}")
+    return abs(number)  # −0.0 would print as “-0”
+
+
+def _finite(value: object) -> float | None:
+    """Return a number as a float, or None for what is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _direction(transform: str, signed: bool, direction: object) -> int | None:
+    if not signed:
+        if direction is not None:
+            raise RelookError(f"{transform}: expected no direction, got {direction!r}")
+        return None
+    if direction is None:
+        return 1
+    if isinstance(direction, bool) or direction not in (-1, 1):
+        raise RelookError(f"{transform}: expected a direction of +1 or −1, got {direction!r}")
+    return int(direction)
+
+
+def _draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | None:
+    if draws is None:
+        return None
+    try:
+        given = dict(draws)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise RelookError(f"{transform}: expected draws as a mapping, got {draws!r}") from None
+    if set(given) != set(names):
+        raise RelookError(
+            f"{transform}: expected the draws {list(names)}, got {sorted(map(str, given))}"
+        )
+    return tuple((name, _draw(transform, name, given[name])) for name in names)
+
+
+def _draw(transform: str, name: str, value: object) -> float:
+    allowed = _ALLOWED_DRAWS.get(name)
+    number = float(value) if isinstance(value, bool) else _finite(value)
+    if number is None or not (number in allowed if allowed else 0.0 <= number <= 1.0):
+        raise RelookError(f"{transform}: expected {name} to be {DRAWS[name]}; got {value!r}")
+    return number
+
+
+def _draw_text(name: str, value: float) -> str:
+    if name == "sign":
+        return "+" if value > 0 else "−"
+    if name == "edge":
+        return "far edge" if value else "near edge"
+    if name == "flip":
+        return "flip" if value else "no flip"
+    return f"{name} {value:.2f}"
+
+
+def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
+    if isinstance(temperatures, str) or not isinstance(temperatures, Iterable):
+        raise RelookError(f"expected a list of temperatures, got {temperatures!r}")
+    values = []
+    for k, temperature in enumerate(temperatures):
+        number = _finite(temperature)
+        if number is None or number <= 0:
+            raise RelookError(
+                f"temperatures[{k}]: expected a positive, finite number, got {temperature!r}"
+            )
+        values.append(number)
+    if len(values) != length:
+        raise RelookError(f"expected {length} temperatures, one a prefix, got {len(values)}")
+    return tuple(values)

@@ -1,0 +1,117 @@
+"""Pools: the candidate sub-policies, drawn from a recipe by counter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from relook.errors import RelookError
+from relook.numerics.randomness import Stream, check_seed, uniforms
+from relook.policy import DrawKind, Step, SubPolicy
+from relook.policy.quasi_random import spread_views
+from relook.policy.recipes import Group, Recipe, get_recipe
+from relook.policy.views import freeze_subpolicy
+from relook.transforms import TRANSFORMS
+
+_SLOTS_A_STEP = 3
+_SPREAD = 40  # views of a steady pool, or half of it if that is less
+_MILD = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
+
+
+def sample_pool(
+    recipe: Recipe | str,
+    size: int | None = None,
+    seed: int = 0,
+    *,
+    draws: DrawKind = "fixed",
+    plain: bool = True,
+) -> tuple[SubPolicy, ...]:
+    """Draw a pool of `size` sub-policies (default: the recipe's own), the plain image last.
+
+    A smaller pool keeps the groups' proportions, and its members are members of the larger
+    one. `draws="fixed"` draws signs, places and flips with the pool, once for all images;
+    `"fresh"` leaves them to be drawn for each image, as in the paper. `plain=False` leaves
+    the plain image out, as the paper's ImageNet pool does.
+    """
+    recipe = get_recipe(recipe)
+    seed = check_seed(seed)
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"expected draws to be 'fixed' or 'fresh', got {draws!r}")
+    total = sum(group.count for group in recipe.groups) if size is None else size - plain
+    if total + plain < 1:
+        raise RelookError(f"expected a pool of at least 1 sub-policy, got {size}")
+    pool = [
+        _sample(recipe, group, (number << 20) + i, seed, draws)
+        for number, (group, count) in enumerate(
+            zip(recipe.groups, _shares(recipe.groups, total), strict=True)
+        )
+        for i in range(count)
+    ]
+    return (*pool, SubPolicy()) if plain else tuple(pool)
+
+
+def steady_pool(
+    recipe: Recipe | str, size: int | None = None, seed: int = 0
+) -> tuple[tuple[SubPolicy, ...], tuple[SubPolicy, ...]]:
+    """Return evenly spread views, the plain image first, and the rest of a pool of `size`.
+
+    Half of the rest are mild candidates, with one or two weak steps; half are the recipe's own.
+    """
+    recipe = get_recipe(recipe)
+    total = sum(group.count for group in recipe.groups) + 1 if size is None else size
+    if total < 2:
+        raise RelookError(f"expected a steady pool of at least 2 sub-policies, got {size}")
+    spread = spread_views(recipe, min(_SPREAD, total // 2))
+    return spread, sample_pool(_with_mild(recipe), total - len(spread), seed, plain=False)
+
+
+def _with_mild(recipe: Recipe) -> Recipe:
+    if not recipe.transforms:
+        return recipe
+    own = sum(group.count for group in recipe.groups)
+    share = max(1, own // len(_MILD))
+    mild = tuple(Group(share, length, magnitude) for length, magnitude in _MILD)
+    return replace(recipe, groups=(*mild, *recipe.groups))
+
+
+def _shares(groups: tuple[Group, ...], total: int) -> list[int]:
+    """Split `total` in the groups' proportions, by largest remainder."""
+    counts = np.array([group.count for group in groups], dtype=np.float64)
+    exact = counts * total / counts.sum()
+    shares = np.floor(exact).astype(int)
+    order = np.argsort(-(exact - shares), kind="stable")
+    shares[order[: total - shares.sum()]] += 1
+    return [int(share) for share in shares]
+
+
+def _sample(recipe: Recipe, group: Group, candidate: int, seed: int, draws: DrawKind) -> SubPolicy:
+    steps = [
+        _sample_step(recipe.transforms, group.magnitude, place, candidate, seed)
+        for place in range(1, group.length + 1)
+    ]
+    if recipe.start is not None:
+        u = _uniform(seed, candidate, 0)
+        steps.insert(0, Step(recipe.start.transform, recipe.start.magnitude * u))
+    if not steps:  # an empty sub-policy would be the plain image, without its finish
+        steps = [Step("identity", 0)]
+    subpolicy = SubPolicy(tuple(steps), recipe.finish)
+    if draws == "fresh":
+        return subpolicy
+    return freeze_subpolicy(subpolicy, seed, candidate, Stream.POOL)
+
+
+def _sample_step(
+    transforms: tuple[str, ...], largest: float, place: int, candidate: int, seed: int
+) -> Step:
+    slot = place * _SLOTS_A_STEP
+    which, how_much, way = (_uniform(seed, candidate, slot + i) for i in range(_SLOTS_A_STEP))
+    name = transforms[int(which * len(transforms))]
+    direction = None
+    if TRANSFORMS[name].signed:
+        direction = -1 if way < 0.5 else 1
+    return Step(name, largest * how_much, direction)
+
+
+def _uniform(seed: int, candidate: int, slot: int) -> float:
+    return float(uniforms(seed, image=1, view=candidate, slot=slot, stream=Stream.POOL))

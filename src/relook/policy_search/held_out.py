@@ -1,0 +1,101 @@
+"""Which images of a data set a search has not seen, from the record that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data import Dataset, read_groups
+from relook.errors import RelookError, RunError
+from relook.io.fingerprint import fingerprint
+from relook.numerics.splits import search_split
+from relook.policy import Step
+from relook.policy.recipes import Group, Recipe
+from relook.policy_search.preflight import check_apart
+from relook.policy_search.run_record import RunRecord, load_run, searched_images
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which images of a data set a search saw, and which were held out."""
+
+    dataset: Dataset
+    search: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+
+def held_out_part(policy_path: Path, dataset: Dataset) -> Split | None:
+    """Return what a policy's search saw of this data set; None if it was searched elsewhere.
+
+    The search's record is run.json beside the policy. If the data set is the one that was
+    searched on, only its held-out images may be used for a claim; another one that holds
+    searched images is refused.
+    """
+    if not (policy_path.parent / "run.json").is_file():
+        return None
+    record = load_run(policy_path.parent)
+    searched = _as_searched(record, dataset)
+    if searched is None:
+        check_apart(searched_images(policy_path.parent), dataset)
+        return None
+    if record.settings.get("test") is not None:
+        raise RelookError(
+            f"{policy_path} was searched on all images of {dataset.name}: compare on the test "
+            "set of that search, or on other images"
+        )
+    return _split(record, searched)
+
+
+def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
+    """Return the data set, with the groups of the search, if it is the one searched on."""
+    wanted = record.data.get("fingerprint")
+    if dataset.fingerprint == wanted:
+        return dataset
+    spec = record.origin.get("group")
+    if not isinstance(spec, str):
+        return None
+    try:
+        grouped = replace(dataset, groups=read_groups(spec, dataset))
+    except RelookError:
+        return None
+    return grouped if grouped.fingerprint == wanted else None
+
+
+def _split(record: RunRecord, dataset: Dataset) -> Split:
+    share, seed = record.settings.get("holdout"), record.settings.get("seed")
+    left_out = record.settings.get("left_out", 0.0)
+    if not isinstance(share, int | float) or not isinstance(seed, int):
+        raise _damaged(record, "expected the held-out share and the seed of the search")
+    if not isinstance(left_out, int | float):
+        raise _damaged(record, "expected the share of images that were left out")
+    search, held_out = search_split(dataset.labels, share, left_out, seed, dataset.groups)
+    if fingerprint(held_out) != record.split.get("held_out_fingerprint"):
+        raise _damaged(record, "the held-out images cannot be told from its settings")
+    return Split(dataset, search, held_out)
+
+
+def _damaged(record: RunRecord, why: str) -> RunError:
+    return RunError(f"{record.path / 'run.json'}: {why}; run  relook search  again")
+
+
+def recorded_recipe(record: RunRecord) -> Recipe:
+    """Return the recipe that a search drew its pool from, with what was excluded left out."""
+    content = record.settings.get("recipe")
+    try:
+        if not isinstance(content, Mapping):
+            raise TypeError(f"got {content!r}")
+        ends = {end: _end(content[end]) for end in ("start", "finish")}
+        groups = tuple(Group(**group) for group in content["groups"])
+        lists = {"groups": groups, "transforms": tuple(content["transforms"])}
+        return Recipe(**{**content, **ends, **lists})
+    except (KeyError, TypeError, RelookError) as error:
+        raise _damaged(record, f"expected a recipe ({error})") from None
+
+
+def _end(content: Any) -> Step | None:
+    return None if content is None else Step(**content)

@@ -1,0 +1,195 @@
+"""What a search leaves in its run directory, and reading it back."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import zarr
+
+from relook.data.base import Dataset
+from relook.errors import RunError
+from relook.evaluation.compare import save_comparison
+from relook.io.files import read_json, write_json_atomic
+from relook.io.fingerprint import JSON, fingerprint
+from relook.io.run_directory import RunDirectory
+from relook.models import Predictor
+from relook.policy.file import subpolicy_to_json
+from relook.transforms.full_images import FullImages
+from relook.version import __version__
+
+if TYPE_CHECKING:
+    from relook.policy_search.search import PolicySearch
+    from relook.policy_search.settings import SearchSettings
+
+RUN_FORMAT = "relook-run"
+SEARCH_FORMAT = "relook-search"
+SEARCHED_FORMAT = "relook-searched-images"
+SEARCHED = "searched.json"
+VERSION = 1
+_LARGEST_LIST = 1 << 30
+
+
+def settings_record(
+    predictor: Predictor, dataset: Dataset, settings: SearchSettings, test: Dataset | None
+) -> dict[str, JSON]:
+    """Return what decides a search's result, as JSON-able data."""
+    objective = settings.objective
+    return {
+        "model": predictor.fingerprint,
+        "data": dataset.fingerprint,
+        "test": None if test is None else test.fingerprint,
+        "recipe": settings.recipe.to_json(),
+        "length": settings.length,
+        "pool_size": settings.pool_size,
+        "seed": settings.seed,
+        "draws": settings.draws,
+        "objective": objective if isinstance(objective, str) else _name_of(objective),
+        "balanced": settings.balanced,
+        "holdout": settings.holdout,
+        "batch": settings.batch,
+        "accelerate": settings.accelerate,
+        "precision": settings.precision,
+        "compiled": settings.compiled,
+        "race": settings.race,
+        "plain": settings.plain,
+        "strategy": settings.strategy,
+        "store_precision": settings.store_precision,
+        "left_out": settings.left_out,
+    }
+
+
+def record_search(
+    directory: RunDirectory,
+    found: PolicySearch,
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: SearchSettings,
+    test: Dataset | None,
+    origin: Mapping[str, Any],
+) -> None:
+    """Write policy.json, search.json, the held-out comparison and run.json, each whole."""
+    found.policy.save(directory.policy)
+    write_json_atomic(directory.search, _trace(found))
+    save_comparison(directory.path, found.comparison, dataset if test is None else test)
+    searched = dataset.subset(found.search_indices).image_fingerprints()
+    write_json_atomic(directory.path / SEARCHED, {"format": SEARCHED_FORMAT, "images": searched})
+    write_json_atomic(
+        directory.run,
+        {
+            "format": RUN_FORMAT,
+            "version": VERSION,
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "origin": dict(origin),
+            "settings": settings_record(predictor, dataset, settings, test),
+            "data": _data_record(dataset),
+            "test": None if test is None else _data_record(test),
+            "split": {
+                "search": len(found.search_indices),
+                "held_out": len(found.held_out_indices),
+                "search_fingerprint": fingerprint(found.search_indices),
+                "held_out_fingerprint": fingerprint(found.held_out_indices),
+            },
+            "notes": list(found.notes),
+            "race": None if found.race is None else dict(found.race),
+            "selection": None if found.selection is None else asdict(found.selection),
+            "seconds": dict(found.timings),
+            "versions": versions(),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """run.json of a finished search: where model and data came from, and how they were split."""
+
+    path: Path
+    origin: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    data: Mapping[str, Any]
+    split: Mapping[str, Any]
+
+
+def load_run(path: Path) -> RunRecord:
+    """Read run.json of a run directory."""
+    file = path / "run.json"
+    if not file.is_file():
+        raise RunError(
+            f"{path}: expected a finished run (run.json is missing); run  relook search  first"
+        )
+    content = read_json(file, what="a run's record")
+    parts = ("origin", "settings", "data", "split")
+    if not isinstance(content, dict) or content.get("format") != RUN_FORMAT:
+        raise RunError(f"{file}: expected a record written by  relook search")
+    if not all(isinstance(content.get(part), dict) for part in parts):
+        raise RunError(f"{file}: expected {', '.join(parts)}; run  relook search  again")
+    return RunRecord(path, *(content[part] for part in parts))
+
+
+def searched_images(path: Path) -> frozenset[str]:
+    """Return the fingerprints of the images that a run searched on; none if it kept none."""
+    file = path / SEARCHED
+    if not file.is_file():
+        return frozenset()
+    content = read_json(file, what="a list of searched images", max_bytes=_LARGEST_LIST)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise RunError(f"{file}: expected the fingerprints of images; run  relook search  again")
+    return frozenset(images)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what a result depends on."""
+    return {
+        "relook": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "zarr": zarr.__version__,
+        "machine": platform.machine(),
+    }
+
+
+def _trace(found: PolicySearch) -> dict[str, Any]:
+    trace = found.trace
+    return {
+        "format": SEARCH_FORMAT,
+        "version": VERSION,
+        "caution": None if trace.caution is None else str(trace.caution),
+        "guide": trace.guide,
+        "steps": [
+            {
+                "pick": pick,
+                "subpolicy": str(found.pool[pick]),
+                "score": score,
+                "temperature": temperature,
+                "views": found.policy[: t + 1].views,
+            }
+            for t, (pick, score, temperature) in enumerate(
+                zip(trace.picks, trace.scores, trace.temperatures, strict=True)
+            )
+        ],
+        "pool": [subpolicy_to_json(sub) for sub in found.pool],
+    }
+
+
+def _data_record(dataset: Dataset) -> dict[str, Any]:
+    full_size = {"full_size": True} if isinstance(dataset.images, FullImages) else {}
+    return {
+        **full_size,
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "images": len(dataset),
+        "shape": list(dataset.images.shape[1:]),
+        "classes": list(dataset.classes),
+    }
+
+
+def _name_of(function: object) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

@@ -1,0 +1,1 @@
+"""A model's passes over views: planned, resumable, kept on disk; and the engines that make them."""

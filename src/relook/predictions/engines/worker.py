@@ -1,0 +1,162 @@
+"""What a worker does: it holds the model, and computes one block after another.
+
+Nothing here knows of Ray: a worker is a plain object, which engines/ray.py makes an actor of.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from relook.errors import RelookError
+from relook.foundation.watchdog import CallLimit, limited_calls
+from relook.io.files import one_line
+from relook.models.base import Predictor
+from relook.models.ensemble import EnsemblePredictor
+from relook.models.torch_module import TorchPredictor
+from relook.predictions.passes import Passes, View
+from relook.predictions.store import Block, Plan, PredictionStore
+from relook.transforms.full_images import FullImages
+
+Part = NDArray[np.uint8] | FullImages
+
+
+@dataclass(frozen=True)
+class Task:
+    """A block with all that it depends on but the model and the images.
+
+    `views` and `indices` are the block's own; without a `plan` it is one call of one view.
+    With a `store` the worker writes the block to it. `timeout` is how many seconds a call of
+    the model may take.
+    """
+
+    block: Block
+    plan: Plan | None
+    views: tuple[View, ...]
+    indices: NDArray[np.int64]
+    seed: int
+    store: str | None
+    precision: str
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a user can mend, as one line; `hung` names a call of the model that takes too long."""
+
+    text: str
+    hung: bool = False
+
+
+Answer = NDArray[np.float32] | Failure | None
+
+
+class Worker:
+    """A model, loaded once, and the blocks that are computed with it.
+
+    Errors that a user can mend are returned: whatever is raised here, or kills the process, is
+    the machine's fault, and the block is worth another try elsewhere.
+    """
+
+    def __init__(self, directory: str) -> None:
+        # A user's own modules are looked for where the command was given, if that is here.
+        sys.path.append(directory)
+
+    def start(self, predictor: Predictor, device: str, threads: int) -> Failure | None:
+        """Take the model to the device; `threads` are those of the process that asks."""
+        torch.set_num_threads(threads)
+        try:
+            self._predictor = placed(predictor, device)
+        except RelookError as error:
+            return Failure(str(error))
+        self._stores: dict[str, PredictionStore] = {}
+        return None
+
+    def process(self) -> int:
+        """Return the id of the worker's process."""
+        return os.getpid()
+
+    def run(self, task: Task, images: Part) -> Answer:
+        """Return the block's log-probabilities `[view, image, class]`, or store them."""
+        if task.timeout is None:
+            return self._answer(task, images, None)
+        answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        limit = CallLimit(task.timeout, lambda where: answers.put(Failure(where, hung=True)))
+
+        def work() -> None:
+            try:
+                answers.put(self._answer(task, images, limit))
+            except BaseException as error:
+                answers.put(error)
+
+        # A hung call cannot be ended: it is left behind, and the answer comes without it.
+        threading.Thread(target=work, daemon=True).start()
+        answer = answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _answer(self, task: Task, images: Part, limit: CallLimit | None) -> Answer:
+        try:
+            with limited_calls(limit):
+                log_probs = self._log_probs(task, images)
+            if task.store is None or task.plan is None:
+                return log_probs
+            self._store(task.store, task.plan, task.precision).write(task.block, log_probs)
+        except RelookError as error:
+            return Failure(str(error))
+        return None
+
+    def _log_probs(self, task: Task, images: Part) -> NDArray[np.float32]:
+        views, count = task.block.shape
+        own = Block(slice(0, views), slice(0, count))
+        passes = Passes(self._predictor, images, task.indices, task.views, task.seed)
+        if task.plan is None:
+            return passes.one(0, own.images)[None]
+        with closing(passes.blocks([own], task.plan, lambda passes: None)) as done:
+            return next(done)[1]
+
+    def _store(self, url: str, plan: Plan, precision: str) -> PredictionStore:
+        if url not in self._stores:
+            self._stores[url] = PredictionStore.attach(url, plan, precision)
+        return self._stores[url]
+
+
+def last_line(error: Exception) -> str:
+    """Return the last line of an error from another process, which says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[-1]) if lines else type(error).__name__
+
+
+def placed(predictor: Predictor, device: str) -> Predictor:
+    """Return the predictor with its weights on the device."""
+    if device == "cpu":
+        return predictor
+    members = predictor.members if isinstance(predictor, EnsemblePredictor) else (predictor,)
+    for member in members:
+        if not isinstance(member, TorchPredictor):
+            raise RelookError(
+                f"expected a torch module to run on {device}, got a {type(member).__name__}: "
+                "leave --device and --gpus-per-worker out"
+            )
+        member.move(device)
+    return predictor
+
+
+def part_of(images: object, part: slice) -> Part:
+    """Return some of the images as a worker is sent them: arrays, and nothing beside the part."""
+    if isinstance(images, FullImages):
+        own = images[part].compact()
+        images.release()
+        return own
+    if isinstance(images, torch.Tensor):
+        return images[part].numpy(force=True)
+    return np.asarray(images[part])  # type: ignore[index]

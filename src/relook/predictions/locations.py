@@ -1,0 +1,219 @@
+"""Where a store of predictions is: a directory, or a place in an object store, by its URL."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from zarr.abc.store import Store
+from zarr.storage import LocalStore
+
+from relook.errors import FileFormatError, MissingExtraError, RelookError, RunError
+from relook.io.files import json_text, one_line, read_json, write_json_atomic
+from relook.io.fingerprint import JSON
+
+MANIFEST = "manifest.json"
+SCHEMES = ("s3", "gs", "az", "memory")
+
+_ABANDONED_AFTER = 3600.0  # seconds; no write of one chunk takes that long
+_RETRY_SECONDS = 120
+_MEMORY: dict[str, Any] = {}  # the stores in this process's memory, by URL
+
+
+class Place(Protocol):
+    """What a store needs to know and do besides reading and writing chunks.
+
+    `trusted` places check themselves what they store: what they list is whole.
+    """
+
+    name: str
+    trusted: bool
+    arrays: Store
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the place, and let no other process claim it within the block."""
+        yield
+
+    def manifest(self) -> Any:
+        """Return the manifest, None where there is none."""
+
+    def keep_manifest(self, record: dict[str, JSON]) -> None:
+        """Write the manifest of a new store."""
+
+    def foreign(self) -> str | None:
+        """Return the name of something that is here, None where nothing is."""
+
+    def size(self, key: str) -> int | None:
+        """Return how many bytes are stored under a key, None where there are none."""
+
+
+def is_url(where: str | Path | None) -> bool:
+    """Whether this names a place in an object store, and no path."""
+    return isinstance(where, str) and "://" in where and not where.startswith("file://")
+
+
+def place_at(where: str | Path) -> Place:
+    """Return the place that a path or a URL (s3://, gs://, az://, memory://, file://) names."""
+    if not is_url(where):
+        return Directory(Path(str(where).removeprefix("file://")))
+    where = str(where)
+    if where.partition("://")[0] not in SCHEMES:
+        raise RelookError(
+            f"expected a store as a path or as {', '.join(f'{s}://…' for s in SCHEMES)}, "
+            f"got {where!r}"
+        )
+    return Bucket(where)
+
+
+class Directory:
+    """A directory of this machine, or one that it shares with others."""
+
+    trusted = False
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
+        self.arrays: Store = LocalStore(path)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold a lock while others wait; the kernel frees it if we die."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with (self.path / ".lock").open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+            self._remove_abandoned()
+        except OSError as error:
+            raise RunError(f"cannot keep predictions in {self.name}: {reason(error)}") from error
+
+    def manifest(self) -> Any:
+        """Return the manifest, None where there is none."""
+        file = self.path / MANIFEST
+        return read_json(file, what="manifest") if file.exists() else None
+
+    def keep_manifest(self, record: dict[str, JSON]) -> None:
+        """Write the manifest of a new store."""
+        write_json_atomic(self.path / MANIFEST, record)
+
+    def foreign(self) -> str | None:
+        """Return the name of something that is here, None where nothing is."""
+        names = (path.name for path in self.path.iterdir())
+        return next((name for name in names if not name.startswith(".")), None)
+
+    def size(self, key: str) -> int | None:
+        """Return how many bytes a file has, None where there is none."""
+        file = self.path / key
+        return file.stat().st_size if file.is_file() else None
+
+    def _remove_abandoned(self) -> None:
+        # A young one may belong to a process that is writing it, and may be gone a moment later.
+        limit = time.time() - _ABANDONED_AFTER
+        for leftover in chain(self.path.rglob("*.partial"), self.path.glob(".relook-*.tmp")):
+            with suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < limit:
+                    leftover.unlink()
+
+
+class Bucket:
+    """A prefix of an object store. An object appears whole or not at all.
+
+    Requests that fail are tried again for two minutes. Credentials, region and endpoint come
+    from the environment (AWS_…, GOOGLE_…, AZURE_…) or from the machine's own role.
+    """
+
+    trusted = True
+
+    def __init__(self, url: str) -> None:
+        self.name = url.rstrip("/")
+        self._obstore = _import_obstore()
+        with self._requests("use"):
+            self._objects = self._open()
+        from zarr.storage import ObjectStore
+
+        self.arrays: Store = ObjectStore(self._objects)
+        self._sizes: dict[str, int] | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing is locked: the first manifest stays, and all compare with it."""
+        yield
+
+    def manifest(self) -> Any:
+        """Return the manifest, None where there is none."""
+        with self._requests("read"):
+            try:
+                content = bytes(self._obstore.get(self._objects, MANIFEST).bytes())
+            except FileNotFoundError:
+                return None
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise FileFormatError(f"{self.name}/{MANIFEST}: expected a manifest as JSON") from None
+
+    def keep_manifest(self, record: dict[str, JSON]) -> None:
+        """Write the manifest unless another process has just done so."""
+        content = json_text(record).encode()
+        exists = self._obstore.exceptions.AlreadyExistsError
+        with self._requests("write to"), suppress(exists):
+            self._obstore.put(self._objects, MANIFEST, content, mode="create")
+
+    def foreign(self) -> str | None:
+        """Return the name of something that is here, None where nothing is."""
+        return next(iter(self._listed()), None)
+
+    def size(self, key: str) -> int | None:
+        """Return how many bytes an object had when they were listed, at the first question."""
+        return self._listed().get(key)
+
+    def _listed(self) -> dict[str, int]:
+        if self._sizes is None:
+            with self._requests("list"):
+                pages = self._obstore.list(self._objects)
+                self._sizes = {each["path"]: each["size"] for page in pages for each in page}
+        return self._sizes
+
+    def _open(self) -> Any:
+        if self.name.startswith("memory://"):
+            return _MEMORY.setdefault(self.name, self._obstore.store.MemoryStore())
+        from datetime import timedelta
+
+        retry = {"max_retries": 10, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
+        plain = {"allow_http": True}  # for endpoints of one's own; https:// stays https
+        return self._obstore.store.from_url(self.name, retry_config=retry, client_options=plain)
+
+    @contextmanager
+    def _requests(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
+            raise RunError(f"cannot {verb} {self.name}: {reason(error)}") from error
+
+
+def failures(place: Place) -> tuple[type[Exception], ...]:
+    """Return what a place raises when it cannot be read or written."""
+    if isinstance(place, Directory):
+        return (OSError,)
+    return (OSError, _import_obstore().exceptions.BaseError)
+
+
+def reason(error: Exception) -> str:
+    """Return an error of a machine or a network as one line."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return one_line(" ".join(text.split("Debug source:")[0].split()))[:300]
+
+
+def _import_obstore() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise MissingExtraError("obstore", "cloud", "a store by URL") from None
+    return obstore

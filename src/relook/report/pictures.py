@@ -1,0 +1,268 @@
+"""Pictures of transforms and policies: grids of views with captions, drawn with Pillow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL.ImageFont import FreeTypeFont
+from torch import Tensor
+
+from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.io.files import one_line
+from relook.policy import Policy, Step, SubPolicy
+from relook.policy.recipes import RECIPES
+from relook.policy.views import apply_subpolicy, make_views
+from relook.transforms import TRANSFORMS, Transform
+
+MAGNITUDES = tuple(float(m) for m in range(0, 50, 5))
+"""The columns of the transforms' picture: 0, 5, …, 45."""
+
+_PAPER = (255, 255, 255)
+_INK = (28, 32, 38)
+_FAINT = (110, 117, 128)
+_GAP = 4
+_MARGIN = 20
+_SHOWN_SIDE = 96
+_LARGEST_FILE_PIXELS = 50_000_000
+# Pillow's own font has little more than ASCII.
+_NOT_IN_FONT = str.maketrans({"−": "-", "×": "x"})
+# One draw of each kind, so that the picture is the same every time and shows what happens.
+_SHOWN_DRAWS = {"sign": 1, "edge": 1, "flip": 0, "x": 0.5, "y": 0.5, "area": 0.5, "aspect": 0.5}
+
+
+def builtin_picture(size: int = 96) -> Tensor:
+    """Return a photograph that comes with scikit-learn, uint8 `[3, size, size]`."""
+    from sklearn.datasets import load_sample_image
+
+    photograph = Image.fromarray(load_sample_image("china.jpg")[:360, 30:390])
+    return to_tensor(photograph.resize((size, size), Image.Resampling.LANCZOS))
+
+
+def read_picture(path: Path, largest_side: int | None = None) -> Tensor:
+    """Read an image file as uint8 `[3, h, w]`, upright, shrunk to `largest_side` if larger."""
+    try:
+        with Image.open(path) as file:
+            if file.width * file.height > _LARGEST_FILE_PIXELS:
+                raise FileFormatError(
+                    f"{one_line(str(path))}: expected an image of at most "
+                    f"{_LARGEST_FILE_PIXELS:,} pixels, got {file.width}×{file.height}"
+                )
+            picture = ImageOps.exif_transpose(file).convert("RGB")
+    except FileNotFoundError:
+        raise RelookError(f"no such image: {one_line(str(path))}") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise FileFormatError(
+            f"{one_line(str(path))}: expected an image file, got: {one_line(str(error))}"
+        ) from None
+    if largest_side is not None:
+        picture.thumbnail((largest_side, largest_side), Image.Resampling.LANCZOS)
+    return to_tensor(picture)
+
+
+def to_tensor(picture: Image.Image) -> Tensor:
+    """Turn an RGB picture into uint8 `[3, h, w]`."""
+    return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1).contiguous()
+
+
+def to_picture(image: Tensor) -> Image.Image:
+    """Turn a uint8 image `[c, h, w]`, grey or colour, into an RGB picture."""
+    array = image.cpu().expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
+    return Image.fromarray(array)
+
+
+def png_bytes(picture: Image.Image) -> bytes:
+    """Return the picture as a PNG file."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def transforms_picture(
+    image: Tensor,
+    names: Sequence[str] | None = None,
+    magnitudes: Sequence[float] = MAGNITUDES,
+) -> Image.Image:
+    """Draw transforms × magnitudes on one image `[c, h, w]` (the paper's figure of samples).
+
+    Each row is a transform, each column a magnitude; below each view stands the value in the
+    transform's own units. The four signed transforms have a row for each direction.
+    """
+    rows = []
+    for name in names if names is not None else _default_names():
+        row = TRANSFORMS.get(name)
+        if row is None:
+            raise unknown_name("transform", name, TRANSFORMS)
+        rows += [_transform_row(row, way, image, magnitudes) for way in _directions(row)]
+    return draw_grid(rows, heads=[f"{m:g}" for m in magnitudes], corner="magnitude")
+
+
+def policy_picture(policy: Policy, images: Tensor) -> Image.Image:
+    """Draw each distinct view of a policy, a row each, on the images `[n, c, h, w]`."""
+    rows = [GridRow("image", cells=[to_picture(image) for image in images])]
+    for subpolicy, count, views in policy_views(policy, images):
+        cells = [to_picture(view) for view in views]
+        rows.append(GridRow(f"{count} x", _lines(subpolicy), cells))
+    return _in_columns(rows)
+
+
+def policy_views(
+    policy: Policy, images: Tensor, indices: Sequence[int] | None = None
+) -> Iterator[tuple[SubPolicy, int, Tensor]]:
+    """Yield each distinct sub-policy with its count and its view of every image.
+
+    A sub-policy with fresh draws is shown as it comes out at its first place in the policy.
+    """
+    places = {sub: place for place, sub in reversed(list(enumerate(policy)))}
+    numbers = np.asarray(range(len(images)) if indices is None else indices, dtype=np.int64)
+    for sub, count in policy.counts():
+        yield sub, count, apply_subpolicy(sub, images, numbers, policy.seed, places[sub])
+
+
+def _lines(subpolicy: SubPolicy) -> list[str]:
+    """Return the sub-policy's text, a line for each step, in the letters that we can draw."""
+    lines = [str(step) for step in subpolicy.all_steps] or [str(subpolicy)]
+    return [line.translate(_NOT_IN_FONT) for line in lines]
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """A row of a grid: its title, smaller lines below it, pictures, a caption for each."""
+
+    title: str
+    lines: Sequence[str] = ()
+    cells: Sequence[Image.Image | None] = ()
+    captions: Sequence[str] = field(default=())
+
+
+def draw_grid(rows: Sequence[GridRow], heads: Sequence[str] = (), corner: str = "") -> Image.Image:
+    """Draw rows of pictures with their titles at the left and column heads at the top."""
+    if not rows:
+        raise RelookError("expected at least one row of pictures to draw, got none")
+    rows = [_enlarged(row) for row in rows]
+    title, small = _font(15), _font(12)
+    label_width = 16 + round(max(_text_width(row, title, small) for row in rows))
+    widths = [_side(row, 0) for row in rows]
+    columns = max(len(row.cells) for row in rows)
+    heights = [_row_height(row) for row in rows]
+    top = _MARGIN + (26 if heads else 0)
+    width = 2 * _MARGIN + label_width + columns * (max(widths) + _GAP) - _GAP
+    sheet = Image.new("RGB", (width, top + sum(heights) + _MARGIN - _GAP), _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    left = _MARGIN + label_width
+    if heads:
+        pen.text((_MARGIN, top - 8), corner, _FAINT, small, anchor="ls")
+    for column, head in enumerate(heads):
+        centre = left + column * (max(widths) + _GAP) + max(widths) / 2
+        pen.text((centre, top - 8), head, _INK, small, anchor="ms")
+    for row, height in zip(rows, heights, strict=True):
+        _draw_row(sheet, row, (left, top), max(widths), (title, small))
+        top += height
+    return sheet
+
+
+def _in_columns(rows: Sequence[GridRow]) -> Image.Image:
+    """Draw a long, narrow grid as columns beside each other, about as wide as high."""
+    whole = draw_grid(rows)
+    columns = max(1, min(6, len(rows), round((whole.height / whole.width) ** 0.5)))
+    if columns == 1:
+        return whole
+    length = -(-len(rows) // columns)
+    parts = [draw_grid(rows[i : i + length]) for i in range(0, len(rows), length)]
+    size = (sum(part.width for part in parts), max(part.height for part in parts))
+    sheet = Image.new("RGB", size, _PAPER)
+    left = 0
+    for part in parts:
+        sheet.paste(part, (left, 0))
+        left += part.width
+    return sheet
+
+
+def _draw_row(
+    sheet: Image.Image,
+    row: GridRow,
+    corner: tuple[int, int],
+    cell_width: int,
+    fonts: tuple[FreeTypeFont, FreeTypeFont],
+) -> None:
+    pen = ImageDraw.Draw(sheet)
+    left, top = corner
+    title, small = fonts
+    pen.text((_MARGIN, top + 2), row.title, _INK, title, anchor="la")
+    for number, line in enumerate(row.lines):
+        pen.text((_MARGIN, top + 23 + 16 * number), line, _FAINT, small, anchor="la")
+    for column, cell in enumerate(row.cells):
+        x = left + column * (cell_width + _GAP)
+        if cell is None:
+            continue
+        sheet.paste(cell, (x, top))
+        if column < len(row.captions):
+            place = (x + cell.width / 2, top + cell.height + 13)
+            pen.text(place, row.captions[column], _FAINT, _font(11), anchor="ms")
+
+
+def _row_height(row: GridRow) -> int:
+    captions = 18 if any(row.captions) else 0
+    text = 24 + 16 * len(row.lines)
+    return max(_side(row, 1) + captions, text) + 2 * _GAP
+
+
+def _side(row: GridRow, axis: int) -> int:
+    return max((cell.size[axis] for cell in row.cells if cell is not None), default=0)
+
+
+def _text_width(row: GridRow, title: FreeTypeFont, small: FreeTypeFont) -> float:
+    return max([title.getlength(row.title), *(small.getlength(line) for line in row.lines)])
+
+
+def _enlarged(row: GridRow) -> GridRow:
+    """Enlarge small views by a whole factor, so that their pixels can be seen."""
+    factor = max(1, _SHOWN_SIDE // max(1, _side(row, 0)))
+    cells = [
+        cell and cell.resize((cell.width * factor, cell.height * factor), Image.Resampling.NEAREST)
+        for cell in row.cells
+    ]
+    return GridRow(row.title, row.lines, cells, row.captions)
+
+
+def _default_names() -> tuple[str, ...]:
+    return (*RECIPES["imagenet"].transforms, "scale_crop_flip")
+
+
+def _directions(row: Transform) -> tuple[int | None, ...]:
+    return (1, -1) if row.signed else (None,)
+
+
+def _transform_row(
+    row: Transform, direction: int | None, image: Tensor, magnitudes: Sequence[float]
+) -> GridRow:
+    draws = {name: _SHOWN_DRAWS[name] for name in row.draws} or None
+    steps = [Step(row.name, magnitude, direction, draws) for magnitude in magnitudes]
+    if row.trend == 0:  # the same at every magnitude: once is enough
+        steps = steps[:1]
+    views = [make_views(SubPolicy((step,)), image[None], seed=0)[0] for step in steps]
+    sign = {None: "", 1: " +", -1: " -"}[direction]
+    unit = "" if row.trend == 0 else row.unit
+    captions = [] if row.trend == 0 else [_number(step.value) for step in steps]
+    return GridRow(row.name + sign, [unit], [to_picture(view) for view in views], captions)
+
+
+def _number(value: float) -> str:
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    text = f"{value:.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if digits else text
+    return "0" if text == "-0" else text
+
+
+def _font(size: int) -> FreeTypeFont:
+    font = ImageFont.load_default(size)
+    if not isinstance(font, FreeTypeFont):
+        raise RelookError(
+            "pictures need Pillow with FreeType: run  pip install --force-reinstall pillow"
+        )
+    return font

@@ -1,0 +1,233 @@
+"""Selection that resists luck: a pick must beat the next evenly spread view by more than noise.
+
+Among hundreds of candidates and a few thousand images the best score belongs to luck as much as
+to worth. So each step has a default, the first of some given views that is not yet in the policy,
+and the best candidate takes its place only if its gain over it, image by image, is larger than
+`caution` standard errors. Gains are measured by a guide's targets beside the labels (guide.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.selection.greedy import (
+    Pick,
+    PlainScorer,
+    Progress,
+    Scorer,
+    SearchResult,
+    extended_mean,
+    floored_log,
+    part_of,
+    search_with,
+)
+from relook.selection.needs import COMPACT_FROM
+from relook.selection.objectives import OBJECTIVES
+from relook.selection.soft_targets import (
+    POOL,
+    SEARCH,
+    SPREAD,
+    Guide,
+    Rows,
+    average_of,
+    choose_guide,
+    hard_rows,
+    make_guide,
+    soft_rows,
+)
+from relook.selection.standard_error import Groups, mean_and_error
+
+CAUTIONS = {SPREAD: 3.0, POOL: 1.0, SEARCH: 1.0}
+"""Standard errors that a pick must gain over its default. Where no average is better than that of
+the spread views, which are the defaults, there is more reason to keep to them."""
+
+_FOLDS = 4
+_TRIAL = 20  # entries of a fold's policy: more add little to an average
+_SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
+MOST_VALUES = 1 << 29
+"""Values of the predictions with images repeated, at most: about 2 GB."""
+
+Opening = Callable[[LogProbs, Labels, FloatArray], AbstractContextManager[Scorer]]
+"""Opens a scorer for predictions, labels and weights of the images."""
+
+
+class SteadyScorer:
+    """Picks as another scorer does, but only what proves better than the step's default.
+
+    `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `teller` knows
+    the images and their labels, and says what a pick scores.
+    """
+
+    def __init__(
+        self,
+        chooser: Scorer,
+        rows: Rows,
+        log_probs: LogProbs,
+        weights: FloatArray,
+        teller: Scorer,
+        defaults: Sequence[int],
+        caution: float,
+        groups: Groups | None = None,
+    ) -> None:
+        self._groups = groups
+        self._chooser, self._teller = chooser, teller
+        self._rows, self._log_probs, self._weights = rows, log_probs, weights
+        self._defaults = tuple(dict.fromkeys(defaults))
+        self._left = list(self._defaults)
+        self._caution = caution
+
+    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return the best candidate if it beats the default, and the default otherwise."""
+        own = mean[self._rows.images]
+        best = self._chooser.best(own, step, temperature)
+        if best.candidate != self._left[0]:
+            default = self._chooser.only(self._left[0], own, step, temperature)
+            if not self._proven(best, default, own, step):
+                best = default
+        return self.only(best.candidate, mean, step, temperature)
+
+    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return this candidate with its score by the labels."""
+        if candidate in self._left:
+            self._left.remove(candidate)
+        # Once all are in, each counting once more keeps their average.
+        self._left = self._left or list(self._defaults)
+        return self._teller.only(candidate, mean, step, temperature)
+
+    def _proven(self, best: Pick, default: Pick, mean: FloatArray, step: int) -> bool:
+        better, worse = (
+            log_likelihoods(
+                extended_mean(mean, self._log_probs[pick.candidate], step),
+                self._rows.labels,
+                pick.temperature,
+            )
+            for pick in (best, default)
+        )
+        gains = self._by_image(self._rows.shares * (better - worse))
+        gain, error = mean_and_error(gains, self._by_image(self._weights), self._groups)
+        return gain > self._caution * error
+
+    def _by_image(self, values: FloatArray) -> FloatArray:
+        """Add up the rows' values, `[image]`."""
+        return np.bincount(self._rows.images, values).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is selected from, by what labels, and how it is scored."""
+
+    open_scorer: Opening
+    log_probs: LogProbs
+    labels: Labels
+    weights: FloatArray
+    groups: Groups
+
+    @property
+    def independent(self) -> int:
+        """How many groups of images there are."""
+        return int(self.groups.max()) + 1
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return int(self.log_probs.shape[2])
+
+
+def steady_search(
+    material: Material,
+    length: int,
+    defaults: Sequence[int],
+    *,
+    preselected: bool = False,
+    start: Sequence[int] = (),
+    progress: Progress | None = None,
+    picked: Callable[[Pick], None] | None = None,
+) -> SearchResult:
+    """Search with the guide that the labels choose; see `greedy_search`."""
+    log_probs = material.log_probs
+    trials = _FOLDS * _TRIAL if _has_folds(material) else 0
+    total = trials + length
+    guide = _guide(material, defaults, preselected, part_of(progress, 0, total))
+    rows = hard_rows(material.labels)
+    if log_probs.size <= MOST_VALUES:
+        soft = soft_rows(guide, material.independent)
+        if len(log_probs) * len(soft.images) * material.classes <= MOST_VALUES:
+            rows = soft
+    caution, tell = CAUTIONS[guide.name], part_of(progress, trials, total)
+    with _steady(material, rows, defaults, caution) as scorer:
+        found = search_with(scorer, log_probs, length, start, tell, picked)
+    return replace(found, caution=caution, guide=guide.name)
+
+
+def _has_folds(material: Material) -> bool:
+    """Whether policies are searched by folds: many classes take minutes, few images say nothing."""
+    return material.classes < COMPACT_FROM and material.independent >= 2 * _FOLDS
+
+
+def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: float) -> FloatArray:
+    """Return each image's log-likelihood at this temperature, `[n]`."""
+    log_q = floored_log(probabilities) / temperature
+    log_q -= np.logaddexp.reduce(log_q, axis=1, keepdims=True)
+    return np.asarray(log_q[np.arange(len(labels)), labels])
+
+
+@contextmanager
+def _steady(
+    material: Material, rows: Rows, defaults: Sequence[int], caution: float
+) -> Iterator[SteadyScorer]:
+    log_probs, labels, weights = material.log_probs, material.labels, material.weights
+    if np.array_equal(rows.labels, labels):
+        with material.open_scorer(log_probs, labels, weights) as scorer:
+            yield SteadyScorer(
+                scorer, rows, log_probs, weights, scorer, defaults, caution, material.groups
+            )
+        return
+    repeated = np.ascontiguousarray(log_probs[:, rows.images])
+    own = weights[rows.images] * rows.shares
+    teller = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
+    with material.open_scorer(repeated, rows.labels, own) as chooser:
+        yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution, material.groups)
+
+
+def _guide(
+    material: Material, defaults: Sequence[int], preselected: bool, progress: Progress | None
+) -> Guide:
+    log_probs, labels, weights = material.log_probs, material.labels, material.weights
+    averages = {SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults)))}
+    if not preselected:
+        averages[POOL] = average_of(log_probs, _of_pool(len(log_probs), material.classes))
+    if _has_folds(material):
+        averages[SEARCH] = _by_folds(material, progress)
+    guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
+    return choose_guide(guides, weights, material.groups)
+
+
+def _of_pool(candidates: int, classes: int) -> Sequence[int]:
+    """Return the candidates that stand for the pool: all, or an even sample."""
+    if classes < COMPACT_FROM or candidates <= _SAMPLE:
+        return range(candidates)
+    return [int(one) for one in np.linspace(0, candidates - 1, _SAMPLE).round()]
+
+
+def _by_folds(material: Material, progress: Progress | None) -> FloatArray:
+    """Return each image's average under the policy that was found without its fold."""
+    average = np.empty(material.log_probs.shape[1:])
+    for fold in range(_FOLDS):
+        outside = material.groups % _FOLDS == fold
+        picks = _picks_without(material, outside, part_of(progress, fold * _TRIAL, _FOLDS * _TRIAL))
+        average[outside] = average_of(material.log_probs, picks, outside)
+    return average
+
+
+def _picks_without(
+    material: Material, outside: NDArray[np.bool_], progress: Progress | None
+) -> tuple[int, ...]:
+    weights = np.where(outside, 0.0, material.weights)
+    with material.open_scorer(material.log_probs, material.labels, weights) as scorer:
+        return search_with(scorer, material.log_probs, _TRIAL, progress=progress).picks

@@ -1,0 +1,1 @@
+"""Compiled selection: exact scores of many candidates, with most dropped early."""

@@ -1,0 +1,98 @@
+"""Exact scores of a few candidates, in float64: who is best, by how much, at which temperature."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.numerics.calibration import FloatArray, Labels, LogProbs, newton_step
+from relook.selection.greedy import TIE, first_best
+from relook.selection.kernels import float64 as kernels64
+from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection.kernels.rows import Rows
+
+Indices = NDArray[np.int64]
+
+_PART = 1024  # images summed at once: a sum's order must not depend on the threads
+_ROUNDS = 200  # a guard only
+_KNOWN = 1e-11  # a score whose upper bound is this near is known well enough to compare
+_FLAT = 5e-11  # log-probabilities that differ by less: the score does not depend on β
+_SPREAD = 80.01  # two log-probabilities of one image differ by at most this
+
+
+class ExactScorer:
+    """Float64 scores from the predictions `[candidate, image, class]` themselves."""
+
+    def __init__(
+        self,
+        log_probs: LogProbs,
+        labels: Labels,
+        weights: FloatArray | None,
+        threads: Executor,
+        rows: Rows,
+    ) -> None:
+        images = log_probs.shape[1]
+        self._rows, self._labels, self._threads = rows, labels, threads
+        self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
+        self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
+
+    def best(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> int:
+        """Return the best of the candidates; `which` rises, and a tie goes to the lowest.
+
+        `betas` are first guesses. A candidate is scored to the end only if no bound rules it out.
+        """
+        return int(which[first_best(self._fit(which, betas, mean, step, _KNOWN)[0])])
+
+    def fit(self, candidate: int, mean: FloatArray, step: int, beta: float) -> tuple[float, float]:
+        """Return one candidate's score and its best β, to the last bit for the same guess."""
+        scores, betas = self._fit(np.array([candidate]), np.array([beta]), mean, step, 0.0)
+        return float(scores[0]), float(betas[0])
+
+    def _fit(
+        self, which: Indices, betas: FloatArray, mean: FloatArray, step: int, known: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return scores and β; a score whose bound is nearer than `known` is left as it is."""
+        count = len(which)
+        betas = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
+        scores, upper = np.full(count, -np.inf), np.full(count, np.inf)
+        low, high = np.zeros(count), np.full(count, np.inf)
+        last_move = high.copy()
+        left = np.arange(count)
+        for _ in range(_ROUNDS):
+            values, flat = self._evaluate(which[left], betas[left], mean, step)
+            scores[left] = np.maximum(scores[left], values.score)
+            bounds = upper_bounds(betas[left], values, _SPREAD, mean.shape[1])
+            upper[left] = np.where(flat, values.score, np.minimum(upper[left], bounds))
+            target, low[left], high[left], last_move[left], found = newton_step(
+                betas[left], low[left], high[left], last_move[left], values.slope, values.bend
+            )
+            found |= flat | (upper[left] - scores[left] < known)
+            betas[left] = np.where(flat, 1.0, np.where(found, betas[left], target))
+            left = left[~found & (upper[left] >= scores.max() - 2 * TIE)]
+            if not len(left):
+                break
+        return scores, betas
+
+    def _evaluate(
+        self, which: Indices, betas: FloatArray, mean: FloatArray, step: int
+    ) -> tuple[Values, NDArray[np.bool_]]:
+        """Return the candidates' values, and whether their predictions are uniform."""
+        sums = np.zeros((len(which), len(self._parts), 4))
+
+        def work(task: tuple[int, int]) -> None:
+            row, at = task
+            part = self._parts[at]
+            kernels64.exact_values(
+                self._rows.part(int(which[row]), part),
+                mean[part],
+                step,
+                self._labels[part],
+                self._weights[part],
+                betas[row],
+                sums[row, at],
+            )
+
+        list(self._threads.map(work, np.ndindex(*sums.shape[:2])))
+        return Values(*sums[..., :3].sum(axis=1).T), sums[..., 3].min(axis=1) >= -_FLAT

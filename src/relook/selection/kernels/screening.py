@@ -1,0 +1,177 @@
+"""The exact best candidate of a step, with most candidates dropped by proven bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.numerics.calibration import FloatArray, newton_step
+from relook.selection.kernels.bounds import (
+    HIGHEST_BETA,
+    LOWEST_BETA,
+    Values,
+    bounds_outside,
+    upper_bounds,
+)
+from relook.selection.kernels.fast_pool import FastPool, Indices
+from relook.selection.kernels.slim_pool import Window
+
+_FIRST = 4  # candidates evaluated in full before the line is drawn
+_LOOKS = {1: 3, 2: 2, 3: 2}  # at a step: the first guesses of β are far off
+_MANY = 0.1  # of the candidates are unseen: a second look pays
+_ROUNDS = 60  # a guard only
+_FAR = 0.3  # of β: how far one look may move it
+_COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
+_ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
+_ABOVE_FEW = 0.05  # the same, after a look
+_WINDOW = 1.2  # ÷ √step: how far from β tangents are used
+
+GRID = 0.01
+"""Of log β: candidates within it are looked at with the same β."""
+
+
+def slack(score: float, beta: float, classes: int) -> float:
+    """Return how far a float32 score may be from the true one; tested to be less.
+
+    The logarithms are off by parts of themselves, the sum over classes by a part for each class.
+    """
+    return 2.5e-7 * (1 + abs(score) + beta + math.log(classes)) + 1.5e-8 * classes
+
+
+class Screen:
+    """A pool and what the last step taught about it: where each candidate's best β lies.
+
+    None of that changes what is found, only how soon.
+    """
+
+    def __init__(self, pool: FastPool) -> None:
+        self._pool = pool
+        self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
+
+    def contenders(self, mean: FloatArray, step: int, beta: float) -> tuple[Indices, FloatArray]:
+        """Return the candidates that float32 cannot tell from the best one, rising, and their β.
+
+        `mean` `[n, c]` is the policy's average before entry number `step`, `beta` its best β.
+        """
+        self._pool.start_step(mean, step)
+        # A little too high: the bound is tighter downwards.
+        betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
+        state = _Bounds(self._pool, betas, _spread(mean, step), step)
+        self._drop(state, beta - 1 > 0.45 * _WINDOW / math.sqrt(step))
+        state.look_best_first()
+        state.close_in()
+        if step == 1:
+            beta = float(state.beta[np.argmax(state.lower)])
+        self._offsets = step * np.clip(state.beta - beta, -0.5 * beta, 0.5 * beta)
+        which = np.flatnonzero(state.alive())
+        return which, state.beta[which]
+
+    def _drop(self, state: _Bounds, by_tangents: bool) -> None:
+        """Drop candidates by their likeliest classes."""
+        for _ in range(_LOOKS.get(state.step, 1)):
+            state.glance(np.arange(self._pool.candidates), by_tangents)
+        state.look(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
+        state.look(np.array([np.argmax(state.lower)]))
+        unseen = state.unseen()
+        if by_tangents and len(unseen) > _MANY * self._pool.candidates:
+            state.glance(unseen, by_tangents=False)
+
+
+class _Bounds:
+    """What is known of each candidate's best score at this step: not below, not above."""
+
+    def __init__(self, pool: FastPool, betas: FloatArray, spread: float, step: int) -> None:
+        self.pool, self.spread, self.step = pool, spread, step
+        self.beta = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
+        count = pool.candidates
+        self.lower, self.upper = np.full(count, -np.inf), np.full(count, np.inf)
+        self.low, self.high = np.zeros(count), np.full(count, np.inf)
+        self.last_move = np.full(count, np.inf)
+        self.found = np.zeros(count, dtype=bool)
+
+    def glance(self, which: Indices, by_tangents: bool) -> None:
+        """Bound candidates from above by their likeliest classes."""
+        grid = GRID * min(1.0, _COARSE_STEPS / self.step)
+        near = np.exp(np.round(np.log(self.beta[which]) / grid) * grid)
+        beta = np.clip(near, LOWEST_BETA, min(HIGHEST_BETA, self.pool.steepest))
+        if by_tangents:
+            values, bounds = self._by_tangents(which, beta)
+        else:
+            values, _ = self.pool.look(which, beta)
+            bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
+        self.upper[which] = np.minimum(self.upper[which], bounds)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            move = np.nan_to_num(values.slope / values.bend)
+        moved = beta + np.clip(move, -_FAR * beta, _FAR * beta)
+        moved *= 1 + _ABOVE_FEW / self.step
+        self.beta[which] = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
+
+    def _by_tangents(self, which: Indices, beta: FloatArray) -> tuple[Values, FloatArray]:
+        """Return values and bounds by tangents within a window, and by base alone outside."""
+        beta = np.maximum(beta, 1 + 1e-3)
+        width = _WINDOW / math.sqrt(self.step)
+        window = Window(np.maximum(1.0, beta - width), beta + width)
+        anywhere, inside = self.pool.look(which, beta, window)
+        # Terms of tangents have coefficients of any size: the bound by entropy does not hold.
+        near = upper_bounds(beta, inside, self.spread + 1, math.inf)
+        classes = self.pool.classes
+        far = bounds_outside(beta, anywhere, window.low, window.high, self.spread, classes)
+        bounds = np.maximum(near, far)
+        return inside, np.minimum(bounds, upper_bounds(beta, anywhere, self.spread, classes))
+
+    def look(self, which: Indices) -> None:
+        """Evaluate candidates at their β, and move it towards the maximum."""
+        beta = self.beta[which]
+        values = self.pool.evaluate(which, beta)
+        self.lower[which] = np.maximum(self.lower[which], values.score)
+        self.upper[which] = np.minimum(
+            self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes)
+        )
+        target, self.low[which], self.high[which], self.last_move[which], found = newton_step(
+            beta,
+            self.low[which],
+            self.high[which],
+            self.last_move[which],
+            values.slope,
+            values.bend,
+        )
+        self.found[which] = found
+        self.beta[which] = np.where(found, beta, target)
+
+    def margin(self) -> float:
+        best = int(np.argmax(self.lower))
+        return slack(float(self.lower[best]), float(self.beta[best]), self.pool.classes)
+
+    def alive(self) -> NDArray[np.bool_]:
+        """Which candidates may still be the best."""
+        best = self.lower.max()
+        return np.asarray((self.upper >= best - self.margin()) | (self.lower == best))
+
+    def unseen(self) -> Indices:
+        """Return the candidates that may be the best and have not been evaluated in full."""
+        return np.flatnonzero(self.alive() & np.isinf(self.lower))
+
+    def look_best_first(self) -> None:
+        """Evaluate what may be the best: the most promising first, to drop the others unseen."""
+        batch = 2 * _FIRST
+        while len(unseen := self.unseen()):
+            order = np.argsort(-self.upper[unseen], kind="stable")
+            self.look(np.sort(unseen[order[:batch]]))
+            batch *= 2
+
+    def close_in(self) -> None:
+        """Evaluate until each candidate is out, or known as well as float32 can know it."""
+        for _ in range(_ROUNDS):
+            vague = self.upper - self.lower > 0.2 * self.margin()
+            which = np.flatnonzero(self.alive() & vague & ~self.found)
+            if not len(which):
+                return
+            self.look(which)
+
+
+def _spread(mean: FloatArray, step: int) -> float:
+    """Return what two log-probabilities of one image, averaged with `mean`, differ by at most."""
+    lowest = (step - 1) / step * float(mean.min())
+    return 0.01 + (min(80.0, -math.log(lowest)) if lowest > 0 else 80.0)

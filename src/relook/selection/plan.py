@@ -1,0 +1,123 @@
+"""Where the predictions are while a selection runs, and what it takes: told before it starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relook.errors import RelookError
+from relook.foundation.memory import size_text
+from relook.selection import greedy
+from relook.selection.conservative import MOST_VALUES
+from relook.selection.needs import COMPACT_FROM, classes_to_keep, selection_needs
+from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
+from relook.selection.soft_targets import MOST_CLASSES
+
+_AVERAGES = 8  # float64 arrays [image, class] that NumPy's scoring holds
+
+
+@dataclass(frozen=True)
+class SelectionPlan:
+    """What a selection takes, in bytes: `predictions`, and `working` beside them.
+
+    `mapped` predictions stay on disk and count for nothing in memory. `compact`: there are so
+    many classes that the limit may decide how many of them propose candidates.
+    """
+
+    limit: int
+    predictions: int
+    working: int
+    mapped: bool
+    compact: bool
+
+    @property
+    def memory(self) -> int:
+        """How much memory the selection takes."""
+        return self.working + (0 if self.mapped else self.predictions)
+
+    @property
+    def beside(self) -> int:
+        """How much memory there is beside the predictions."""
+        return self.limit - (0 if self.mapped else self.predictions)
+
+    def __str__(self) -> str:
+        where = "mapped from disk" if self.mapped else "in memory"
+        return (
+            f"about {size_text(self.memory)} of memory, of {size_text(self.limit)} allowed; "
+            f"{size_text(self.predictions)} of predictions, {where}"
+        )
+
+
+def plan_selection(
+    shape: tuple[int, int, int],
+    dtype: np.dtype[Any],
+    objective: str | UserObjective,
+    limit: int,
+    *,
+    on_disk: bool,
+    steady: bool = False,
+) -> SelectionPlan:
+    """Plan a selection from predictions `[k, n, c]` within a limit, or say what it would need.
+
+    What fits is held in memory; what does not is mapped, if it is `on_disk`. A `steady` selection
+    repeats images, once for each class that they may be.
+    """
+    predictions = math.prod(shape) * dtype.itemsize
+    compiled = is_compiled(shape, objective, steady=steady)
+    compact = is_compact(shape, objective, steady=steady)
+    needs = selection_needs if compiled else _plain_needs
+    working = needs(shape)
+    repeated = repeated_images(shape) if steady else 0
+    if repeated:
+        larger = (shape[0], repeated, shape[2])
+        working = max(working, needs(larger) + 4 * math.prod(larger))
+    mapped = on_disk and predictions + working > limit
+    room = limit - (0 if mapped else predictions)
+    if room < (0 if compact else working):
+        raise _too_large(shape, limit - room + working, limit, on_disk)
+    if compact:
+        classes_to_keep(shape, room)
+    return SelectionPlan(limit, predictions, min(working, room), mapped, compact)
+
+
+def repeated_images(shape: tuple[int, int, int]) -> int:
+    """Return how many rows a steady selection makes of the images at most, 0 if it makes none."""
+    candidates, images, classes = shape
+    most = MOST_VALUES // (candidates * classes)
+    return min(MOST_CLASSES * images, most) if most >= images else 0
+
+
+def is_compiled(
+    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+) -> bool:
+    """Whether compiled kernels search such predictions."""
+    large = greedy.is_large(math.prod(shape), steady=steady)
+    return large and resolve_objective(objective) is OBJECTIVES["cll"]
+
+
+def is_compact(
+    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+) -> bool:
+    """Whether a compact form proposes candidates, which may depend on the memory limit."""
+    return is_compiled(shape, objective, steady=steady) and shape[2] >= COMPACT_FROM
+
+
+def _plain_needs(shape: tuple[int, int, int]) -> int:
+    """Return about how much memory the scoring by NumPy takes."""
+    averages = 8 * shape[1] * shape[2]
+    return max(
+        _AVERAGES * averages, min(greedy.BLOCK_BYTES, greedy.ARRAYS_IN_FLIGHT * averages * shape[0])
+    )
+
+
+def _too_large(shape: tuple[int, ...], needed: int, limit: int, on_disk: bool) -> RelookError:
+    candidates, images, classes = shape
+    elsewhere = "" if on_disk else ", or keep predictions on disk (a run, an .npy of log_probs)"
+    return RelookError(
+        f"selecting from {candidates:,} candidates × {images:,} images × {classes:,} classes "
+        f"needs {size_text(needed)} of memory, got a limit of {size_text(limit)}: raise it, or "
+        f"take fewer images or candidates{elsewhere}"
+    )

@@ -1,0 +1,222 @@
+"""A selection that can be stopped and continued: its trace, kept as it grows.
+
+The trace is one JSON file, written whole at most once a second, when the selection ends, and
+when it is interrupted. A selection that goes on from it ends in the same result, byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from relook.errors import RelookError, RunError
+from relook.foundation.memory import check_limit, default_limit
+from relook.io.files import is_sealed, read_json, sealed, write_json_atomic
+from relook.io.fingerprint import JSON, fingerprint
+from relook.numerics.calibration import Labels, LogProbs
+from relook.predictions.array import Predictions
+from relook.selection import SearchResult, greedy_search
+from relook.selection.greedy import Pick, Progress
+from relook.selection.objectives import UserObjective
+from relook.selection.plan import SelectionPlan, is_compact, plan_selection
+from relook.version import __version__
+
+FORMAT = "relook-selection"
+VERSION = 1
+TRACE = "selection.json"
+"""What a run directory calls its trace."""
+
+_SECONDS = 1.0  # between two writes
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What was selected, from which predictions, and what that took."""
+
+    result: SearchResult
+    log_probs: LogProbs
+    plan: SelectionPlan
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The picks so far, what they belong to, and the memory limit that they were made with."""
+
+    belongs_to: str
+    memory: int = 0
+    picks: tuple[Pick, ...] = ()
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the trace as a file keeps it."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "belongs_to": self.belongs_to,
+            "memory": self.memory,
+            "steps": [
+                {"pick": p.candidate, "score": p.score, "temperature": p.temperature}
+                for p in self.picks
+            ],
+        }
+
+
+def selection_identity(
+    predictions: object, labels: Labels, objective: str | UserObjective, balanced: bool
+) -> str | None:
+    """Return what a trace belongs to: everything that decides the picks but their number.
+
+    `predictions` stands for the predictions, as `fingerprint` takes it. None for an objective
+    that is a function, for nobody can tell whether it is still the same.
+    """
+    if not isinstance(objective, str):
+        return None
+    return fingerprint(FORMAT, __version__, predictions, labels, objective, balanced)
+
+
+def select(
+    predictions: Predictions,
+    labels: Labels,
+    length: int,
+    objective: str | UserObjective = "cll",
+    *,
+    balanced: bool = False,
+    memory: int | None = None,
+    identity: str | None = None,
+    path: Path | None = None,
+    progress: Progress | None = None,
+    tell: Tell | None = None,
+    defaults: Sequence[int] = (),
+    groups: ArrayLike | None = None,
+    preselected: bool = False,
+) -> Selected:
+    """Run a greedy search within `memory` bytes (default: a share of what is free).
+
+    With a `path`, the trace is kept there and a selection of the same `identity` goes on from
+    it. `tell` is given a line or two for people, before it starts.
+    """
+    say = tell or (lambda line: None)
+    compact = is_compact(predictions.shape, objective, steady=bool(defaults))
+    trace = Trace(identity or "")
+    if path is not None and identity is not None:
+        trace = _opened(path, trace, predictions.shape[0], say)
+        if compact and trace.picks:
+            memory = _same_limit(path, trace, memory)
+    limit = default_limit() if memory is None else check_limit(memory)
+    plan = plan_selection(
+        predictions.shape,
+        predictions.dtype,
+        objective,
+        limit,
+        on_disk=predictions.map is not None,
+        steady=bool(defaults),
+    )
+    say(f"selection: {plan}")
+    if 0 < len(trace.picks) < length:
+        say(f"selection: going on after {len(trace.picks)} steps, kept in {path}")
+    get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
+    log_probs = get()
+    if len(trace.picks) >= length and not defaults:  # a steady one also tells its caution
+        return Selected(_result(trace.picks[:length]), log_probs, plan)
+    recorder = _Recorder(path, replace(trace, memory=limit))
+    try:
+        result = greedy_search(
+            log_probs,
+            labels,
+            length,
+            objective,
+            balanced=balanced,
+            progress=progress,
+            start=[pick.candidate for pick in trace.picks[:length]],
+            memory=plan.beside,
+            picked=recorder.add,
+            defaults=defaults,
+            groups=groups,
+            preselected=preselected,
+        )
+    finally:
+        recorder.write()
+    return Selected(result, log_probs, plan)
+
+
+class _Recorder:
+    """Writes a growing trace, at most once a second."""
+
+    def __init__(self, path: Path | None, trace: Trace) -> None:
+        self._path, self._trace = path, trace
+        self._written: Trace | None = None
+        self._next = 0.0
+
+    def add(self, pick: Pick) -> None:
+        """Take the next pick."""
+        self._trace = replace(self._trace, picks=(*self._trace.picks, pick))
+        if time.monotonic() >= self._next:
+            self.write()
+
+    def write(self) -> None:
+        """Write what has come since."""
+        if self._path is None or self._trace is self._written or not self._trace.picks:
+            return
+        write_json_atomic(self._path, sealed(self._trace.to_json()))
+        self._written, self._next = self._trace, time.monotonic() + _SECONDS
+
+
+def _opened(path: Path, new: Trace, candidates: int, say: Tell) -> Trace:
+    """Return the trace at `path` if it belongs here, else the new one."""
+    found, problem = _read(path, new.belongs_to, candidates)
+    if problem is not None:
+        say(f"{path} is not used ({problem}): selecting from the start")
+    return new if found is None else found
+
+
+def _same_limit(path: Path, trace: Trace, memory: int | None) -> int:
+    """Return the limit that the trace was begun with, where the limit can decide picks."""
+    if memory in (None, trace.memory):
+        return trace.memory
+    raise RunError(
+        f"{path} was begun with a memory limit of {trace.memory:,} bytes, got {memory:,}: with so "
+        "many classes the limit can decide picks; leave --memory out to go on, or delete that file"
+    )
+
+
+def _result(picks: Sequence[Pick]) -> SearchResult:
+    return SearchResult(
+        tuple(pick.candidate for pick in picks),
+        tuple(pick.score for pick in picks),
+        tuple(pick.temperature for pick in picks),
+    )
+
+
+def _read(path: Path, belongs_to: str, candidates: int) -> tuple[Trace | None, str | None]:
+    """Return the trace, or what is wrong with it; neither if there is none."""
+    if not path.exists():
+        return None, None
+    try:
+        content: Any = read_json(path, what="a selection's trace")
+        if not is_sealed(content):
+            return None, "it is damaged"
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            return None, "it is not a selection's trace of this version"
+        if content["belongs_to"] != belongs_to:
+            return None, "it belongs to other predictions or settings"
+        picks = tuple(_pick(step, candidates) for step in content["steps"])
+        return Trace(belongs_to, int(content["memory"]), picks), None
+    except (RelookError, KeyError, TypeError, ValueError, OverflowError):
+        return None, "it is damaged"
+
+
+def _pick(step: Any, candidates: int) -> Pick:
+    candidate, score, temperature = step["pick"], step["score"], step["temperature"]
+    if type(candidate) is not int or not 0 <= candidate < candidates:
+        raise ValueError("a pick")
+    score, temperature = float(score), float(temperature)
+    if not (math.isfinite(score) and math.isfinite(temperature) and temperature > 0):
+        raise ValueError("a score")
+    return Pick(candidate, score, temperature)

@@ -1,0 +1,192 @@
+"""Corrupted data sets on disk, in the published layouts: whole files, resumable."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from relook.data.base import Dataset
+from relook.data.corrupted import (
+    LABELS,
+    RECORD,
+    RECORD_FORMAT,
+    check_corruptions,
+    check_severities,
+)
+from relook.errors import RelookError
+from relook.io.files import write_bytes_atomic, write_json_atomic
+from relook.io.fingerprint import JSON
+from relook.io.run_directory import RunDirectory
+from relook.numerics.randomness import check_seed
+from relook.studies.corruptions.apply import corrupt_images
+
+Progress = Callable[[int, int], None]
+
+_JPEG_QUALITY = 85  # ImageNet-C's
+_PART = 256  # images that are corrupted between two reports
+
+
+def write_arrays(
+    dataset: Dataset,
+    out: str | Path,
+    *,
+    corruptions: Sequence[str] | None = None,
+    severities: Sequence[int] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write CIFAR-10-C's layout: `NAME.npy` `[severity · n, h, w, c]` each, and labels.npy.
+
+    What is there already, of the same data, seed and severities, stays; returns the files.
+    """
+    names, levels = check_corruptions(corruptions), check_severities(severities)
+    clean = dataset.plain
+    done = _Done(len(names) * len(levels) * len(dataset), progress)
+    with RunDirectory(out) as directory:
+        _record(directory, dataset, levels, seed, "arrays")
+        write_bytes_atomic(directory.path / LABELS, _npy(np.tile(dataset.labels, len(levels))))
+        paths = [directory.path / f"{name}.npy" for name in names]
+        for name, path in zip(names, paths, strict=True):
+            if path.is_file():
+                done.add(len(levels) * len(dataset))
+                continue
+            stacked = [_corrupted(clean, name, level, seed, done) for level in levels]
+            write_bytes_atomic(path, _npy(np.concatenate(stacked).transpose(0, 2, 3, 1)))
+    return paths
+
+
+def write_folders(
+    dataset: Dataset,
+    out: str | Path,
+    *,
+    corruptions: Sequence[str] | None = None,
+    severities: Sequence[int] | None = None,
+    seed: int = 0,
+    jpeg: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write ImageNet-C's layout: `NAME/SEVERITY/CLASS/FILE`, as PNG or as JPEG of quality 85.
+
+    The data set's column `path` says class and file. What is there already stays; returns the
+    folders of the corruptions.
+    """
+    if "path" not in dataset.columns:
+        raise RelookError(f"expected images from folder:DIR for folders, got {dataset.name}")
+    names, levels = check_corruptions(corruptions), check_severities(severities)
+    files = _files(dataset, ".jpg" if jpeg else ".png")
+    clean = dataset.plain
+    done = _Done(len(names) * len(levels) * len(dataset), progress)
+    with RunDirectory(out) as directory:
+        _record(directory, dataset, levels, seed, "jpeg" if jpeg else "png")
+        for name in names:
+            for level in levels:
+                _write_folder(clean, directory.path / name / str(level), files, seed, done)
+    return [directory.path / name for name in names]
+
+
+def write_npz(
+    dataset: Dataset,
+    path: str | Path,
+    corruption: str,
+    severity: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> None:
+    """Write the images under one corruption at one severity as an archive for `npz:FILE`."""
+    (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
+    images = _corrupted(dataset.plain, name, level, check_seed(seed), _Done(len(dataset), progress))
+    file = io.BytesIO()
+    classes = np.array(dataset.classes)
+    np.savez(file, images=images.transpose(0, 2, 3, 1), labels=dataset.labels, classes=classes)
+    write_bytes_atomic(path, file.getvalue())
+
+
+class _Done:
+    """Images that are done, reported as they grow."""
+
+    def __init__(self, total: int, report: Progress | None) -> None:
+        self.total, self.report, self.count = total, report, 0
+
+    def add(self, images: int) -> None:
+        """Count more images as done."""
+        self.count += images
+        if self.report is not None:
+            self.report(self.count, self.total)
+
+
+def _record(
+    directory: RunDirectory, dataset: Dataset, severities: tuple[int, ...], seed: int, kind: str
+) -> None:
+    """Refuse a folder that holds other corruptions; say what this one holds."""
+    content: dict[str, JSON] = {
+        "format": RECORD_FORMAT,
+        "data": dataset.fingerprint,
+        "images": len(dataset),
+        "severities": list(severities),
+        "seed": check_seed(seed),
+        "kind": kind,
+    }
+    directory.check_settings(content)
+    write_json_atomic(directory.path / RECORD, content)
+
+
+def _corrupted(
+    clean: Tensor, name: str, severity: int, seed: int, done: _Done
+) -> NDArray[np.uint8]:
+    corrupted = np.empty(tuple(clean.shape), dtype=np.uint8)
+    for begin in range(0, len(clean), _PART):
+        part = slice(begin, begin + _PART)
+        places = np.arange(len(clean))[part]
+        made: Tensor = corrupt_images(clean[part], name, severity, seed=seed, indices=places)
+        corrupted[part] = made.numpy()
+        done.add(len(places))
+    return corrupted
+
+
+def _write_folder(clean: Tensor, folder: Path, files: list[Path], seed: int, done: _Done) -> None:
+    """Write one corruption at one severity; the folder's path names both."""
+    name, level = folder.parent.name, int(folder.name)
+    for place, file in enumerate(files):
+        path = folder / file
+        if not path.is_file():
+            made = corrupt_images(clean[place : place + 1], name, level, seed=seed, indices=[place])
+            write_bytes_atomic(path, _encoded(made[0].numpy(), path.suffix))
+        done.add(1)
+
+
+def _files(dataset: Dataset, suffix: str) -> list[Path]:
+    """Return where each image goes, in its class; two names that only end differently raise."""
+    files = [Path(str(path)).with_suffix(suffix) for path in dataset.columns["path"]]
+    seen: dict[Path, int] = {}
+    for place, file in enumerate(files):
+        if file.is_absolute() or ".." in file.parts:
+            raise RelookError(f"{dataset.name}: expected paths inside of it, got {file}")
+        if seen.setdefault(file, place) != place:
+            raise RelookError(
+                f"{dataset.name}: expected names that differ before their ending, got two for "
+                f"{file.with_suffix('')}: rename one"
+            )
+    return files
+
+
+def _encoded(levels: NDArray[np.uint8], suffix: str) -> bytes:
+    picture = Image.fromarray(levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0).copy())
+    file = io.BytesIO()
+    if suffix == ".jpg":
+        picture.save(file, "JPEG", quality=_JPEG_QUALITY)
+    else:
+        picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def _npy(array: NDArray[np.generic]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+    return file.getvalue()

@@ -1,0 +1,1 @@
+"""A whole study from one file: its plan, its jobs and its page."""

@@ -1,0 +1,163 @@
+"""A whole study from one file: its jobs, each done once, then the paper's tables and figures."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from relook.errors import RelookError, unknown_name
+from relook.foundation.wording import count
+from relook.io.files import read_json, write_json_atomic
+from relook.io.run_directory import RunDirectory
+from relook.policy_search.run_record import versions
+from relook.studies.reproduce.inputs import Inputs, Report
+from relook.studies.reproduce.jobs import RUNNERS, STORE
+from relook.studies.reproduce.page import write_study
+from relook.studies.reproduce.plan import Job, make_plan
+from relook.studies.reproduce.results import load_results
+from relook.studies.reproduce.sections import study_sections
+from relook.studies.reproduce.settings import PARTS, Study
+
+FORMAT = "relook-study-job"
+DONE, SETTINGS = "done.json", "settings.json"
+
+Started = Callable[[Job, int, int], None]
+"""Called before a job is run: the job, its number and how many there are."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a study made: its page, and how many jobs were run now and had been done before."""
+
+    page: Path
+    run: int
+    done_before: int
+    seconds: float
+
+
+def reproduce(
+    study: Study,
+    out: str | Path,
+    *,
+    jobs: str | Path | None = None,
+    only: Iterable[str] | None = None,
+    device: str = "cpu",
+    started: Started | None = None,
+    report: Report | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Reproduction:
+    """Run what is not done of a study, and write its tables, figures and index into `out`.
+
+    Jobs are kept under `jobs` (default: `out/jobs`), each in a directory named by all that
+    decides its result, with a mark that is written last: an interrupted call goes on, a changed
+    setting runs again what depends on it, and studies that share `jobs` share what is done.
+    `only` names parts; what they need is run too.
+    """
+    out = Path(out)
+    place = out / "jobs" if jobs is None else Path(jobs)
+    plan = make_plan(study, check_parts(study, only))
+    start, count = time.perf_counter(), 0
+    with RunDirectory(out), RunDirectory(place):
+        inputs = Inputs(study, place, device, tell)
+        if report is not None:
+            inputs.report = report
+        for number, job in enumerate(plan, 1):
+            if is_done(job, place):
+                _remove_predictions(job, place)
+                continue
+            if started is not None:
+                started(job, number, len(plan))
+            _run(job, inputs)
+            count += 1
+        page = _write(study, out, place)
+    return Reproduction(page, count, len(plan) - count, time.perf_counter() - start)
+
+
+def _run(job: Job, inputs: Inputs) -> None:
+    try:
+        run_job(job, inputs)
+    except RelookError as error:
+        raise RelookError(f"{job.title}: {error}") from error
+
+
+def check_parts(study: Study, only: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the parts that are asked for, or raise."""
+    if only is None:
+        return None
+    parts = tuple(only)
+    for part in parts:
+        if part not in PARTS:
+            raise unknown_name("part", part, PARTS)
+        if part not in study.parts:
+            raise RelookError(
+                f"--only: the study has no part {part!r}, but {', '.join(study.parts)}"
+            )
+    return parts
+
+
+def run_job(job: Job, inputs: Inputs) -> None:
+    """Run a job in its directory; its mark is written last."""
+    directory = job.directory(inputs.jobs)
+    record = {"format": FORMAT, "mark": job.mark, "part": job.part, "settings": dict(job.settings)}
+    write_json_atomic(directory / SETTINGS, record)
+    start = time.perf_counter()
+    files = RUNNERS[job.part](job, inputs, directory)
+    content = {
+        "format": FORMAT,
+        "mark": job.mark,
+        "files": list(files),
+        "seconds": round(time.perf_counter() - start, 3),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+    }
+    write_json_atomic(directory / DONE, content)
+    _remove_predictions(job, inputs.jobs)
+
+
+def is_done(job: Job, jobs: Path) -> bool:
+    """Whether a job's mark is there, and every file that it names."""
+    directory = job.directory(jobs)
+    try:
+        content: Any = read_json(directory / DONE, what="the mark of a finished job")
+        files = content["files"]
+        return content["mark"] == job.mark and all((directory / name).is_file() for name in files)
+    except (RelookError, KeyError, TypeError):
+        return False
+
+
+def _remove_predictions(job: Job, jobs: Path) -> None:
+    """Remove what a finished job needed only while it ran."""
+    shutil.rmtree(job.directory(jobs) / STORE, ignore_errors=True)
+
+
+def _write(study: Study, out: Path, jobs: Path) -> Path:
+    """Write what the finished jobs of the whole study show."""
+    whole = make_plan(study)
+    done = [job for job in whole if is_done(job, jobs)]
+    missing = len(whole) - len(done)
+    results = load_results(study, done, jobs)
+    return write_study(
+        study_sections(results), study.title or study.name, _facts(study, missing), out
+    )
+
+
+def _facts(study: Study, missing: int) -> list[str]:
+    """Say in a few lines what was run."""
+    models, data = ", ".join(study.models), ", ".join(study.data)
+    search = study.search
+    facts = [
+        f"Models: {models}. Data: {data}. Recipe: {study.views.name}, seed {study.seed}.",
+        f"Policies of {search.length} entries, strategy {search.strategy}; "
+        f"{count(study.compare.runs, 'run')} of what is random.",
+    ]
+    if study.trained():
+        trainings = " and ".join(study.train.augments)
+        facts.append(f"Networks trained for {study.train.epochs:,} epochs with {trainings}.")
+    if missing:
+        facts.append(f"Unfinished: {missing} jobs of the study are not done yet.")
+    return facts

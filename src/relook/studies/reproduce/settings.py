@@ -1,0 +1,219 @@
+"""What a study file says, as frozen data: models × data × methods × budgets × seeds, and parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relook.evaluation.baselines import GRID, Options
+from relook.policy.recipes import Recipe, get_recipe
+
+PARTS = (
+    "train",
+    "search",
+    "compare",
+    "robustness",
+    "transfer",
+    "ensembles",
+    "objectives",
+    "magnitudes",
+    "statistics",
+    "temperature",
+)
+"""Everything that a study may be made of, in the order that it is done."""
+
+GIVEN = "given"
+"""Stands for the augmentation of a network that was not trained here."""
+
+VANILLA = "crop_flip"
+"""The augmentation that the paper calls vanilla."""
+
+
+@dataclass(frozen=True)
+class StudyData:
+    """One data set: what networks are trained on, searched with and scored on.
+
+    `train`, `test` and `corrupted` may hold `{path}`, which stands for `path`. With
+    `validation`, so many training images are kept back for the searches, of each class in
+    proportion; the networks that are scored are then trained again on all of them. Without,
+    the test images are split: `split` says how many are searched with and how many scored on.
+    `train_images` and `test_images` say how many there are.
+    """
+
+    test: str
+    path: str | None = None
+    train: str | None = None
+    corrupted: str | None = None
+    validation: int | None = None
+    split: str = "0.5:0.5"
+    train_images: int | None = None
+    test_images: int | None = None
+
+
+@dataclass(frozen=True)
+class StudyModel:
+    """One model: a `network` that is trained here, or the `spec` of one that is trained.
+
+    A `spec` may hold `{path}`, the data set's where there is one; `outputs`, `mean` and `std` are
+    said where its source does not know them. Without a `weight_decay` it is
+    the paper's for the network. `members` networks are trained, with other seeds; the first one
+    stands in the tables, all of them are an ensemble. A model that is not `searched` for gets the
+    others' policies.
+    """
+
+    network: str | None = None
+    spec: str | None = None
+    outputs: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    pretrained: bool = False
+    weight_decay: float | None = None
+    members: int = 1
+    searched: bool = True
+    size: int | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class TrainPart:
+    """How networks are trained; the first augmentation's are those of the main tables.
+
+    RandAugment takes `length` steps, magnitudes uniform on [0, `magnitude`].
+    """
+
+    augments: tuple[str, ...] = ("randaugment",)
+    length: int = Options.length
+    magnitude: float = Options.magnitude
+    epochs: int = 2000
+    batch: int = 128
+    learning_rate: float = 0.1
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class SearchPart:
+    """How policies are searched for."""
+
+    strategy: str = "greedy"
+    draws: str = "fixed"
+    length: int = 20
+    pool_size: int | None = None
+    objective: str = "cll"
+    plain: bool = True
+    race: bool = False
+
+
+@dataclass(frozen=True)
+class ComparePart:
+    """How policies are compared with baselines; `table` names the budgets of the tables.
+
+    `train_length` and `train_magnitude` are MTrain's, for models that are given: networks that
+    are trained here have those of their training.
+    """
+
+    methods: tuple[str, ...] = ("cf", "mtrain", "mgrid")
+    budgets: tuple[int, ...] = (5, 10, 20)
+    table: tuple[int, ...] = ()
+    runs: int = 1
+    train_length: int = Options.length
+    train_magnitude: float = Options.magnitude
+
+
+@dataclass(frozen=True)
+class RobustnessPart:
+    """The study of domain shift; `images` takes a part of those that are scored.
+
+    Without `models` all that are searched for are in it.
+    """
+
+    models: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("cf", "mgrid")
+    budgets: tuple[int, ...] = (5, 10, 20)
+    corruptions: tuple[str, ...] | None = None
+    severities: tuple[int, ...] | None = None
+    images: int | None = None
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class TransferPart:
+    """Every policy on every model, at equal views, beside the baselines `methods`."""
+
+    methods: tuple[str, ...] = ("plain", "cf")
+    budgets: tuple[int, ...] = (5, 10, 20)
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class EnsemblesPart:
+    """Policies of ensembles: of the models that have several members, and of `models` together."""
+
+    models: tuple[str, ...] = ()
+    budgets: tuple[int, ...] = (5, 10, 20)
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class ObjectivesPart:
+    """What the search maximises, side by side; without `models`, for all that are searched for."""
+
+    models: tuple[str, ...] = ()
+    objectives: tuple[str, ...] = ("accuracy", "ll", "cll")
+    views: int | None = None
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class MagnitudesPart:
+    """RandAugment at one magnitude after the other; MGrid takes the best."""
+
+    views: int = Options.grid_views
+    grid: tuple[float, ...] = GRID
+
+
+@dataclass(frozen=True)
+class Study:
+    """A whole study; `base` is the directory that its paths are relative to."""
+
+    name: str
+    base: Path
+    data: dict[str, StudyData]
+    models: dict[str, StudyModel]
+    title: str = ""
+    recipe: str = "cifar"
+    exclude: tuple[str, ...] = ()
+    seed: int = 0
+    batch: int | None = None
+    parts: tuple[str, ...] = PARTS
+    train: TrainPart = field(default_factory=TrainPart)
+    search: SearchPart = field(default_factory=SearchPart)
+    compare: ComparePart = field(default_factory=ComparePart)
+    robustness: RobustnessPart = field(default_factory=RobustnessPart)
+    transfer: TransferPart = field(default_factory=TransferPart)
+    ensembles: EnsemblesPart = field(default_factory=EnsemblesPart)
+    objectives: ObjectivesPart = field(default_factory=ObjectivesPart)
+    magnitudes: MagnitudesPart = field(default_factory=MagnitudesPart)
+
+    @property
+    def views(self) -> Recipe:
+        """The recipe that policies and baselines are drawn from."""
+        return get_recipe(self.recipe_spec).without(self.exclude)
+
+    @property
+    def recipe_spec(self) -> str:
+        """The recipe's name, or its file."""
+        return str(self.base / self.recipe) if self.recipe.endswith(".toml") else self.recipe
+
+    def augments(self, model: str) -> tuple[str, ...]:
+        """Return the augmentations that a model is trained with, or `given`."""
+        return (GIVEN,) if self.models[model].network is None else self.train.augments
+
+    def randaugment(self, model: str) -> tuple[int, float]:
+        """Return the length and magnitude of RandAugment that a model was trained with."""
+        if self.models[model].network is None:
+            return self.compare.train_length, self.compare.train_magnitude
+        return self.train.length, self.train.magnitude
+
+    def trained(self) -> bool:
+        """Whether networks are trained here."""
+        return any(model.network is not None for model in self.models.values())

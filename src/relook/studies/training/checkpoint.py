@@ -1,0 +1,117 @@
+"""A training that can be stopped and continued: its state after an epoch, as one file.
+
+The file is safetensors, written whole or not at all: weights, the optimiser's momentum, and
+as metadata how far it is. No code comes with it. A training that goes on from it ends in the
+same weights, byte for byte, on the same machine and number of threads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from relook.errors import FileFormatError, RunError
+from relook.io.files import write_bytes_atomic
+
+_FORMAT = "relook-training-1"
+_WEIGHTS, _MOMENTUM = "weights.", "momentum."
+_BUFFER = "momentum_buffer"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a training is: the mean loss of each epoch done."""
+
+    losses: tuple[float, ...] = ()
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs are done."""
+        return len(self.losses)
+
+
+def save_state(
+    path: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    reached: Reached,
+    belongs_to: str,
+) -> None:
+    """Write the state after an epoch; `belongs_to` names the data and settings."""
+    tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
+    for name, parameter in network.named_parameters():
+        buffer = optimizer.state[parameter].get(_BUFFER)
+        if buffer is not None:
+            tensors[_MOMENTUM + name] = buffer
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    record = {"belongs_to": belongs_to, "losses": list(reached.losses)}
+    # One entry alone: safetensors writes several in an order that changes from run to run.
+    write_bytes_atomic(path, save(held, metadata={_FORMAT: json.dumps(record)}))
+
+
+def load_state(
+    path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, belongs_to: str
+) -> Reached:
+    """Bring network and optimiser to a saved state, if there is one; say how far that is."""
+    if not path.exists():
+        return Reached()
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    reached = _reached(path, metadata, belongs_to)
+    weights = _with_prefix(tensors, _WEIGHTS)
+    _check_shapes(path, weights, network.state_dict())
+    network.load_state_dict(weights)
+    parameters = dict(network.named_parameters())
+    momentum = _with_prefix(tensors, _MOMENTUM)
+    _check_shapes(path, momentum, {n: p for n, p in parameters.items() if n in momentum})
+    for name, buffer in momentum.items():
+        parameter = parameters[name]
+        optimizer.state[parameter][_BUFFER] = buffer.to(parameter.device)
+    return reached
+
+
+def _reached(path: Path, metadata: Mapping[str, str], belongs_to: str) -> Reached:
+    try:
+        record: Any = json.loads(metadata[_FORMAT])
+        losses = tuple(float(loss) for loss in record["losses"])
+        own = record["belongs_to"]
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        raise _damaged(path, f"its metadata has no {_FORMAT!r}") from None
+    if own != belongs_to:
+        raise RunError(
+            f"{path} belongs to a training with other data or settings: use another --out, or "
+            "delete that file"
+        )
+    if not losses or not all(math.isfinite(loss) for loss in losses):
+        raise _damaged(path, "expected the losses of the epochs done")
+    return Reached(losses)
+
+
+def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _check_shapes(path: Path, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
+    shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in found.items()}
+    if shapes != {name: (tensor.dtype, tensor.shape) for name, tensor in known.items()}:
+        raise _damaged(path, "its tensors are not those of the network")
+
+
+def _damaged(path: Path, why: str) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: expected the state of a training ({why}): delete that file to train from the "
+        "start"
+    )

@@ -1,0 +1,276 @@
+"""Training one network from several seeds, on a part of the images and then on all of them.
+
+The paper's way for CIFAR: train on 45,000 images, search on the other 5,000, then train again
+on all 50,000 and use the policy there (section 4).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.data import Dataset
+from relook.errors import RelookError, RunError
+from relook.evaluation.cross_validation import cross_validated
+from relook.io.files import read_json, write_bytes_atomic, write_json_atomic
+from relook.io.run_directory import RunDirectory
+from relook.models import load_model
+from relook.numerics.splits import stratified_split
+from relook.policy import SubPolicy
+from relook.policy.recipes import get_recipe
+from relook.predictions.passes import View, predict_views
+from relook.studies.training.networks import TrainableNetwork, get_network
+from relook.studies.training.randaugment import LENGTH, MAGNITUDE
+from relook.studies.training.train import SECONDS, Training, run_training
+
+FORMAT = "relook-training"
+VERSION = 1
+VALIDATION = "validation.npz"
+"""The images that were kept from the training: those to search a policy on."""
+
+METRICS = ("accuracy", "log_likelihood", "cll")
+
+Progress = Callable[["TrainedModel", int, int, float], None]
+"""Called after each step with the model, the images done, their total, and the batch's loss."""
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What to train; `weight_decay` None is the paper's for the network.
+
+    `validation` is how many images (or, below 1, what share of them) to keep from the training,
+    evenly from the classes; the split follows from `split_seed` alone, so it is the same for all
+    seeds and networks. `retrain` trains once more on all images.
+    """
+
+    network: str
+    epochs: int
+    seeds: tuple[int, ...] = (0,)
+    augment: str = "randaugment"
+    recipe: str = "cifar"
+    exclude: tuple[str, ...] = ()
+    length: int = LENGTH
+    magnitude: float = MAGNITUDE
+    learning_rate: float = 0.1
+    weight_decay: float | None = None
+    batch: int = 128
+    validation: float | None = None
+    split_seed: int = 0
+    retrain: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise RelookError(f"expected one or more seeds, each once, got {list(self.seeds)}")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """One trained network; `part` is "split" or "all", the images that it was trained on.
+
+    `losses` has the mean of each epoch. `validation` and `test` hold accuracy, log-likelihood
+    and cLL (cross-validated) of the plain images where there are such images.
+    """
+
+    path: Path
+    spec: str
+    part: str
+    seed: int
+    images: int
+    losses: tuple[float, ...] = ()
+    validation: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that the trainings of one call share."""
+
+    network: TrainableNetwork
+    settings: Training
+    validation: Dataset | None
+    test: Dataset | None
+    device: str
+    threads: int | None
+    seconds: float
+
+
+def train_models(
+    dataset: Dataset,
+    plan: TrainingPlan,
+    out: str | Path,
+    *,
+    test: Dataset | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> tuple[TrainedModel, ...]:
+    """Train the plan's networks into the directory `out`; what is there already is not done again.
+
+    Weights are `NAME-PART-SEED.safetensors`, loaded by `TrainedModel.spec`; beside each a JSON
+    file with its losses and metrics. Kept images are in `validation.npz`. The state of a
+    running training is kept every `seconds`; the same call goes on from it, to the same bytes
+    on the same machine and number of threads.
+    """
+    network, where = get_network(plan.network), Path(out)
+    network.check_images(tuple(dataset.images.shape[1:]), dataset.name)
+    settings = _settings(plan, network)
+    dataset = replace(dataset, images=dataset.plain)
+    parts, kept = _parts(dataset, plan)
+    job = _Job(network, settings, kept, test, device, threads, seconds)
+    found = []
+    with RunDirectory(where) as directory:
+        directory.check_settings(_record(dataset, plan, settings))
+        if kept is not None and not (where / VALIDATION).exists():
+            write_bytes_atomic(where / VALIDATION, _npz(kept))
+        for model in _models(network, plan, parts, where):
+            own = replace(job, validation=kept if model.part == "split" else None)
+            found.append(_trained(model, parts[model.part], own, progress))
+    return tuple(found)
+
+
+def validation_spec(out: str | Path) -> str:
+    """Return the data spec of the images that a training kept for the search."""
+    return f"npz:{Path(out) / VALIDATION}?layout=nchw"
+
+
+def _settings(plan: TrainingPlan, network: TrainableNetwork) -> Training:
+    decay = network.weight_decay if plan.weight_decay is None else plan.weight_decay
+    return Training(
+        epochs=plan.epochs,
+        recipe=get_recipe(plan.recipe).without(plan.exclude),
+        augment=plan.augment,
+        length=plan.length,
+        magnitude=plan.magnitude,
+        learning_rate=plan.learning_rate,
+        weight_decay=decay,
+        batch=plan.batch,
+        mean=network.mean,
+        std=network.std,
+    )
+
+
+def _parts(dataset: Dataset, plan: TrainingPlan) -> tuple[dict[str, Dataset], Dataset | None]:
+    """Return the images to train on, by the name of the part, and those that are kept."""
+    if plan.validation is None:
+        return {"all": dataset}, None
+    share = plan.validation if plan.validation < 1 else plan.validation / len(dataset)
+    if not 0 < share < 1:
+        raise RelookError(
+            f"expected fewer images for validation than the {len(dataset):,} there are, "
+            f"got {plan.validation:g}"
+        )
+    own, kept = stratified_split(dataset.labels, share, plan.split_seed, dataset.groups)
+    parts = {"split": dataset.subset(own)}
+    if plan.retrain:
+        parts["all"] = dataset
+    return parts, _with_places(dataset, kept)
+
+
+def _with_places(dataset: Dataset, places: NDArray[np.int64]) -> Dataset:
+    kept = dataset.subset(places)
+    return replace(kept, columns={**kept.columns, "place": places})
+
+
+def _npz(dataset: Dataset) -> bytes:
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {
+        "images": dataset.plain.numpy(),
+        "labels": dataset.labels,
+        "classes": np.array(dataset.classes),
+        "place": dataset.columns["place"],
+    }
+    if dataset.groups is not None:
+        arrays["groups"] = dataset.groups
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _record(dataset: Dataset, plan: TrainingPlan, settings: Training) -> dict[str, Any]:
+    """Return what must not change in a directory; seeds may be added, and the last training."""
+    record = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
+    del record["seed"]
+    return {**record, "validation": plan.validation, "split_seed": plan.split_seed}
+
+
+def _models(
+    network: TrainableNetwork, plan: TrainingPlan, parts: Mapping[str, Dataset], out: Path
+) -> Iterator[TrainedModel]:
+    for part, dataset in parts.items():
+        for seed in plan.seeds:
+            path = out / f"{network.name}-{part}-{seed}.safetensors"
+            yield TrainedModel(path, network.spec(path), part, seed, len(dataset))
+
+
+def _trained(
+    model: TrainedModel, dataset: Dataset, job: _Job, progress: Progress | None
+) -> TrainedModel:
+    """Train one network, unless its record says that this is done."""
+    record, state = model.path.with_suffix(".json"), model.path.with_suffix(".state")
+    if record.exists() and model.path.exists():
+        state.unlink(missing_ok=True)  # killed between the record and this line
+        return _tested(_read(model, record), job)
+    first = job.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
+    steps = None
+    if progress is not None:
+        tell = progress
+        steps = lambda done, total, loss: tell(model, done, total, loss)  # noqa: E731
+    network, losses = run_training(
+        first.to(job.device),
+        dataset,
+        replace(job.settings, seed=model.seed),
+        checkpoint=state,
+        seconds=job.seconds,
+        threads=job.threads,
+        steps=steps,
+    )
+    job.network.save(network, model.path)
+    scored = None if job.validation is None else plain_metrics(model, job.validation, job.device)
+    done = replace(model, losses=losses, validation=scored)
+    write_json_atomic(record, {"format": FORMAT, "version": VERSION, **_kept(done)})
+    state.unlink(missing_ok=True)
+    return _tested(done, job)
+
+
+def plain_metrics(model: TrainedModel, dataset: Dataset, device: str = "cpu") -> dict[str, float]:
+    """Return accuracy, log-likelihood and cLL of a trained model on plain images."""
+    predictor = load_model(model.spec, device=device)
+    log_probs = predict_views(predictor, dataset.images, [View(SubPolicy(), 0)], seed=0)[0]
+    found = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.groups)
+    return {name: found.metrics[name] for name in METRICS}
+
+
+def _tested(model: TrainedModel, job: _Job) -> TrainedModel:
+    if job.test is None:
+        return model
+    return replace(model, test=plain_metrics(model, job.test, job.device))
+
+
+def _kept(model: TrainedModel) -> dict[str, Any]:
+    """Return what a record holds: what follows from the training alone, wherever it stands."""
+    content = model.to_json()
+    return {name: content[name] for name in ("part", "seed", "images", "losses", "validation")}
+
+
+def _read(model: TrainedModel, record: Path) -> TrainedModel:
+    content = read_json(record, what="the record of a training")
+    try:
+        known = cast(dict[str, Any], content)
+        if (known["format"], known["version"]) != (FORMAT, VERSION):
+            raise ValueError("another format")
+        losses = tuple(float(loss) for loss in known["losses"])
+        return replace(model, losses=losses, validation=known["validation"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise RunError(
+            f"{record}: expected the record of a training ({error}): delete it to train again"
+        ) from None

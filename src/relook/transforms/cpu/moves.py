@@ -1,0 +1,105 @@
+"""Runs of crops, flips and translations, merged into one indexing; and black squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
+
+
+@compiled
+def apply_moves(images: Any, out: Any, moves: Any, black: Any) -> None:
+    """Take each pixel from elsewhere: int64 moves `[n, step, 3]` of (right, down, flip).
+
+    A step shows pixel x + right (of the row counted from its end, where flip is 1), y + down;
+    outside the image it is black where `black[step]`, mirrored elsewhere.
+    """
+    n, channels, height, width = images.shape
+    columns, rows = np.empty(width, np.int64), np.empty(height, np.int64)
+    for i in range(n):
+        _sources(moves[i], black, 0, columns)
+        _sources(moves[i], black, 1, rows)
+        start, stop, stride = _straight(columns)
+        for channel in range(channels):
+            plane = (i * channels + channel) * height * width
+            for y in range(height):
+                to = plane + y * width
+                if rows[y] < 0:
+                    for x in range(width):
+                        write(out, to + x, u8(0), 51)
+                    continue
+                base = plane + rows[y] * width
+                _indexed(images, base, columns, 0, start, out, to)
+                _copied(images, base + columns[start], stride, out, to + start, stop - start)
+                _indexed(images, base, columns, stop, width, out, to)
+
+
+@helper
+def _sources(moves: Any, black: Any, axis: int, places: Any) -> None:
+    """Write where each column (axis 0) or row (1) comes from; −1: it is black."""
+    length = len(places)
+    for x in range(length):
+        place = x
+        for step in range(len(moves) - 1, -1, -1):
+            if axis == 0 and moves[step, 2] == 1:
+                place = length - 1 - place
+            place += moves[step, axis]
+            if place < 0 or place >= length:
+                if black[step]:
+                    place = -1
+                    break
+                place %= 2 * (length - 1)
+                place = min(place, 2 * (length - 1) - place)
+        places[x] = place
+
+
+@helper
+def _straight(columns: Any) -> Any:
+    """Return the longest run of columns that follow each other, and its direction, ±1."""
+    best_start, best_stop, best_stride, start = 0, 0, 1, 0
+    for x in range(1, len(columns)):
+        stride = columns[x] - columns[x - 1]
+        good = (stride == 1 or stride == -1) and columns[x] >= 0 and columns[x - 1] >= 0
+        if not good or (x - 1 > start and stride != columns[x - 1] - columns[x - 2]):
+            start = x - 1 if good else x
+        if good and x + 1 - start > best_stop - best_start:
+            best_start, best_stop, best_stride = start, x + 1, stride
+    return best_start, best_stop, best_stride
+
+
+@helper
+def _copied(images: Any, base: int, stride: int, out: Any, to: int, count: int) -> None:
+    if stride == 1:
+        for x in range(count):
+            write(out, to + x, read(images, base + x, 52), 52)
+    else:
+        for x in range(count):
+            write(out, to + x, read(images, base - x, 53), 53)
+
+
+@helper
+def _indexed(
+    images: Any, base: int, columns: Any, start: int, stop: int, out: Any, to: int
+) -> None:
+    for x in range(start, stop):
+        column = columns[x]
+        write(out, to + x, read(images, base + max(column, 0), 54) if column >= 0 else u8(0), 54)
+
+
+@compiled
+def blacken(images: Any, out: Any, boxes: Any) -> None:
+    """Copy the images, and blacken a box of each: int64 boxes `[n, 4]`, left, right, top, bottom.
+
+    The right and the bottom are the first pixels outside.
+    """
+    n, channels, height, width = images.shape
+    for i in range(n):
+        left, right, top, bottom = boxes[i]
+        copy_image(images, i, out)
+        for channel in range(channels):
+            for y in range(top, bottom):
+                base = ((i * channels + channel) * height + y) * width
+                for x in range(left, right):
+                    write(out, base + x, u8(0), 55)

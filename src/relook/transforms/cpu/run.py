@@ -1,0 +1,105 @@
+"""Running a plan over a batch: block by block within the cache, on torch's number of threads."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.transforms.cpu.plan import Operation, make_plan
+from relook.transforms.steps import AppliedStep
+
+Pixels = NDArray[np.uint8]
+
+# So many bytes of images go through all steps before the next ones: they stay in the cache.
+_BLOCK = 1 << 19
+# Below so many bytes, a second thread costs more than it brings.
+_WORTH_A_THREAD = 1 << 17
+_WORTH_A_THREAD_LIGHT = 1 << 20
+
+
+def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor | None:
+    """Apply the steps to uint8 images `[n, c, h, w]` on the CPU; None: not a case for this path.
+
+    An image's bytes depend on nothing but itself and its own values and draws.
+    """
+    plan = make_plan(steps, tuple(images.shape))
+    if plan is None:
+        return None
+    if not plan or not len(images):
+        return images.clone(memory_format=torch.contiguous_format)
+    pixels = images.contiguous().numpy()
+    out = np.empty_like(pixels)
+    light = all(operation.light for operation in plan)
+    worth = pixels.nbytes // (_WORTH_A_THREAD_LIGHT if light else _WORTH_A_THREAD)
+    threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
+    # A single step needs no cache: each image is read once.
+    blocks = (
+        _blocks(len(pixels), pixels[0].nbytes, threads)
+        if len(plan) > 1
+        else _shares(len(pixels), threads)
+    )
+    pool = _pool(os.getpid(), threads) if threads > 1 else None
+    others = (
+        [pool.submit(_run, plan, pixels, out, blocks) for _ in range(threads - 1)] if pool else []
+    )
+    _run(plan, pixels, out, blocks)
+    for other in others:
+        if not other.cancel():  # it has begun
+            other.result()
+    return torch.from_numpy(out)
+
+
+def _blocks(count: int, size: int, threads: int) -> deque[slice]:
+    """Cut `count` images of so many bytes into blocks; none is larger than the one before it.
+
+    The last ones are small, so that all threads end at about the same time.
+    """
+    most = max(1, _BLOCK // size)
+    least = min(most, max(1, _WORTH_A_THREAD // size))
+    blocks: deque[slice] = deque()
+    start = 0
+    while start < count:
+        share = -(-(count - start) // (2 * threads)) if threads > 1 else most
+        stop = min(count, start + min(most, max(least, share)))
+        blocks.append(slice(start, stop))
+        start = stop
+    return blocks
+
+
+def _shares(count: int, threads: int) -> deque[slice]:
+    """Cut `count` images into one block a thread, of the same length."""
+    edges = [count * i // threads for i in range(threads + 1)]
+    return deque(slice(start, stop) for start, stop in pairwise(edges))
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return this process's threads; a forked child gets its own."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-views")
+
+
+def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: deque[slice]) -> None:
+    """Take blocks until none is left; whichever thread takes one, its bytes are the same."""
+    spare: list[Pixels] = []
+    while blocks:
+        try:
+            part = blocks.popleft()
+        except IndexError:  # another thread was quicker
+            return
+        source = images[part]
+        while len(spare) < min(2, len(plan) - 1):
+            spare.append(np.empty_like(source))
+        for i, operation in enumerate(plan):
+            target = out[part] if i + 1 == len(plan) else spare[i % 2][: len(source)]
+            rows = (array[part] for array in operation.for_each)
+            operation.kernel(source, target, *rows, *operation.shared)
+            source = target

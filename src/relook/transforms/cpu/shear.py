@@ -1,0 +1,151 @@
+"""Shears: rows or columns slid by their own fraction of a pixel, with the bytes of Pillow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from relook.transforms.cpu.cubic import cubic, doubt, fixed, fold, whole, whole_marks
+from relook.transforms.cpu.memory import (
+    compiled,
+    contracted,
+    copy_image,
+    f32,
+    helper,
+    i32,
+    level64,
+    read,
+    read_eight,
+    u8,
+    write,
+)
+from relook.transforms.cpu.turn import transpose
+
+
+@compiled
+def shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
+    """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1)."""
+    n, channels, height, width = images.shape
+    row = np.empty(width + 5, np.uint8)
+    near = np.zeros(whole_marks(width), np.uint8)
+    for i in range(n):
+        if slopes[i] == 0.0:
+            copy_image(images, i, out)
+            continue
+        for channel in range(channels):
+            base = (i * channels + channel) * height * width
+            _shear_plane(images, base, height, width, slopes[i], edges[i], out, base, row, near)
+
+
+@compiled
+def shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
+    """Slide column x by `slope · (x + ½)`, counted from the left (edge 0) or the right (1)."""
+    n, channels, height, width = images.shape
+    row = np.empty(height + 5, np.uint8)
+    near = np.zeros(whole_marks(height), np.uint8)
+    before, after = np.empty(height * width, np.uint8), np.empty(height * width, np.uint8)
+    for i in range(n):
+        if slopes[i] == 0.0:
+            copy_image(images, i, out)
+            continue
+        for channel in range(channels):
+            base = (i * channels + channel) * height * width
+            transpose(images, base, height, width, width, before, 0)
+            _shear_plane(before, 0, width, height, slopes[i], edges[i], after, 0, row, near)
+            transpose(after, 0, width, height, height, out, base)
+
+
+@helper
+def _shear_plane(
+    images: Any,
+    base: int,
+    height: int,
+    width: int,
+    slope: float,
+    edge: float,
+    out: Any,
+    to: int,
+    row: Any,
+    near: Any,
+) -> None:
+    """Slide the rows of one plane; `row` and `near` are room for a row's taps and marks."""
+    for y in range(height):
+        centre = y + 0.5
+        shift = slope * (height - centre if edge == 1.0 else centre)
+        start = math.floor(0.5 + shift - 0.5)
+        weights = _weights(0.5 + shift - 0.5 - start)
+        # One tap more than needed at either end: a pixel's own rounding may ask for it.
+        first = np.int64(start) - 2
+        _mirrored_row(images, base + y * width, width, first, row)
+        _combine_row(row, weights, width, out, to + y * width, near)
+        _settle_row(row, first, width, shift, out, to + y * width, near)
+
+
+@helper
+def _weights(d: float) -> Any:
+    """Return the weights of the outer taps and of the third for the fraction d, float32."""
+    return (
+        f32(d * (2.0 * d - 1.0 - d * d)),
+        f32(d * (1.0 + d - d * d)),
+        f32(d * d * (d - 1.0)),
+    )
+
+
+@helper
+def _mirrored_row(images: Any, base: int, width: int, first: int, row: Any) -> None:
+    """Write the pixels from `first` on of a mirrored row."""
+    size = len(row)
+    if first <= -width or first + size > 2 * width - 1:
+        for j in range(size):
+            write(row, j, read(images, base + fold(first + j, width), 7), 7)
+        return
+    start, last = max(-first, 0), base + 2 * (width - 1) - first
+    stop = min(width - first, size)
+    for j in range(start):
+        write(row, j, read(images, base - first - j, 8), 8)
+    for j in range(start, stop):
+        write(row, j, read(images, base + first + j, 9), 9)
+    for j in range(stop, size):
+        write(row, j, read(images, last - j, 10), 10)
+
+
+@contracted
+def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: Any) -> None:
+    """Filter one row in float32; mark the pixels near a whole number."""
+    w0, w2, w3 = weights
+    for x in range(width):
+        middle = i32(read(row, x + 2, 11))
+        d0, d2 = i32(i32(read(row, x + 1, 11)) - middle), i32(i32(read(row, x + 3, 11)) - middle)
+        d3 = i32(i32(read(row, x + 4, 11)) - middle)
+        level = fixed(f32(middle) + (w0 * f32(d0) + w2 * f32(d2) + w3 * f32(d3)))
+        write(out, base + x, whole(level), 11)
+        # Where the taps are all alike the value is theirs, and exact.
+        write(near, x, u8(doubt(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
+
+
+@helper
+def _settle_row(
+    row: Any, first: int, width: int, shift: float, out: Any, base: int, near: Any
+) -> None:
+    """Compute the marked pixels of a sheared row again, as Pillow does."""
+    for some in range(0, len(near), 32):
+        marks = read_eight(near, some, 12) | read_eight(near, some + 8, 12)
+        marks |= read_eight(near, some + 16, 12) | read_eight(near, some + 24, 12)
+        if marks == 0:
+            continue
+        for x in range(some, min(some + 32, width)):
+            if read(near, x, 12) != 0:
+                position = x + 0.5 + shift - 0.5
+                pixel = math.floor(position)
+                at = np.int64(pixel) - 1 - first
+                write(out, base + x, _between(row, at, position - pixel), 12)
+
+
+@helper
+def _between(row: Any, at: int, d: float) -> Any:
+    """Return the level at the fraction d between the second and the third of four taps."""
+    v0, v1 = float(read(row, at, 13)), float(read(row, at + 1, 13))
+    v2, v3 = float(read(row, at + 2, 13)), float(read(row, at + 3, 13))
+    return level64(cubic(v0, v1, v2, v3, d))

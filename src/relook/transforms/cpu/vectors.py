@@ -1,0 +1,162 @@
+"""Instructions on whole vectors, for what a compiler does not find by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from relook.transforms.cpu.memory import address_of, built_in
+
+_I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
+_FUSED = ("contract",)
+
+
+def splat(number: Any, kind: Any, lanes: int = 16) -> ir.Constant:
+    """Return a vector with the same number in every lane."""
+    return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
+
+
+def load(builder: Any, address: Any, kind: Any, lanes: int) -> Any:
+    """Read a vector from any address."""
+    vector = ir.VectorType(kind, lanes)
+    return builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
+
+
+def store(builder: Any, vector: Any, address: Any) -> None:
+    """Write a vector at any address."""
+    builder.store(vector, builder.bitcast(address, vector.type.as_pointer()), align=1)
+
+
+def pick(builder: Any, first: Any, places: list[int], second: Any = None) -> Any:
+    """Return some lanes of one vector, or of two, counted on through the second."""
+    second = ir.Constant(first.type, ir.Undefined) if second is None else second
+    which = ir.Constant(ir.VectorType(_I32, len(places)), places)
+    return builder.shuffle_vector(first, second, which)
+
+
+class Elements:
+    """Addresses of the elements of an intrinsic's arrays."""
+
+    def __init__(self, context: Any, builder: Any, kinds: Any, args: Any) -> None:
+        self.context, self.builder, self.kinds, self.args = context, builder, kinds, args
+
+    def __call__(self, which: int, at: Any, apart: Any = None, times: int = 0) -> Any:
+        """Return where element `at + times · apart` of argument `which` stands."""
+        if times:
+            at = self.builder.add(at, self.builder.mul(apart, apart.type(times)))
+        return address_of(self.context, self.builder, self.kinds[which], self.args[which], at)
+
+
+@built_in
+def mix_four(
+    typing: Any,
+    pixels: Any,
+    places: Any,
+    wide: Any,
+    across: Any,
+    down: Any,
+    x: Any,
+    length: Any,
+    out: Any,
+) -> Any:
+    """Weigh 4 × 4 pixels of four bytes for each of the pixels x … x + 3 of a row.
+
+    The taps are int32 pixels from `places[x]` on, rows `wide` apart; the weights stand at x and
+    `length` apart, four times. Writes 16 sums, four for each pixel, to `out` from 4 · x on.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = Elements(context, builder, signature.args, args)
+        _, _, wide, _, _, x, length, _ = args
+        quarters = [load(builder, element(3, x, length, i), _F32, 4) for i in range(4)]
+        halves = [pick(builder, quarters[i], list(range(8)), quarters[i + 1]) for i in (0, 2)]
+        beside = pick(builder, halves[0], list(range(16)), halves[1])
+        sums = []
+        for pixel in range(4):
+            here = builder.add(x, x.type(pixel))
+            place = builder.sext(builder.load(element(1, here)), x.type)
+            total = None
+            for row in range(4):
+                taps = load(builder, element(0, place, wide, row), _I8, 16)
+                weight = load(builder, element(4, here, length, row), _F32, 1)
+                levels = builder.uitofp(taps, ir.VectorType(_F32, 16))
+                product = builder.fmul(levels, pick(builder, weight, [0] * 16), flags=_FUSED)
+                total = product if total is None else builder.fadd(total, product, flags=_FUSED)
+            weights = pick(builder, beside, [pixel + 4 * (i // 4) for i in range(16)])
+            sums.append(builder.fmul(total, weights))
+        pairs = [_folded(builder, sums[i], sums[i + 1], 8) for i in (0, 2)]
+        four = _folded(builder, pairs[0], pairs[1], 4)
+        store(builder, four, element(7, builder.mul(x, x.type(4))))
+        return context.get_dummy_value()
+
+    count = types.int64
+    return types.void(pixels, places, count, across, down, count, count, out), build
+
+
+def _folded(builder: Any, first: Any, second: Any, size: int) -> Any:
+    """Add the upper half of each run of 2 · size lanes to the lower; first, then second."""
+    runs = range(0, 32, 2 * size)
+    low = [run + i for run in runs for i in range(size)]
+    high = [run + size + i for run in runs for i in range(size)]
+    return builder.fadd(pick(builder, first, low, second), pick(builder, first, high, second))
+
+
+@built_in
+def settle_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
+    """Write four pixels' levels to three planes, `length` apart; return the unsure ones' bits.
+
+    `values` holds four float32 for each pixel, the last of which is none. A level is unsure as
+    in `cubic.doubt`; bit 4 · pixel + plane of the answer (int32) stands for it.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = Elements(context, builder, signature.args, args)
+        _, x, length, _ = args
+        values = load(builder, element(0, builder.mul(x, x.type(4))), _F32, 16)
+        low, high = splat(0.25, _F32), splat(255.25, _F32)
+        values = builder.select(builder.fcmp_ordered(">", values, low), values, low)
+        values = builder.select(builder.fcmp_ordered("<", values, high), values, high)
+        shifted = builder.bitcast(
+            builder.fadd(values, splat(6144.0, _F32)), ir.VectorType(_I32, 16)
+        )
+        levels = builder.trunc(builder.lshr(shifted, splat(11, _I32)), ir.VectorType(_I8, 16))
+        planes = pick(builder, levels, [4 * (i % 4) + i // 4 for i in range(16)])
+        words = builder.bitcast(planes, ir.VectorType(_I32, 4))
+        for plane in range(3):
+            word = builder.extract_element(words, _I32(plane))
+            store(builder, word, element(3, x, length, plane))
+        fraction = builder.and_(builder.add(shifted, splat(2, _I32)), splat(2047, _I32))
+        unsure = builder.icmp_unsigned("<=", fraction, splat(4, _I32))
+        unsure = builder.zext(builder.bitcast(unsure, _I16), _I32)
+        return builder.and_(unsure, _I32(0x7777))
+
+    count = types.int64
+    return types.int32(values, count, count, out), build
+
+
+@built_in
+def turn_block(
+    typing: Any, images: Any, at: Any, apart: Any, out: Any, to: Any, out_apart: Any
+) -> Any:
+    """Transpose 16 × 16 bytes; rows of the source are `apart` bytes apart, of the target too."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = Elements(context, builder, signature.args, args)
+        _, at, apart, _, to, out_apart = args
+        rows = [load(builder, element(0, at, apart, i), _I8, 16) for i in range(16)]
+        low = [i // 2 + 16 * (i % 2) for i in range(16)]
+        high = [place + 8 for place in low]
+        for _ in range(4):  # each time the rows' numbers gain a bit of the columns'
+            rows = [
+                pick(builder, rows[i], places, rows[i + 8])
+                for i in range(8)
+                for places in (low, high)
+            ]
+        for i, row in enumerate(rows):
+            store(builder, row, element(3, to, out_apart, i))
+        return context.get_dummy_value()
+
+    count = types.int64
+    return types.void(images, count, count, out, count, count), build

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from tests.unit.policy_search.searched_run import SearchedRun, searched_run
+from typer.testing import CliRunner, Result
+
+from relook.cli.compare import compare_command
+from relook.data import load_data
+from relook.errors import RelookError, RunError
+from relook.evaluation.baselines import BASELINES
+from relook.evaluation.comparison import load_comparison
+from relook.evaluation.verdict import pick
+from relook.policy import Policy, SubPolicy
+from relook.policy.recipes import RECIPES
+
+app = typer.Typer()
+app.command()(compare_command)
+
+
+def relook_compare(*arguments: str | Path) -> Result:
+    """Run the command; its RelookErrors come through, as `relook` itself turns them into lines."""
+    words = [str(one) for one in arguments]
+    result = CliRunner().invoke(app, [*words, "--methods", "flip,cf", "--budgets", "1,2,3"])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SearchedRun:
+    return searched_run(tmp_path)
+
+
+def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
+    result = relook_compare("--run", run.path)
+    assert result.exit_code == 0
+    comparison = load_comparison(run.path / "comparison.json")
+    assert comparison.images == len(run.held_out) == 30
+    assert {row.method for row in comparison.rows} == {"plain", "flip", "cf", "gps"}
+    assert {one.index for one in comparison.gained} <= set(run.held_out.tolist())
+    assert set(comparison.gallery) <= set(run.held_out.tolist())
+    with np.load(run.path / "examples.npz") as examples:
+        places = examples["indices"]
+        np.testing.assert_array_equal(examples["images"], run.dataset.plain[places].numpy())
+    assert "learned policy (GPS)" in result.stdout
+    assert " ".join(result.stdout.split()).endswith(comparison.verdict.sentence)
+    assert "only its 30 held-out images are used" in result.stderr
+
+
+def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
+    relook_compare("--run", run.path)
+    settings = load_comparison(run.path / "comparison.json").settings
+    assert settings["recipe"] == "small"
+    assert settings["model"]["spec"] == run.model
+    assert settings["data"] == {
+        "name": run.dataset.name,
+        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
+        "images": 30,
+        "spec": run.data,
+    }
+    assert "compare" in settings["command"] or "relook" in settings["command"]
+
+
+def test_the_policys_own_data_are_recognised_without_the_run(
+    run: SearchedRun, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    sources = ("--model", run.model, "--data", run.data, "--policy", run.policy)
+    result = relook_compare(*sources, "--out", out)
+    assert "only its 30 held-out images are used" in result.stderr
+    relook_compare("--run", run.path)
+    one, other = (load_comparison(path / "comparison.json") for path in (out, run.path))
+    cll = [[row.metrics["cll"].mean for row in c.rows] for c in (one, other)]
+    assert cll[0] == cll[1]
+
+
+def test_other_images_are_used_whole(run: SearchedRun, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = relook_compare("--run", run.path, "--data", "digits:train", "--out", out)
+    assert "held-out images are used" not in result.stderr
+    assert load_comparison(out / "comparison.json").images == len(load_data("digits:train"))
+
+
+def test_a_searchs_own_test_set_is_used_whole(tmp_path: Path) -> None:
+    run = searched_run(tmp_path, test="digits:train")
+    relook_compare("--run", run.path)
+    assert load_comparison(run.path / "comparison.json").images == len(load_data("digits:train"))
+
+
+def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
+    result = relook_compare("--run", run.path, "--json", "--budget-views", "2")
+    content = json.loads(result.stdout)
+    saved = json.loads((run.path / "comparison.json").read_text())
+    assert {key: content[key] for key in saved} == saved
+    assert content["out"] == str(run.path)
+    assert content["picked"]["views"] <= 2
+
+
+def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:
+    table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
+    relook_compare("--run", run.path, "--csv", table, "--latex", tex)
+    comparison = load_comparison(run.path / "comparison.json")
+    with table.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(comparison.rows)
+    assert r"\begin{tabular}" in tex.read_text()
+
+
+def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
+    result = relook_compare("--run", run.path, "--budget-views", "1")
+    best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
+    assert f"Picked: {best.label} with 1 view: cLL {best.metrics['cll'].mean:.4f}" in result.stdout
+
+
+def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:
+    relook_compare("--run", run.path)
+    chunks = {
+        path: path.stat().st_mtime_ns
+        for path in run.path.glob("compare-*.zarr/c/**/*")
+        if path.is_file()
+    }
+    relook_compare("--run", run.path)
+    assert chunks
+    assert {path: path.stat().st_mtime_ns for path in chunks} == chunks
+
+
+def test_another_question_does_not_meet_the_first_ones_predictions(run: SearchedRun) -> None:
+    relook_compare("--run", run.path)
+    assert relook_compare("--run", run.path, "--seed", "3").exit_code == 0
+    assert len(list(run.path.glob("compare-*.zarr"))) == 2
+
+
+def test_several_policies_count_as_runs(run: SearchedRun, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    BASELINES["cf"].policy(RECIPES["small"], 3, seed=11).save(other)
+    relook_compare("--run", run.path, "--policy", run.policy, "--policy", other)
+    row = load_comparison(run.path / "comparison.json").row("gps", 3)
+    assert row is not None
+    assert row.metrics["cll"].deviation > 0
+
+
+def test_validation_images_bring_mgrid_in(run: SearchedRun, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["--run", str(run.path), "--methods", "mgrid", "--budgets", "2", "--grid-views", "1"],
+    )
+    assert result.exit_code == 0
+    settings = load_comparison(run.path / "comparison.json").settings
+    assert settings["grid_search"] is not None
+    assert settings["validation"] == run.dataset.subset(run.search).fingerprint
+
+
+def test_what_is_left_out_is_said(run: SearchedRun, tmp_path: Path) -> None:
+    arguments = ["--run", str(run.path), "--data", "digits:train", "--budgets", "1"]
+    arguments += ["--methods", "mgrid,10c", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert "left out: mgrid: no validation images" in result.stderr
+    assert "left out: 10c: takes 10 views" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected --run, or else --model and --data and --policy besides"),
+        (["--model", "small@x"], "expected --run, or else --data and --policy besides"),
+        (["--run", "nowhere"], "expected a finished run"),
+    ],
+)
+def test_what_is_missing_is_said(arguments: list[str], message: str) -> None:
+    with pytest.raises(RelookError) as caught:
+        relook_compare(*arguments)
+    assert message in str(caught.value)
+
+
+def test_budgets_are_whole_numbers(run: SearchedRun) -> None:
+    with pytest.raises(RelookError, match="--budgets: expected whole numbers like 1,5,10,20"):
+        _raise(CliRunner().invoke(app, ["--run", str(run.path), "--budgets", "1,two"]))
+
+
+def test_a_policy_without_a_recipe_needs_one(run: SearchedRun, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.json"
+    Policy((SubPolicy(),)).save(bare)
+    sources = ("--model", run.model, "--data", "digits:train", "--policy", bare)
+    with pytest.raises(RelookError, match="give --recipe"):
+        relook_compare(*sources, "--out", tmp_path / "out")
+    assert relook_compare(*sources, "--out", tmp_path / "out", "--recipe", "small").exit_code == 0
+
+
+def test_someone_elses_directory_is_not_written_to(run: SearchedRun, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("mine")
+    with pytest.raises(RunError, match="expected a relook run or an empty directory"):
+        relook_compare("--run", run.path, "--out", foreign)
+    assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
+
+
+def _raise(result: Result) -> None:
+    if result.exception is not None:
+        raise result.exception

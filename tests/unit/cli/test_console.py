@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from relook.cli import console
+from relook.foundation import wording
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that stands at the number in the list."""
+    now = [100.0]
+    monkeypatch.setattr("relook.cli.console.time.monotonic", lambda: now[0])
+    return now
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool | None = None) -> io.StringIO:
+    text = io.StringIO()
+    monkeypatch.setattr(console, "messages", Console(file=text, width=200, force_terminal=terminal))
+    return text
+
+
+def test_a_log_gets_a_line_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    text = shown(monkeypatch)
+    with console.progress_bar("predicting", "views") as report:
+        report(1000, 5000)  # what an earlier run has done
+        for second in range(1, 100):
+            seconds[0] += 1
+            report(1000 + 10 * second, 5000)
+    lines = [line for line in text.getvalue().splitlines() if " left" in line]
+    assert lines == [
+        "predicting: 1,300 of 5,000 (26 %), about 6 min left",
+        "predicting: 1,600 of 5,000 (32 %), about 6 min left",
+        "predicting: 1,900 of 5,000 (38 %), about 5 min left",
+    ]
+
+
+def test_work_that_stands_still_has_no_time_left(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    text = shown(monkeypatch)
+    with console.progress_bar("predicting") as report:
+        report(5, 10)
+        seconds[0] += 40
+        report(5, 10)
+    assert "predicting: 5 of 10 (50 %)\n" in text.getvalue()
+
+
+def test_a_terminal_has_its_bar_alone(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    text = shown(monkeypatch, terminal=True)
+    with console.progress_bar("predicting") as report:
+        for done in range(10):
+            seconds[0] += 40
+            report(done, 10)
+    assert " left" not in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [(89, "89 s"), (90, "2 min"), (5399, "90 min"), (7200, "2.0 h"), (864_000, "10 days")],
+)
+def test_durations(duration: float, text: str) -> None:
+    assert wording.duration(duration) == text

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.data.marked_images import TURNED, Oracle, noisy
+
+from relook.errors import FileFormatError
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import Comparison, comparison_from_json, load_comparison
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    dataset, logits = noisy(80)
+    return compare(
+        Oracle(logits).predictor,
+        dataset,
+        TURNED,
+        recipe="small",
+        budgets=(1, 4, 8),
+        methods=("flip", "d4"),
+        measure_cost=False,
+        resamples=100,
+        record={"command": "relook compare", "notes": ["a", 1, None]},
+    )
+
+
+def test_json_is_there_and_back_again(comparison: Comparison) -> None:
+    content = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert comparison_from_json(content) == comparison
+
+
+def test_a_file_is_there_and_back_again(comparison: Comparison, tmp_path: Path) -> None:
+    file = tmp_path / "comparison.json"
+    comparison.save(file)
+    assert load_comparison(file) == comparison
+    comparison.save(tmp_path / "again.json")
+    assert file.read_bytes() == (tmp_path / "again.json").read_bytes()
+
+
+def test_a_row_is_found_by_method_and_budget(comparison: Comparison) -> None:
+    found = comparison.row("d4", 8)
+    assert found is not None
+    assert (found.method, found.budget) == ("d4", 8)
+    assert comparison.row("d4", 4) is None
+    assert comparison.row("cf", 4) is None
+
+
+def spoil(content: dict[str, Any], path: list[str | int], value: object) -> None:
+    for key in path[:-1]:
+        content = content[key]  # type: ignore[index]
+    content[path[-1]] = value  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["format"], "something else"),
+        (["version"], 2),
+        (["rows"], None),
+        (["rows", 0], {}),
+        (["rows", 1, "metrics"], []),
+        (["rows", 1, "over_plain"], {"cll": {"estimate": 1}}),
+        (["verdict"], "helps"),
+        (["gained"], [{"index": 1}]),
+        (["gallery"], ["x"]),
+        (["settings"], 3),
+        (["policy"], {}),
+    ],
+)
+def test_what_is_not_a_comparison_is_refused_in_one_line(
+    comparison: Comparison, tmp_path: Path, path: list[str | int], value: object
+) -> None:
+    content = comparison.to_json()
+    spoil(content, path, value)
+    file = tmp_path / "comparison.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(FileFormatError) as caught:
+        load_comparison(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "3", '{"format": "relook-comparison"}', "", "{"])
+def test_other_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "comparison.json"
+    file.write_text(text)
+    with pytest.raises(FileFormatError, match=r"comparison\.json"):
+        load_comparison(file)
+
+
+def test_numpy_numbers_would_not_survive_json(comparison: Comparison) -> None:
+    # The builder must hand over plain numbers: json refuses numpy's.
+    with pytest.raises(TypeError):
+        json.dumps(replace(comparison, images=np.int64(3)).to_json())  # type: ignore[arg-type]
+    json.dumps(comparison.to_json())

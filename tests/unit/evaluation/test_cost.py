@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from relook.errors import RelookError
+from relook.evaluation.cost import Slowdown, measure_slowdown
+from relook.models import CallablePredictor
+from relook.policy import Policy, Step, SubPolicy
+
+PLAIN = SubPolicy()
+CROP = SubPolicy((), Step("crop", 2))
+TURNS = tuple(SubPolicy((Step("quarter_turn", k),)) for k in (1, 2, 3))
+
+
+class Clock:
+    """Time that passes only when the model works: so much an image, so much a call."""
+
+    def __init__(self, image: float = 1.0, call: float = 0.0) -> None:
+        self.now = 0.0
+        self.image, self.call = image, call
+        self.calls: list[int] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def predictor(self) -> CallablePredictor:
+        def work(images: Tensor) -> Tensor:
+            self.calls.append(len(images))
+            self.now += self.call + self.image * len(images)
+            return torch.zeros(len(images), 2)
+
+        return CallablePredictor(work, outputs="logits", classes=2)
+
+
+def images(count: int = 40) -> Tensor:
+    return torch.zeros((count, 1, 8, 8), dtype=torch.uint8)
+
+
+def test_views_that_cost_the_same_cost_as_many_times_the_plain_pass() -> None:
+    clock = Clock(image=1e-4)
+    policies = {"turns": Policy((PLAIN, *TURNS)), "plain": Policy((PLAIN,))}
+    found = measure_slowdown(clock.predictor(), images(), policies, clock=clock)
+    assert found["turns"].views == (1, 2, 4)
+    for views in (1, 2, 3, 4, 10, 100):
+        assert found["turns"].at(views) == pytest.approx(views)
+    assert found["plain"].at(1) == pytest.approx(1)
+
+
+def test_fixed_repeats_are_free_and_fresh_ones_are_not() -> None:
+    clock = Clock(image=1e-4)
+    policies = {"fixed": Policy((TURNS[0],) * 5), "fresh": Policy((CROP,) * 5)}
+    found = measure_slowdown(clock.predictor(), images(), policies, clock=clock)
+    assert found["fixed"].views == (1,)
+    assert found["fresh"].views == (1, 3, 5)
+
+
+def test_a_slow_model_is_measured_on_fewer_images_and_once() -> None:
+    clock = Clock(image=1.0)
+    found = measure_slowdown(clock.predictor(), images(), {"x": Policy(TURNS)}, clock=clock)
+    assert found["x"].at(3) == pytest.approx(3)
+    assert set(clock.calls) == {32, 1}
+
+
+def test_a_quick_model_is_measured_five_times() -> None:
+    clock = Clock(image=1e-6)
+    measure_slowdown(clock.predictor(), images(), {"x": Policy(TURNS[:1])}, clock=clock)
+    # Warm-up: the plain image, the policy's first view, the plain image again.
+    assert len(clock.calls) == 3 + 5 * 2
+
+
+def test_the_plain_pass_is_timed_again_in_every_round() -> None:
+    clock = Clock(image=1e-6)
+    predictor = clock.predictor()
+
+    def slower_and_slower(batch: Tensor) -> Tensor:
+        clock.image *= 1.5
+        return predictor(batch)
+
+    drifting = CallablePredictor(slower_and_slower, outputs="log_probs", classes=2)
+    found = measure_slowdown(drifting, images(), {"x": Policy(TURNS[:1])}, clock=clock)
+    assert found["x"].at(1) == pytest.approx(1.5)
+
+
+def test_no_images_are_refused() -> None:
+    with pytest.raises(RelookError, match="at least one image"):
+        measure_slowdown(Clock().predictor(), images(0), {"x": Policy(TURNS)})
+
+
+def test_between_the_points_the_time_runs_straight() -> None:
+    line = Slowdown((1, 3, 6), (1.0, 5.0, 6.5))
+    assert [line.at(k) for k in (1, 2, 3, 4, 6)] == [1.0, 3.0, 5.0, 5.5, 6.5]
+    assert line.at(12) == 13.0
+
+
+def test_real_time_is_taken_by_default() -> None:
+    predictor = CallablePredictor(lambda x: torch.zeros(len(x), 2), outputs="logits", classes=2)
+    found = measure_slowdown(predictor, images(), {"x": Policy(TURNS)}, seconds=0.05)
+    assert 0 < found["x"].at(1) < found["x"].at(100)

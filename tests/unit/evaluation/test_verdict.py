@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
+
+from relook.data import Dataset, load_data
+from relook.errors import RelookError
+from relook.evaluation.baselines import POLICY_METHOD, label_of
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import Comparison, Measured, Row
+from relook.evaluation.verdict import frontier, judge, outcome_of, pick
+from relook.models import TorchPredictor
+from relook.models.small import new_small
+from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.policy import Policy, Step, SubPolicy
+from relook.studies.training import train
+
+FloatArray = NDArray[np.float64]
+Scores = Mapping[tuple[str, int], FloatArray]
+
+
+def compared(
+    dataset: Dataset, logits: FloatArray, policy: Policy = TURNED, margin: float = 0.001
+) -> Comparison:
+    return compare(
+        Oracle(logits).predictor,
+        dataset,
+        policy,
+        recipe="small",
+        budgets=(1, 2, 4),
+        methods=("plain", "flip"),
+        margin=margin,
+        measure_cost=False,
+    )
+
+
+def rows_of(scores: Scores, seed: int = 0) -> list[Row]:
+    """Rows as `compare` makes them, from each image's cLL."""
+    rows = []
+    for (method, budget), cll in scores.items():
+        plain = cll - scores["plain", 1]
+        interval = paired_bootstrap(plain, seed=seed)
+        rows.append(
+            Row(
+                method=method,
+                label=label_of(method),
+                budget=budget,
+                views=budget,
+                slowdown=1.1 * budget,
+                metrics={"cll": Measured(float(cll.mean()), 0.0)},
+                over_plain=None if method == "plain" else {"cll": interval, "accuracy": interval},
+            )
+        )
+    return rows
+
+
+def gains(images: int, seed: int = 0, **means: float) -> dict[tuple[str, int], FloatArray]:
+    """Per-image cLL around −1: `gps_5=0.02` is a policy of 5 views with that mean gain.
+
+    Every row has noise of its own (deviation 0.1 an image, centred) over the plain image.
+    """
+    generator = np.random.default_rng(seed)
+    plain = -1 + 0.5 * generator.normal(size=images)
+    scores = {("plain", 1): plain}
+    for name, gain in means.items():
+        method, _, views = name.partition("_")
+        noise = 0.1 * generator.normal(size=images)
+        scores[method.removeprefix("m"), int(views)] = plain + gain + noise - noise.mean()
+    return scores
+
+
+# The three constructed cases
+
+
+def test_helps_where_views_have_noise_of_their_own() -> None:
+    comparison = compared(*noisy())
+    verdict = comparison.verdict
+    assert (verdict.outcome, verdict.recommended_method) == ("helps", POLICY_METHOD)
+    assert verdict.recommended_views == 4
+    assert verdict.sentence.startswith("Helps: with 4 views held-out cLL rises by 0.")
+    row = comparison.row(POLICY_METHOD, 4)
+    assert row is not None
+    assert row.over_plain is not None
+    gain = row.over_plain["cll"]
+    assert f"{gain.estimate:.4f} [{gain.low:.4f}, {gain.high:.4f}]" in verdict.sentence
+    assert "over mirror image with 2 views" in verdict.sentence
+    assert "at 4 × the time of one view" in verdict.sentence
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_difference_where_every_view_says_the_same(seed: int) -> None:
+    dataset, logits = noisy()
+    generator = np.random.default_rng(seed)
+    same = logits[:1] + 0.01 * generator.normal(size=logits.shape)
+    verdict = compared(dataset, same).verdict
+    assert verdict.outcome == "no difference"
+    assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
+    assert verdict.sentence.startswith("No difference: with 4 views held-out cLL changes by ")
+    assert verdict.sentence.endswith("Use the plain image.")
+
+
+def test_an_interval_that_includes_no_gain_is_named() -> None:
+    dataset, logits = noisy()
+    logits[1:] = logits[0] + np.random.default_rng(0).normal(0, 0.1, logits[1:].shape)
+    sentence = compared(dataset, logits).verdict.sentence
+    assert "against the plain image, an interval that includes no gain" in sentence
+
+
+def test_hurts_where_the_other_views_are_noise() -> None:
+    verdict = compared(*noisy(noise=(2.0, 12.0, 12.0, 12.0))).verdict
+    assert verdict.outcome == "hurts"
+    assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
+    assert verdict.sentence.startswith("Hurts: with 4 views held-out cLL falls by ")
+    assert verdict.sentence.endswith("Use the plain image.")
+
+
+def test_hurts_a_network_that_has_only_seen_upright_digits() -> None:
+    digits = load_data("digits")
+    network = train(
+        new_small(width=8),
+        digits.subset(np.arange(1000)),
+        epochs=12,
+        seed=0,
+        recipe="small",
+        augment="none",
+        batch=64,
+    )
+    sides = tuple(SubPolicy((Step("quarter_turn", k), Step("flip", 0))) for k in (0, 1, 3))
+    comparison = compare(
+        TorchPredictor(network, classes=10),
+        digits.subset(np.arange(1000, len(digits))),
+        Policy((SubPolicy(), *sides), recipe="small"),
+        recipe="small",
+        budgets=(1, 2, 4),
+        methods=("flip", "d4"),
+    )
+    plain = comparison.row("plain", 1)
+    assert plain is not None
+    assert plain.metrics["accuracy"].mean > 0.8
+    verdict = comparison.verdict
+    assert verdict.outcome == "hurts"
+    assert verdict.recommended_method == "plain"
+    assert "accuracy changes by −" in verdict.sentence
+
+
+# The rule
+
+
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "outcome"),
+    [
+        (0.02, 0.01, 0.03, "helps"),
+        (0.02, -0.001, 0.04, "no difference"),
+        (0.0008, 0.0005, 0.0011, "no difference"),
+        (0.0, 0.0, 0.0, "no difference"),
+        (-0.0008, -0.0011, -0.0005, "no difference"),
+        (-0.02, -0.04, 0.001, "no difference"),
+        (-0.02, -0.03, -0.01, "hurts"),
+    ],
+)
+def test_the_outcome_needs_the_interval_and_the_margin(
+    estimate: float, low: float, high: float, outcome: str
+) -> None:
+    assert outcome_of(Interval(estimate, low, high, 0.95), margin=0.001) == outcome
+
+
+def test_nothing_is_claimed_too_often_where_there_is_nothing() -> None:
+    generator = np.random.default_rng(0)
+    outcomes = [
+        outcome_of(paired_bootstrap(generator.normal(size=300), seed=seed, resamples=500))
+        for seed in range(300)
+    ]
+    # 2.5 % are expected on either side: more than 16 of 300 has a chance of 1 in 1,000.
+    assert outcomes.count("helps") <= 16
+    assert outcomes.count("hurts") <= 16
+    assert outcomes.count("no difference") >= 270
+
+
+def test_the_margin_of_indifference_is_the_users() -> None:
+    dataset, logits = noisy()
+    assert compared(dataset, logits, margin=0.001).verdict.outcome == "helps"
+    careless = compared(dataset, logits, margin=2.0).verdict
+    assert careless.outcome == "no difference"
+    assert "within the margin of indifference, 2" in careless.sentence
+    assert careless.recommended_method == "plain"
+    with pytest.raises(RelookError, match="expected a margin of indifference ≥ 0, got -1"):
+        compared(dataset, logits, margin=-1)
+
+
+def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
+    scores = gains(5000, gps_5=0.05, gps_20=0.05)
+    scores["gps", 20] = scores["gps", 5] + 0.0005
+    verdict = judge(rows_of(scores), scores, budgets=(5, 20))
+    assert verdict.outcome == "helps"
+    assert (verdict.recommended_method, verdict.recommended_views) == ("gps", 5)
+    assert "The cheapest choice that is not worse: learned policy (GPS) with 5 views." in (
+        verdict.sentence
+    )
+
+
+def test_a_shorter_policy_that_may_be_worse_is_not() -> None:
+    scores = gains(5000, gps_5=0.05, gps_20=0.05)
+    scores["gps", 20] = scores["gps", 5] + 0.002
+    verdict = judge(rows_of(scores), scores, budgets=(5, 20))
+    assert verdict.recommended_views == 20
+    assert "cheapest" not in verdict.sentence
+
+
+def test_a_shorter_policy_of_which_too_little_is_known_is_not() -> None:
+    scores = gains(500, gps_5=0.0495, gps_20=0.05)  # 0.0005 ± 0.013 behind
+    assert judge(rows_of(scores), scores, budgets=(5, 20)).recommended_views == 20
+    assert judge(rows_of(scores), scores, budgets=(5, 20), margin=0.03).recommended_views == 5
+
+
+def test_prefixes_that_nobody_asked_for_are_not_recommended() -> None:
+    scores = gains(5000, gps_3=0.05, gps_5=0.05)
+    scores["gps", 5] = scores["gps", 3].copy()
+    assert judge(rows_of(scores), scores, budgets=(5,)).recommended_views == 5
+
+
+def test_a_baseline_that_is_as_good_and_cheaper_is_recommended() -> None:
+    scores = gains(5000, flip_2=0.06, gps_10=0.05)
+    verdict = judge(rows_of(scores), scores, budgets=(10,))
+    assert verdict.outcome == "helps"
+    assert (verdict.recommended_method, verdict.recommended_views) == ("flip", 2)
+
+
+def test_a_baseline_that_helps_is_recommended_though_the_policy_does_not() -> None:
+    scores = gains(5000, m10c_10=0.05, gps_10=0.0)
+    verdict = judge(rows_of(scores), scores, budgets=(10,))
+    assert verdict.outcome == "no difference"
+    assert verdict.recommended_method == "10c"
+    assert verdict.sentence.endswith("not worse: 10 crops (10C) with 10 views.")
+
+
+def test_the_best_of_many_baselines_needs_more_evidence_than_one() -> None:
+    # 2.4 standard errors: enough for one baseline, not for the best of nine.
+    images = 2500
+    borderline = 2.4 * 0.1 / np.sqrt(images)
+    one = gains(images, flip_2=borderline, gps_10=0.0)
+    assert judge(rows_of(one), one, budgets=(10,)).recommended_method == "flip"
+    useless = one["plain", 1] - 0.01
+    many = one | {(name, k): useless for name in ("cf", "random") for k in (1, 2, 5, 10)}
+    verdict = judge(rows_of(many), many, budgets=(1, 2, 5, 10))
+    assert verdict.recommended_method == "plain"
+
+
+def test_falling_behind_a_baseline_is_said() -> None:
+    scores = gains(5000, cf_10=0.08, gps_10=0.05)
+    rows = rows_of(scores)
+    lost = paired_bootstrap(scores["gps", 10] - scores["cf", 10], seed=0)
+    rows[-1] = replace(rows[-1], rival="cf", over_rival={"cll": lost})
+    sentence = judge(rows, scores, budgets=(10,)).sentence
+    assert "but falls behind random crops (CF) with 10 views (−0.0" in sentence
+
+
+def test_groups_of_images_widen_the_interval() -> None:
+    generator = np.random.default_rng(3)
+    groups = np.repeat(np.arange(20), 50)
+    plain = generator.normal(size=1000)
+    gain = 0.03 + 0.1 * generator.normal(size=20)[groups]
+    scores = {("plain", 1): plain, ("gps", 4): plain + gain, ("flip", 2): plain + gain}
+    rows = rows_of(scores)
+    alone = judge(rows, scores, budgets=(4,))
+    together = judge(rows, scores, budgets=(4,), groups=groups)
+    assert alone.recommended_method == "flip"
+    assert together.recommended_method == "plain"
+
+
+def test_a_verdict_needs_the_policy() -> None:
+    scores = gains(50, flip_2=0.1, gps_2=0.1)
+    rows = rows_of(scores)
+    for left_out in ("gps", "plain"):
+        kept = [row for row in rows if row.method != left_out]
+        with pytest.raises(RelookError, match="needs the policy and the plain image"):
+            judge(kept, scores, budgets=(2,))
+
+
+def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:
+    verdict = compared(*noisy(), policy=Policy(TURNS[:1])).verdict
+    assert verdict.outcome == "no difference"
+    assert "predicts just what the plain image does" in verdict.sentence
+    assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
+
+
+# Picking from the frontier
+
+
+def row(views: int, cll: float, slowdown: float, method: str = "gps") -> Row:
+    metrics = {"cll": Measured(cll, 0.0), "accuracy": Measured(0.9, 0.0)}
+    gain = cll + 0.30  # the plain image has −0.30
+    over_plain = {"cll": Interval(gain, gain - 0.01, gain + 0.01, 0.95)}
+    return Row(method, label_of(method), views, views, slowdown, metrics, over_plain)
+
+
+ROWS = (
+    row(1, -0.30, 1.0, "plain"),
+    row(2, -0.25, 2.1),
+    row(2, -0.31, 2.0, "flip"),
+    row(5, -0.20, 6.0),
+    row(5, -0.22, 5.1, "5c"),
+    row(9, -0.20, 9.0),
+)
+
+
+def with_rows(*rows: Row) -> Comparison:
+    return replace(compared(*noisy(images=40)), rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("budget_views", "max_slowdown", "views", "cll"),
+    [
+        (None, None, 5, -0.20),
+        (4, None, 2, -0.25),
+        (1, None, 1, -0.30),
+        (None, 5.5, 5, -0.22),
+        (4, 2.05, 1, -0.30),
+    ],
+)
+def test_the_best_that_one_can_afford_is_picked(
+    budget_views: int | None, max_slowdown: float | None, views: int, cll: float
+) -> None:
+    found = pick(with_rows(*ROWS), budget_views, max_slowdown)
+    assert (found.views, found.metrics["cll"].mean) == (views, cll)
+
+
+def test_what_shows_no_gain_is_not_picked_over_the_plain_image() -> None:
+    rows = (row(1, -0.30, 1.0, "plain"), row(5, -0.295, 48.0, "5c"))
+    assert pick(with_rows(*rows), budget_views=5).method == "plain"
+
+
+def test_nothing_affordable_says_what_the_cheapest_costs() -> None:
+    with pytest.raises(RelookError, match=r"the cheapest is plain image .* with 1 view at 1 ×"):
+        pick(with_rows(*ROWS), max_slowdown=0.5)
+
+
+def test_the_frontier_leaves_out_what_something_cheaper_reaches() -> None:
+    assert frontier(ROWS) == [ROWS[0], ROWS[1], ROWS[4], ROWS[3]]
+    assert frontier(ROWS, "accuracy") == [ROWS[0]]
+    assert frontier(ROWS, cost="views") == [ROWS[0], ROWS[1], ROWS[3]]

@@ -1,0 +1,56 @@
+"""Evenly spread views: what they begin with, and how evenly they lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relook.policy import SubPolicy
+from relook.policy.quasi_random import spread_views
+from relook.policy.recipes import RECIPES, Recipe
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_views_are_fixed_distinct_and_begin_with_the_plain_image(recipe: Recipe) -> None:
+    views = spread_views(recipe, 40)
+    assert len(set(views)) == 40
+    assert all(view.is_fixed for view in views)
+    assert views[0].is_plain
+    assert spread_views(recipe, 7) == views[:7]
+
+
+def test_mirror_images_come_only_where_the_recipe_has_them() -> None:
+    assert spread_views("cifar", 2)[1].steps[0].transform == "flip"
+    unflipped = RECIPES["cifar"].without(["flip"])
+    assert "flip" not in " ".join(str(view) for view in spread_views(unflipped, 20))
+
+
+def test_half_of_the_views_are_mirrored() -> None:
+    finishes = [view.finish for view in spread_views("cifar", 42)[2:]]
+    flips = [finish.fixed_draws["flip"] for finish in finishes if finish and finish.fixed_draws]
+    assert sum(flips) == 20
+
+
+def test_places_cover_the_range_more_evenly_than_random_ones() -> None:
+    views = spread_views("cifar", 34)[2:]
+    places = np.array([[_draw(view, "x"), _draw(view, "y")] for view in views])
+    assert abs(places.mean() - 0.5) < 0.03
+    random = [np.random.default_rng(seed).random((32, 2)) for seed in range(200)]
+    assert _largest_gap(places) < np.quantile([_largest_gap(each) for each in random], 0.05)
+
+
+def test_a_recipe_without_crops_has_the_plain_image_alone() -> None:
+    assert spread_views(RECIPES["cifar"].without(["crop_flip"]), 5) == (SubPolicy(),)
+
+
+def _draw(view: SubPolicy, name: str) -> float:
+    assert view.finish is not None
+    draws = view.finish.fixed_draws
+    assert draws is not None
+    return draws[name]
+
+
+def _largest_gap(places: np.ndarray) -> float:
+    """The largest distance from a point of the middle to the nearest place."""
+    grid = np.stack(np.meshgrid(*[np.linspace(0.2, 0.8, 25)] * 2), axis=-1).reshape(-1, 1, 2)
+    return float(np.linalg.norm(grid - places, axis=-1).min(axis=1).max())

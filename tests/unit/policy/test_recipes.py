@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relook import RelookError, Step
+from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe
+
+XRAY = """
+name = "x-ray"
+image_size = 64
+transforms = ["identity", "rotate", "contrast"]
+finish = { transform = "crop", magnitude = 6 }
+
+[[groups]]
+count = 40
+length = 2
+magnitude = 15
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_recipe_can_be_written_in_toml(tmp_path: Path) -> None:
+    recipe = get_recipe(str(write(tmp_path, XRAY)))
+    assert recipe == Recipe(
+        "x-ray",
+        ("identity", "rotate", "contrast"),
+        (Group(40, 2, 15),),
+        finish=Step("crop", 6),
+        image_size=64,
+    )
+
+
+def test_a_recipe_can_start_from_a_built_in_one(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path, 'base = "cifar"\nexclude = ["flip", "cutout"]'))
+    assert recipe.name == "recipe"
+    assert recipe.finish == Step("crop", 4)
+    assert recipe.groups == RECIPES["cifar"].groups
+    assert "cutout" not in recipe.transforms
+
+
+def test_transforms_can_be_left_out() -> None:
+    recipe = RECIPES["imagenet"].without(["cutout", " invert", "flip"])
+    assert not {"cutout", "invert"} & set(recipe.transforms)
+    assert recipe.start == Step("scale_crop", 30)
+    assert RECIPES["cifar"].without(["crop_flip"]).finish is None
+    with pytest.raises(RelookError, match="did you mean 'cutout'"):
+        RECIPES["cifar"].without(["cutut"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("transforms = [", "expected a TOML file"),
+        ("colour = 1", "unknown key 'colour'"),
+        ('transforms = ["rotate"]', "expected groups, or a base recipe"),
+        ('base = "cifr"', "did you mean 'cifar'"),
+        ('base = "recipe.toml"', "unknown base recipe"),
+        ('base = "cifar"\nname = "a\\nb"', "printable characters"),
+        ('base = "cifar"\nimage_size = "big"', "image_size: expected int"),
+        ('base = "cifar"\ntransforms = ["rotat"]', "did you mean 'rotate'"),
+        ('base = "cifar"\ntransforms = ["rotate", "rotate"]', "listed twice"),
+        ('base = "cifar"\ntransforms = ["crop"]', "start or the finish"),
+        ('base = "cifar"\ntransforms = []', "no transform is left"),
+        ('base = "cifar"\ntransforms = [["rotate"]]', "expected names of transforms"),
+        ('base = "cifar"\nexclude = [3]', "exclude: expected names"),
+        ('base = ["cifar"]', "base: expected str"),
+        ('base = "cifar"\nfinish = {transform = ["crop"], magnitude = 3}', "unknown transform"),
+        ('base = "cifar"\ngroups = []', "at least one group"),
+        ('base = "cifar"\ngroups = [{count = 3}]', "expected count, length and magnitude"),
+        (
+            'base = "cifar"\ngroups = [{count = 0, length = 1, magnitude = 1}]',
+            "expected a count from 1",
+        ),
+        (
+            'base = "cifar"\ngroups = [{count = 1, length = 1, magnitude = 1e9}]',
+            "expected a magnitude from 0 to 60",
+        ),
+        (
+            'base = "cifar"\ngroups = [{count = 1, length = 99, magnitude = 1}]',
+            "expected a length from 0",
+        ),
+        (
+            'base = "cifar"\nfinish = {transform = "rotate", magnitude = 3}',
+            "expected the finish to be one of crop, crop_flip",
+        ),
+        ('base = "cifar"\nfinish = 3', "finish: expected transform and magnitude"),
+        ('base = "cifar"\nimage_size = 2', "at least 8"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(RelookError, match=expected) as caught:
+        load_recipe(write(tmp_path, text))
+    assert "recipe.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_recipe_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RelookError, match="cannot read the recipe"):
+        get_recipe(tmp_path / "none.toml")
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_file_gives_a_recipe_or_a_relook_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("recipes") / "some.toml"
+    path.write_bytes(content)
+    with pytest.raises(RelookError):
+        load_recipe(path)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.policy_search.searched_run import searched_run
+
+from relook.data import load_data
+from relook.errors import RelookError, RunError
+from relook.policy.recipes import RECIPES
+from relook.policy_search.held_out import held_out_part, recorded_recipe
+from relook.policy_search.run_record import load_run
+
+
+def change(run: Path, path: tuple[str, ...], value: object) -> None:
+    file = run / "run.json"
+    content: Any = json.loads(file.read_text())
+    place = content
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(json.dumps(content))
+
+
+def test_the_images_that_a_search_held_out_are_found_again(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    found = held_out_part(run.policy, load_data(run.data))
+    assert found is not None
+    np.testing.assert_array_equal(found.held_out, run.held_out)
+    np.testing.assert_array_equal(found.search, run.search)
+    assert sorted([*found.search, *found.held_out]) == list(range(90))
+
+
+def test_groups_of_the_search_are_found_again(tmp_path: Path) -> None:
+    run = searched_run(tmp_path, grouped=True)
+    found = held_out_part(run.policy, load_data(run.data))  # --group is not said again
+    assert found is not None
+    np.testing.assert_array_equal(found.held_out, run.held_out)
+    assert found.dataset.groups is not None
+
+
+def test_other_images_are_all_new(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    assert held_out_part(run.policy, load_data("digits:train")) is None
+
+
+def test_a_policy_without_a_record_says_nothing(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    lonely = tmp_path / "elsewhere" / "policy.json"
+    lonely.parent.mkdir()
+    lonely.write_bytes(run.policy.read_bytes())
+    assert held_out_part(lonely, run.dataset) is None
+
+
+def test_a_search_with_a_test_set_has_seen_all_of_its_own(tmp_path: Path) -> None:
+    run = searched_run(tmp_path, test="digits:train")
+    with pytest.raises(RelookError, match="was searched on all images of"):
+        held_out_part(run.policy, run.dataset)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("settings", "seed"), 1, "held-out images cannot be told"),
+        (("settings", "holdout"), 0.5, "held-out images cannot be told"),
+        (("settings", "holdout"), "x", "expected the held-out share and the seed"),
+        (("settings", "left_out"), "x", "expected the share of images that were left out"),
+        (("settings", "left_out"), 0.5, "held-out images cannot be told"),
+        (("split", "held_out_fingerprint"), None, "held-out images cannot be told"),
+        (("format",), "x", "expected a record written by"),
+    ],
+)
+def test_a_damaged_record_is_refused(
+    tmp_path: Path, path: tuple[str, ...], value: object, message: str
+) -> None:
+    run = searched_run(tmp_path)
+    change(run.path, path, value)
+    with pytest.raises(RunError, match=message) as caught:
+        held_out_part(run.policy, run.dataset)
+    assert "run.json" in str(caught.value)
+
+
+def test_the_recipe_comes_back_with_what_was_excluded(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    found = recorded_recipe(load_run(run.path))
+    assert found == RECIPES["small"].without(["cutout"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    run = searched_run(tmp_path)
+    change(run.path, ("settings", "recipe"), RECIPES[name].to_json())
+    assert recorded_recipe(load_run(run.path)) == RECIPES[name]
+
+
+@pytest.mark.parametrize("value", [None, "small", {}, {"name": "x"}, {"groups": [1]}])
+def test_a_damaged_recipe_is_refused(tmp_path: Path, value: object) -> None:
+    run = searched_run(tmp_path)
+    change(run.path, ("settings", "recipe"), value)
+    with pytest.raises(RunError, match="expected a recipe"):
+        recorded_recipe(load_run(run.path))

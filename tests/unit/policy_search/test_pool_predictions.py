@@ -1,0 +1,199 @@
+"""A search whose selection is stopped, whose predictions do not fit, whose classes are many."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from relook.data import Dataset, load_data
+from relook.errors import RelookError, RunError
+from relook.models import TorchPredictor
+from relook.models.small import new_small
+from relook.policy.recipes import get_recipe
+from relook.policy_search.pool_predictions import plan_pool, precision_of
+from relook.policy_search.search import PolicySearch, search_dataset
+from relook.policy_search.settings import SearchSettings
+from relook.selection import greedy
+
+SETTINGS = SearchSettings(recipe=get_recipe("small"), length=5, pool_size=30, seed=3, batch=64)
+TRIALS = 80  # steps: four folds of twenty
+FILES = ("policy.json", "search.json", "selection.json")
+
+
+class ManyClasses(torch.nn.Module):
+    """A small network whose ten classes are followed by hundreds of unlikely ones."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.network = new_small(seed=1)
+        self.more = classes - 10
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits = self.network(images)
+        others = -5 - torch.cos(torch.arange(self.more) * (1 + logits[:, :1].abs()))
+        return torch.cat([logits, others], dim=1)
+
+
+def digits(classes: int = 10) -> Dataset:
+    some = load_data("digits").subset(np.arange(240))
+    return replace(some, classes=tuple(str(c) for c in range(classes)))
+
+
+def model(classes: int = 10) -> TorchPredictor:
+    return TorchPredictor(new_small(seed=1) if classes == 10 else ManyClasses(classes))
+
+
+def searched(run: Path | None, classes: int = 10, **changes: Any) -> PolicySearch:
+    own = {key: changes.pop(key) for key in ("progress", "tell") if key in changes}
+    settings = replace(SETTINGS, **changes)
+    return search_dataset(model(classes), digits(classes), settings, run=run, **own)
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_in(wanted: str, after: int) -> Any:
+    def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
+        if stage == wanted and done == after:
+            raise StopError
+
+    return progress
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: int) -> None:
+    searched(tmp_path / "whole", memory=10**9)
+    with pytest.raises(StopError):
+        searched(tmp_path / "cut", memory=10**9, progress=stop_in("select", TRIALS + steps))
+    assert len(json.loads((tmp_path / "cut/selection.json").read_text())["steps"]) == steps
+    assert not (tmp_path / "cut/policy.json").exists()
+    told: list[str] = []
+    searched(tmp_path / "cut", memory=10**9, tell=told.append)
+    assert any(f"going on after {steps} steps" in line for line in told)
+    for name in FILES:
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_cut_trace_is_computed_again(tmp_path: Path) -> None:
+    searched(tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in FILES[:2]]
+    trace = (tmp_path / "selection.json").read_text()
+    (tmp_path / "selection.json").write_text(trace[:80])
+    told: list[str] = []
+    searched(tmp_path, tell=told.append)
+    assert any("it is damaged" in line for line in told)
+    assert [(tmp_path / name).read_bytes() for name in FILES[:2]] == before
+
+
+def test_the_score_of_each_step_is_told() -> None:
+    seen: list[tuple[int, int, float | None]] = []
+
+    def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
+        assert (score is not None) == (stage == "select")
+        if stage == "select":
+            seen.append((done, total, score))
+
+    trace = searched(None, progress=progress).trace
+    assert [done for done, _, _ in seen] == list(range(1, TRIALS + 6))
+    assert seen[TRIALS:] == [
+        (step, TRIALS + 5, score) for step, score in enumerate(trace.scores, start=TRIALS + 1)
+    ]
+
+
+def test_a_greedy_search_has_no_trials() -> None:
+    steps: list[int] = []
+
+    def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
+        if stage == "select":
+            steps.append(done)
+
+    searched(None, progress=progress, strategy="greedy")
+    assert steps == [1, 2, 3, 4, 5]
+
+
+def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(tmp_path: Path) -> None:
+    roomy = searched(tmp_path / "roomy", memory=10**9)
+    assert roomy.selection is not None
+    assert not roomy.selection.mapped
+    tight = searched(tmp_path / "tight", memory=roomy.selection.memory - 1)
+    assert tight.selection is not None
+    assert tight.selection.mapped
+    assert not (tmp_path / "roomy/predictions.zarr/mapped.npy").exists()
+    assert (tmp_path / "tight/predictions.zarr/mapped.npy").exists()
+    assert tight.policy == roomy.policy
+    assert tight.trace == roomy.trace
+    assert json.loads((tmp_path / "tight/run.json").read_text())["selection"]["mapped"]
+    with pytest.raises(RelookError, match="keep predictions on disk"):
+        searched(None, memory=roomy.selection.memory - 1)
+    with pytest.raises(RelookError, match="take fewer images or candidates"):
+        searched(tmp_path / "none", memory=roomy.selection.working - 1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_many_classes_are_kept_in_half_precision_and_can_be_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(greedy, "COMPILED_FROM", 1)
+    found = searched(tmp_path / "run", 300, memory=10**9)
+    assert found.selection is not None
+    assert found.selection.compact
+    manifest = json.loads((tmp_path / "run/predictions.zarr/manifest.json").read_text())
+    assert manifest["precision"] == "float16"
+    assert searched(None, 300, memory=10**9).policy == found.policy
+    with pytest.raises(StopError):
+        searched(tmp_path / "cut", 300, memory=10**9, progress=stop_in("select", 2))
+    with pytest.raises(RunError, match="leave --memory out to go on"):
+        searched(tmp_path / "cut", 300, memory=2 * 10**9)
+    assert searched(tmp_path / "cut", 300).trace == found.trace
+    single = searched(tmp_path / "single", 300, store_precision="float32")
+    assert single.trace.scores == pytest.approx(found.trace.scores, abs=2e-3)
+    with pytest.raises(RunError, match='store_precision: "float32" there, "auto" here'):
+        searched(tmp_path / "single", 300)
+
+
+def test_equal_candidates_are_predicted_once_and_the_first_is_picked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    single = searched(tmp_path / "single")
+    three_times = tuple(sub for sub in single.pool for _ in range(3))
+    monkeypatch.setattr("relook.policy_search.search.pool_of", lambda _: three_times)
+    found = searched(tmp_path / "run")
+    assert found.trace.picks == tuple(3 * pick for pick in single.trace.picks)
+    assert found.trace.scores == single.trace.scores
+    assert found.policy == single.policy
+    manifest = json.loads((tmp_path / "run/predictions.zarr/manifest.json").read_text())
+    assert manifest["plan"]["views"] == 30
+
+
+def test_a_race_works_in_single_precision_within_the_limit() -> None:
+    racing = replace(SETTINGS, race=True)
+    assert precision_of(racing, 1000) == "float32"
+    with pytest.raises(RelookError, match="a race works in float32"):
+        precision_of(replace(racing, store_precision="float16"), 10)
+    with pytest.raises(RelookError, match=r"a race holds its predictions in memory, up to .* GB"):
+        plan_pool(replace(racing, memory=10**9), (900, 25_000, 1_000), on_disk=True)
+    assert not plan_pool(replace(racing, memory=10**9), (100, 2000, 10), on_disk=True).mapped
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory": 8}, "memory: expected at least"),
+        ({"memory": 2.5e9}, "whole number of bytes"),
+        ({"store_precision": "half"}, "unknown precision of stored predictions 'half'"),
+    ],
+)
+def test_bad_limits_are_found_before_anything_is_predicted(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RelookError, match=message):
+        searched(tmp_path / "run", progress=stop_in("predict", 0), **changes)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tests.unit.data.marked_images import TURNED, Oracle, noisy
+
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
+from relook.numerics.intervals import Interval
+from relook.report.tables import (
+    comparison_table,
+    fitting_table,
+    frontier_table,
+    print_comparison,
+    shown_rows,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    dataset, logits = noisy(80)
+    found = compare(
+        Oracle(logits).predictor,
+        dataset,
+        TURNED,
+        recipe="small",
+        budgets=(1, 2, 4),
+        methods=("flip",),
+        measure_cost=False,
+        resamples=100,
+    )
+    clls = iter([-0.9, -0.85, -0.9, -0.8, -0.7, -0.6])
+    return replace(found, rows=tuple(_with_cll(row, next(clls)) for row in found.rows))
+
+
+def _with_cll(row: Row, cll: float) -> Row:
+    return replace(row, metrics={**row.metrics, "cll": Measured(cll, 0.0)})
+
+
+def text_of(table: Table, width: int = 140) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False, color_system=None)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def bold_cells(table: Table) -> Iterator[str]:
+    for column in table.columns:
+        for cell in column.cells:
+            if isinstance(cell, Text) and cell.style == "bold":
+                yield cell.plain
+
+
+def test_the_asked_budgets_are_shown_and_the_fixed_methods(comparison: Comparison) -> None:
+    shown = [(row.method, row.budget) for row in shown_rows(comparison)]
+    assert shown == [("plain", 1), ("flip", 2), ("gps", 1), ("gps", 2), ("gps", 4)]
+    assert comparison.row("gps", 3) is not None
+
+
+def test_the_best_that_a_budget_buys_is_bold(comparison: Comparison) -> None:
+    bold = [cell for cell in bold_cells(comparison_table(comparison)) if cell.startswith("−")]
+    # Two share the first place at one view; the mirror image is beaten at two views.
+    assert bold == ["−0.9000", "−0.9000", "−0.8000", "−0.6000"]
+
+
+def test_the_terminal_table_says_all_of_it(comparison: Comparison) -> None:
+    text = text_of(comparison_table(comparison))
+    for expected in (
+        "80 held-out images; cLL: calibrated log-likelihood",
+        "learned policy (GPS)",
+        "mirror image",
+        "±",
+    ):
+        assert (expected in text) == (expected != "±")
+    gain = (comparison.rows[-1].over_plain or {})["cll"]
+    assert f"{gain.estimate:+.4f} [" in text.replace("−", "-")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(140, 7), (100, 6), (60, 5), (10, 5)])
+def test_intervals_are_shown_as_far_as_there_is_room(
+    comparison: Comparison, width: int, columns: int
+) -> None:
+    table = fitting_table(comparison, Console(width=width, file=io.StringIO()))
+    assert len(table.columns) == columns
+
+
+def test_one_interval_fits_into_a_terminal_of_eighty_columns(comparison: Comparison) -> None:
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    print_comparison(comparison, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert "cLL − best baseline" in text
+
+
+def test_deviations_are_shown_when_there_are_runs(comparison: Comparison) -> None:
+    metrics = {**comparison.rows[0].metrics, "accuracy": Measured(0.91234, 0.00456)}
+    rows = (replace(comparison.rows[0], metrics=metrics), *comparison.rows[1:])
+    assert "91.23±0.46" in text_of(comparison_table(replace(comparison, rows=rows)))
+    assert "91.23±0.46" in to_markdown(replace(comparison, rows=rows))
+    assert r"91.23 {\tiny$\pm$0.46}" in to_latex(replace(comparison, rows=rows))
+
+
+def test_labels_are_text_and_not_markup(comparison: Comparison) -> None:
+    rows = (replace(comparison.rows[0], label="[red]x[/] | y"), *comparison.rows[1:])
+    odd = replace(comparison, rows=rows)
+    assert "[red]x[/] | y" in text_of(comparison_table(odd))
+    assert "[red]x[/] | y" in text_of(frontier_table(odd))
+    assert r"[red]x[/] \| y" in to_markdown(odd)
+
+
+def test_the_verdict_comes_last(comparison: Comparison) -> None:
+    console = Console(width=100, file=io.StringIO(), highlight=False)
+    print_comparison(comparison, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.rstrip().endswith(comparison.verdict.sentence)
+    assert to_markdown(comparison).rstrip().endswith(comparison.verdict.sentence)
+
+
+def test_the_frontier_rises_with_the_cost(comparison: Comparison) -> None:
+    table = frontier_table(comparison)
+    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    times, clls = ([float(cell.replace("−", "-")) for cell in cells[i]] for i in (0, 3))
+    assert times == sorted(times)
+    assert clls == sorted(clls) == [-0.9, -0.8, -0.6]
+    bars = [len(cell) for cell in cells[5]]
+    assert bars == [1, 4, 11]
+
+
+def test_csv_holds_every_row_and_metric(comparison: Comparison) -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    assert len(lines) == len(comparison.rows)
+    for line, row in zip(lines, comparison.rows, strict=True):
+        assert (line["method"], int(line["views"])) == (row.method, row.views)
+        for name in METRICS_OF_A_ROW:
+            assert float(line[name]) == pytest.approx(row.metrics[name].mean, rel=1e-6)
+            assert float(line[f"{name}_deviation"]) == row.metrics[name].deviation
+        if row.over_plain is None:
+            assert line["cll_over_plain_low"] == ""
+        else:
+            low = row.over_plain["cll"].low
+            assert float(line["cll_over_plain_low"]) == pytest.approx(low, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", "\t=1", "\r=1"])
+def test_csv_holds_no_formulas(comparison: Comparison, name: str) -> None:
+    rows = tuple(replace(row, label=name, rival=name) for row in comparison.rows)
+    for line in csv.DictReader(io.StringIO(to_csv(replace(comparison, rows=rows)), newline="")):
+        assert line["label"] == line["rival"] == f"'{name.strip()}"
+
+
+def test_latex_has_the_papers_form(comparison: Comparison) -> None:
+    text = to_latex(comparison, "CIFAR_10", "VGG & co")
+    lines = text.splitlines()
+    assert lines[0] == r"\begin{table*}"
+    columns = re.search(r"\\begin{tabular}{(l+)}", text)
+    assert columns is not None
+    assert len(columns[1]) == 2 + 2 * 5
+    (figures,) = [line for line in lines if line.startswith(r"CIFAR\_10")]
+    cells = [cell.strip() for cell in figures.removesuffix(r"\\").split(" & ")]
+    assert cells[:2] == [r"CIFAR\_10", r"VGG \& co"]
+    assert cells[2:7] == ["$-$0.900", "$-$0.850", "$-$0.900", "$-$0.800", r"\textbf{$-$0.600}"]
+    assert r"\multicolumn{3}{c}{GPS}" in text
+    assert r"\cmidrule(l){5-7}" in text
+    assert r"\cmidrule(l){10-12}" in text
+    assert text.count("{") == text.count("}")
+    assert text.count(r"\begin") == text.count(r"\end")
+
+
+def test_every_line_of_the_latex_table_has_all_columns(comparison: Comparison) -> None:
+    inside = to_latex(comparison).split(r"\toprule")[1].split(r"\bottomrule")[0]
+    for line in inside.strip().splitlines():
+        if line.startswith("\\cmidrule") or line == r"\midrule":
+            continue
+        cells = re.split(r"(?<!\\)&", line)
+        spans = [int(m[1]) if (m := re.search(r"multicolumn{(\d+)}", c)) else 1 for c in cells]
+        assert sum(spans) == 12, line
+
+
+def test_markdown_is_a_table_of_seven_columns(comparison: Comparison) -> None:
+    lines = to_markdown(comparison).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 5
+    assert {line.count("|") for line in rows} == {8}
+    assert "**−0.6000**" in rows[-1]
+
+
+def test_an_interval_is_written_with_its_bounds(comparison: Comparison) -> None:
+    interval = Interval(0.0123, -0.0045, 0.0291, 0.95)
+    rows = tuple(
+        replace(row, over_plain={"cll": interval, "accuracy": interval}) for row in comparison.rows
+    )
+    text = to_markdown(replace(comparison, rows=rows))
+    assert "| +0.0123 [−0.0045, +0.0291] |" in text

@@ -1,0 +1,230 @@
+"""Steady selection: defaults unless a candidate proves better, and how careful to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
+
+from relook.errors import RelookError
+from relook.numerics.calibration import calibrated_log_likelihood
+from relook.selection import conservative as steady
+from relook.selection import greedy_search
+from relook.selection.conservative import (
+    CAUTIONS,
+    Material,
+    SteadyScorer,
+    log_likelihoods,
+    steady_search,
+)
+from relook.selection.greedy import PlainScorer, search_with
+from relook.selection.objectives import OBJECTIVES
+from relook.selection.soft_targets import hard_rows
+
+Floats = NDArray[np.float64]
+
+
+def _pool(
+    candidates: int, images: int, worth: dict[int, float], noise: float = 1.0
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Candidates of equal worth but for luck, except those whose logit for the label is raised."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(4, size=images)
+    logits = rng.normal(size=(1, images, 4)) + noise * rng.normal(size=(candidates, images, 4))
+    logits[:, np.arange(images), labels] += 1.5
+    for candidate, more in worth.items():
+        logits[candidate, np.arange(images), labels] += more
+    return logits - np.logaddexp.reduce(logits, axis=2, keepdims=True), labels
+
+
+def _steady(
+    log_probs: Floats,
+    labels: NDArray[np.int64],
+    caution: float,
+    defaults: Sequence[int] = range(6),
+    length: int = 6,
+) -> tuple[int, ...]:
+    scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
+    rows, even = hard_rows(labels), np.ones(len(labels))
+    steady = SteadyScorer(scorer, rows, log_probs, even, scorer, defaults, caution)
+    return search_with(steady, log_probs, length).picks
+
+
+def test_without_evidence_the_defaults_are_taken_in_order() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    assert _steady(log_probs, labels, 4.0) == (0, 1, 2, 3, 4, 5)
+    assert _steady(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
+
+
+def test_without_caution_it_is_the_greedy_search() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    assert _steady(log_probs, labels, 0.0) == greedy_search(log_probs, labels, 6).picks
+
+
+def test_a_candidate_that_is_really_better_is_picked_in_spite_of_caution() -> None:
+    log_probs, labels = _pool(60, 300, {41: 3.0})
+    assert _steady(log_probs, labels, 3.0)[0] == 41
+
+
+def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
+    log_probs, labels = _pool(30, 200, {17: 0.8})
+    first = greedy_search(log_probs, labels, 1)
+    scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
+    default = scorer.only(0, np.zeros(log_probs.shape[1:]), 1, 1.0)
+    best, other = (
+        log_likelihoods(np.exp(log_probs[pick]), labels, temperature)
+        for pick, temperature in ((first.picks[0], first.temperatures[0]), (0, default.temperature))
+    )
+    images = len(labels)
+    # The test's error has n − 1 in it, ours n.
+    statistic = float(ttest_1samp(best - other, 0).statistic) * math.sqrt(images / (images - 1))
+    assert _steady(log_probs, labels, statistic - 1e-6)[0] == first.picks[0]
+    assert _steady(log_probs, labels, statistic + 1e-6)[0] == 0
+
+
+def test_spread_views_are_the_guide_where_there_is_only_luck() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    found = greedy_search(log_probs, labels, 6, defaults=range(50))
+    assert (found.guide, found.caution) == ("spread", CAUTIONS["spread"])
+
+
+def test_what_is_worth_more_is_found_by_its_guide() -> None:
+    log_probs, labels = _pool(60, 300, dict.fromkeys(range(20, 40), 1.0))
+    found = greedy_search(log_probs, labels, 6, defaults=range(10))
+    assert found.guide == "search"
+    assert set(found.picks) <= set(range(20, 40))
+
+
+def test_an_average_of_what_the_labels_chose_is_no_guide() -> None:
+    log_probs, labels = _pool(600, 300, {})
+    alone = [calibrated_log_likelihood(one, labels)[0] for one in log_probs[10:]]
+    lucky = log_probs[[*range(10), *(10 + np.argsort(alone)[-20:])]]
+    fooled = greedy_search(lucky, labels, 6, defaults=range(10))
+    assert fooled.guide == "pool"
+    found = greedy_search(lucky, labels, 6, defaults=range(10), preselected=True)
+    assert found.guide in ("spread", "search")
+
+
+def test_scores_and_temperatures_are_those_of_the_labels() -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    found = greedy_search(log_probs, labels, 4, defaults=range(10))
+    for step in range(1, 5):
+        mean = np.exp(log_probs[list(found.picks[:step])]).mean(axis=0)
+        score, temperature = calibrated_log_likelihood(np.log(mean), labels)
+        assert found.scores[step - 1] == pytest.approx(score, abs=1e-7)
+        assert found.temperatures[step - 1] == pytest.approx(temperature, rel=1e-3)
+
+
+def test_a_guide_finds_with_few_labels_what_they_alone_do_not() -> None:
+    """Views of one hidden truth with noise of their own: the average knows more than labels."""
+    rng = np.random.default_rng(2)
+    truth = 2 * rng.normal(size=(4000, 6))
+    truth -= np.logaddexp.reduce(truth, axis=1, keepdims=True)
+    labels = (np.exp(truth).cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
+    noise = rng.uniform(0.7, 1.3, size=(60, 1, 1))
+    logits = truth + noise * rng.normal(size=(60, 4000, 6))
+    log_probs = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True)
+    few, many = slice(0, 100), slice(100, None)
+    picks = {
+        name: greedy_search(log_probs[:, few], labels[few], 5, defaults=defaults).picks
+        for name, defaults in (("greedy", ()), ("steady", range(20)))
+    }
+    held_out = {
+        name: calibrated_log_likelihood(
+            np.log(np.exp(log_probs[list(found)][:, many]).mean(axis=0)), labels[many]
+        )[0]
+        for name, found in picks.items()
+    }
+    assert held_out["steady"] > held_out["greedy"] + 0.01
+
+
+def test_the_choice_is_the_same_by_compiled_kernels() -> None:
+    from relook.selection.kernels.fast import FastScorer
+
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    even = np.ones(len(labels))
+    found = [
+        steady_search(Material(kind, log_probs, labels, even, np.arange(len(labels))), 5, range(8))
+        for kind in (
+            FastScorer,
+            lambda part, truth, weights: nullcontext(
+                PlainScorer(part, truth, OBJECTIVES["cll"], weights)
+            ),
+        )
+    ]
+    assert found[0].picks == found[1].picks
+    assert found[0].guide == found[1].guide
+
+
+def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    monkeypatch.setattr(steady, "MOST_VALUES", 0)
+    found = greedy_search(log_probs, labels, 6, defaults=range(6))
+    assert found.caution is not None
+    assert found.picks == _steady(log_probs, labels, found.caution)
+
+
+def test_a_continued_steady_search_ends_the_same() -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    whole = greedy_search(log_probs, labels, 6, defaults=range(10))
+    assert greedy_search(log_probs, labels, 6, start=whole.picks[:3], defaults=range(10)) == whole
+
+
+def test_another_objective_is_refused() -> None:
+    log_probs, labels = _pool(5, 20, {})
+    with pytest.raises(RelookError, match="steady selection needs the objective cll"):
+        greedy_search(log_probs, labels, 2, "accuracy", defaults=[0])
+
+
+def test_the_defaults_begin_again_once_all_are_in() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    assert _steady(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)
+
+
+def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
+    log_probs, labels = _pool(40, 100, {25: 0.5})
+    many, truth = np.repeat(log_probs, 6, axis=1), np.repeat(labels, 6)
+    groups = np.repeat([f"patient {one}" for one in range(100)], 6)
+    alone = greedy_search(log_probs, labels, 6, defaults=range(8))
+    grouped = greedy_search(many, truth, 6, defaults=range(8), groups=groups)
+    assert grouped.guide == alone.guide
+    assert grouped.caution == alone.caution
+    material = Material(None, many, truth, np.ones(600), np.repeat(np.arange(100), 6))  # type: ignore[arg-type]
+    assert material.independent == 100
+
+
+def test_the_first_picks_are_the_same_for_every_length() -> None:
+    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
+    long = greedy_search(log_probs, labels, 8, defaults=range(8))
+    short = greedy_search(log_probs, labels, 3, defaults=range(8))
+    assert long.picks[:3] == short.picks
+    on = greedy_search(log_probs, labels, 8, defaults=range(8), start=short.picks)
+    assert on.picks == long.picks
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_few_images_have_no_folds(images: int) -> None:
+    log_probs, labels = _pool(12, images, {})
+    found = greedy_search(log_probs, labels, 3, defaults=range(4))
+    assert found.guide in ("spread", "pool")
+    assert np.isfinite(found.scores).all()
+
+
+@pytest.mark.parametrize("defaults", [[40], [-1], [0, 99]])
+def test_defaults_are_candidates(defaults: list[int]) -> None:
+    log_probs, labels = _pool(40, 20, {})
+    with pytest.raises(RelookError, match="expected defaults from 0 to 39"):
+        greedy_search(log_probs, labels, 3, defaults=defaults)
+
+
+def test_groups_are_one_an_image() -> None:
+    log_probs, labels = _pool(40, 20, {})
+    with pytest.raises(RelookError, match="expected 20 groups"):
+        greedy_search(log_probs, labels, 3, defaults=[0, 1], groups=[1, 2])
