@@ -31,6 +31,7 @@ from relook.deploy.weights import learn_weights
 from relook.evaluation.cross_validation import cross_validated
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
+from relook.numerics.arrays import Indices
 from relook.numerics.calibration import mean_log_probs
 from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.numerics.splits import stratified_split
@@ -52,8 +53,6 @@ COLUMNS = (
     "race: passes",
     "cLL, race − whole pool",
 )
-
-Indices = NDArray[np.int64]
 
 
 def part(source: Source, places: Indices) -> Dataset:

@@ -27,6 +27,7 @@ from benchmarks.quality import read_source
 
 from relook.data import load_data
 from relook.models import Predictor, load_model
+from relook.numerics.arrays import Indices
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.numerics.splits import stratified_split
 from relook.policy.pool import steady_pool
@@ -43,7 +44,6 @@ NETWORKS = 5
 HELD_OUT = 1 / 3
 
 LogProbs = NDArray[np.float32]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.models.small import new_small
-from relook.numerics.calibration import FloatArray, Labels
+from relook.numerics.arrays import FloatArray, Labels
 
 
 class Slow(nn.Module):

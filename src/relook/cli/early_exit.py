@@ -23,7 +23,7 @@ from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.models.accelerate import accelerate
-from relook.numerics.calibration import LogProbs
+from relook.numerics.arrays import LogProbs
 from relook.numerics.intervals import Interval
 from relook.numerics.splits import stratified_split
 from relook.predictions.passes import predict_views

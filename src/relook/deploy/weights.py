@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import (
-    FloatArray,
-    Labels,
-    LogProbs,
     calibrated_log_likelihood,
     floor_log_probs,
     mean_log_probs,

@@ -12,7 +12,7 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.comparison import ChangedImage, Comparison
 from relook.io.files import write_bytes_atomic
-from relook.numerics.calibration import FloatArray, Labels
+from relook.numerics.arrays import FloatArray, Labels
 from relook.numerics.randomness import uniforms
 
 MOST_CHANGED = 12

@@ -42,7 +42,7 @@ from relook.evaluation.scoring import (
 )
 from relook.evaluation.verdict import MARGIN, judge
 from relook.models import Predictor
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy

@@ -10,13 +10,8 @@ from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
 from relook.evaluation.comparison import ReliabilityBin
-from relook.numerics.calibration import (
-    FloatArray,
-    Labels,
-    LogProbs,
-    calibrated_log_likelihood,
-    temper,
-)
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.numerics.metrics import (
     ECE_BINS,
     brier,

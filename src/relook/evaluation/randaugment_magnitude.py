@@ -13,7 +13,8 @@ from relook.data.base import Dataset
 from relook.evaluation.baselines import GRID, Options, randaugment
 from relook.evaluation.cross_validation import prefix_log_probs
 from relook.models import Predictor
-from relook.numerics.calibration import FloatArray, calibrated_log_likelihood
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import Progress, View, predict_views

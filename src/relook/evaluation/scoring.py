@@ -15,7 +15,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
 from relook.models import Predictor
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import Progress, View, distinct_views, fill_store, predict_views

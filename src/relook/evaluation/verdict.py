@@ -17,7 +17,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import Comparison, Row, Verdict
 from relook.foundation.wording import views_text
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
 
 MARGIN = 0.001

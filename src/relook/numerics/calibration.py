@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.errors import RelookError
-
-FloatArray = NDArray[np.float64]
-LogProbs = NDArray[np.floating[Any]]
-Labels = NDArray[np.int64]
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 
 LOG_FLOOR = -80.0
 """Log-probabilities below this count as this, so that probability 0 has a finite score."""

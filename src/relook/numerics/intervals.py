@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 
 _BLOCK_DRAWS = 1 << 20  # draws held at once: 8 MB, whatever the number of images
 

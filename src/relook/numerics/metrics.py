@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs, floor_log_probs, weighted_mean
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import floor_log_probs, weighted_mean
 
 ECE_BINS = 15
 

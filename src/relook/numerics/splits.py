@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
-from relook.numerics.calibration import FloatArray
-
-Indices = NDArray[np.int64]
+from relook.numerics.arrays import FloatArray, Indices
 
 
 def stratified_split(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relook.numerics.calibration import LogProbs
+from relook.numerics.arrays import LogProbs
 
 
 @dataclass(frozen=True)

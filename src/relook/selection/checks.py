@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
-from relook.numerics.calibration import Labels, LogProbs
+from relook.numerics.arrays import Labels, LogProbs
 
 SUSPECT = 0.98
 """A row that float32 finds this part of what is allowed away from normalised is checked again."""

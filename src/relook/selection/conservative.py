@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.selection.greedy import (
     Pick,
     PlainScorer,

@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import (
     LOG_FLOOR,
-    FloatArray,
-    Labels,
-    LogProbs,
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
 )

@@ -10,7 +10,8 @@ import numpy as np
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.registry import by_name
-from relook.numerics.calibration import FloatArray, Labels, calibrated_log_likelihood
+from relook.numerics.arrays import FloatArray, Labels
+from relook.numerics.calibration import calibrated_log_likelihood
 from relook.numerics.metrics import accuracy, brier, ece, log_likelihood
 
 Score = Callable[[FloatArray, Labels, FloatArray | None], float]

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, fit_temperature, mean_log_probs, temper
-
-Indices = NDArray[np.int64]
+from relook.numerics.arrays import FloatArray, Indices, Labels
+from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
 
 EASY = 0.25
 """What the chance of an image begins with; its loss and its gains add 1 each on average."""

@@ -19,7 +19,7 @@ from relook.errors import RelookError, RunError
 from relook.foundation.memory import check_limit, default_limit
 from relook.io.files import is_sealed, read_json, sealed, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
-from relook.numerics.calibration import Labels, LogProbs
+from relook.numerics.arrays import Labels, LogProbs
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy_search
 from relook.selection.greedy import Pick, Progress

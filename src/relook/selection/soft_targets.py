@@ -16,7 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs, calibrated_log_likelihood
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import calibrated_log_likelihood
 from relook.selection.greedy import floored_log
 from relook.selection.standard_error import Groups, mean_and_error
 

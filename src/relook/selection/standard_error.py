@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 
 _TINY = 1e-300  # instead of nothing, below a sum that is nothing as well
 

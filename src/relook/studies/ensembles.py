@@ -27,7 +27,7 @@ from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
 from relook.policy_search.preflight import check_search
 from relook.policy_search.run_record import settings_record

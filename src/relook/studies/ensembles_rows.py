@@ -11,7 +11,7 @@ from relook.evaluation.baselines import label_of
 from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.scoring import Key, Setup, best_rival
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
 from relook.studies.ensembles_result import SINGLE, WAYS, EnsembleRow
 

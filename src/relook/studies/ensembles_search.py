@@ -17,7 +17,8 @@ from relook.data.base import Dataset
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import default_limit
 from relook.models import EnsemblePredictor, Predictor
-from relook.numerics.calibration import LOG_FLOOR, LogProbs
+from relook.numerics.arrays import LogProbs
+from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy
 from relook.policy_search.pool_predictions import (
     PoolJob,

@@ -19,7 +19,7 @@ from relook.evaluation.cross_validation import Evaluation, cross_validated, pref
 from relook.evaluation.scoring import Line, Setup, predicted
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.randomness import check_seed

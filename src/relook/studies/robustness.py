@@ -25,7 +25,7 @@ from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
 from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
 from relook.models import Predictor
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
 from relook.numerics.randomness import check_seed
 from relook.numerics.splits import stratified_split

@@ -6,14 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relook.errors import RelookError
-from relook.numerics.splits import (
-    Indices,
-    Shares,
-    halvings,
-    parse_split,
-    search_split,
-    stratified_split,
-)
+from relook.numerics.arrays import Indices
+from relook.numerics.splits import Shares, halvings, parse_split, search_split, stratified_split
 
 
 def assert_is_split(n: int, first: Indices, second: Indices) -> None:

@@ -15,7 +15,7 @@ from relook.data import Dataset
 from relook.errors import FileFormatError, RelookError
 from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
-from relook.numerics.calibration import FloatArray, Labels
+from relook.numerics.arrays import FloatArray, Labels
 from relook.numerics.intervals import Interval
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.splits import stratified_split

@@ -26,7 +26,8 @@ from relook.deploy.early_exit.rule import (
     take_exits,
 )
 from relook.errors import RelookError
-from relook.numerics.calibration import FloatArray, Labels, LogProbs, fit_temperature
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import fit_temperature
 from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy

@@ -18,7 +18,7 @@ from relook.deploy.early_exit.rule import (
     take_exits,
 )
 from relook.errors import RelookError
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
 from relook.policy import Policy

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from relook.errors import FileFormatError, RelookError
 from relook.io.files import describe, one_line, read_json, write_json_atomic
 from relook.io.fingerprint import fingerprint
-from relook.numerics.calibration import FloatArray, LogProbs, mean_log_probs, temper
+from relook.numerics.arrays import FloatArray, LogProbs
+from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy
 from relook.policy.file import subpolicy_to_json
 

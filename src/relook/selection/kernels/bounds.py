@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relook.numerics.calibration import TEMPERATURE_RANGE, FloatArray
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import TEMPERATURE_RANGE
 
 LOWEST_BETA, HIGHEST_BETA = 1 / TEMPERATURE_RANGE[1], 1 / TEMPERATURE_RANGE[0]
 

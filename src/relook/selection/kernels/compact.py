@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.selection.greedy import Pick
 from relook.selection.kernels import float32 as kernels
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
@@ -29,8 +28,6 @@ _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form
 _FIRST_SLACK = 1e-4  # more than float32 may be off by
 _BLOCKS = 4
-
-Indices = NDArray[np.int64]
 
 
 class CompactScorer:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.kernels import row_kernels
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values

@@ -7,13 +7,12 @@ from concurrent.futures import Executor
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs, newton_step
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.calibration import newton_step
 from relook.selection.greedy import TIE, first_best
 from relook.selection.kernels import float64 as kernels64
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.rows import Rows
-
-Indices = NDArray[np.int64]
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only

@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.greedy import Pick
 from relook.selection.kernels.exact import ExactScorer

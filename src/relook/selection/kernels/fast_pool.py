@@ -6,9 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.selection.kernels import float32 as kernels
 from relook.selection.kernels.bounds import Values
 from relook.selection.kernels.layout import make_layout
@@ -18,8 +17,6 @@ from relook.selection.needs import slots
 
 _BLOCKS = 4  # blocks of images summed at once: a sum's order must not depend on the threads
 _NO_REST = np.zeros((0, kernels.LANES), np.float32)
-
-Indices = NDArray[np.int64]
 
 
 class FastPool:

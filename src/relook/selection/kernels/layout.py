@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import LOG_FLOOR, FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import LOG_FLOOR
 from relook.selection.kernels.float32 import LANES
 
 _SAMPLED = 48  # candidates whose mean decides the order

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import LogProbs
+from relook.numerics.arrays import LogProbs
 
 _PAGE = 4096  # what direct reading wants places and lengths to be multiples of
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, newton_step
+from relook.numerics.arrays import FloatArray, Indices
+from relook.numerics.calibration import newton_step
 from relook.selection.kernels.bounds import (
     HIGHEST_BETA,
     LOWEST_BETA,
@@ -15,7 +16,7 @@ from relook.selection.kernels.bounds import (
     bounds_outside,
     upper_bounds,
 )
-from relook.selection.kernels.fast_pool import FastPool, Indices
+from relook.selection.kernels.fast_pool import FastPool
 from relook.selection.kernels.slim_pool import Window
 
 _FIRST = 4  # candidates evaluated in full before the line is drawn

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray, LogProbs
+from relook.numerics.arrays import FloatArray, LogProbs
 from relook.selection.kernels import slim_kernels
 from relook.selection.kernels.bounds import Values
 from relook.selection.kernels.float32 import LANES

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relook.data.corrupted import check_corruptions, check_severities
 from relook.errors import RelookError
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import check_seed
 from relook.studies.corruptions.draws import Draws, Levels
 from relook.studies.corruptions.table import CORRUPTIONS

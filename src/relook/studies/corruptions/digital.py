@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.studies.corruptions.draws import Draws, Levels
 from relook.studies.corruptions.filters import sampled, smooth
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 
 _REACH = 5  # standard deviations, beyond which a one-sided Gaussian is 0
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.studies.corruptions.draws import Draws, Levels
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from relook.data.corrupted import FAMILIES
 from relook.foundation.registry import by_name
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.studies.corruptions import blur, digital, noise, weather
 from relook.studies.corruptions.draws import Draws, Levels
 

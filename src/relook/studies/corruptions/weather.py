@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from relook.numerics.calibration import FloatArray
+from relook.numerics.arrays import FloatArray
 from relook.studies.corruptions.draws import Draws, Levels
 from relook.studies.corruptions.filters import smear, zoomed
 

@@ -1,0 +1,18 @@
+"""Names for the arrays that the project hands around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+LogProbs = NDArray[np.floating[Any]]
+"""Natural log-probabilities `[..., class]`, of any precision."""
+
+Labels = NDArray[np.int64]
+"""The class of each image, `[image]`."""
+
+Indices = NDArray[np.int64]
+"""Places in an array: of images, candidates, classes."""
