@@ -10,8 +10,8 @@ import pytest
 import torch
 from tests.unit.data.cifar_files import write_binary100, write_python10
 from tests.unit.data.hf_files import save_hf_data
+from tests.unit.data.idx_files import write as write_idx
 from tests.unit.data.image_files import write_classes
-from tests.unit.data.test_idx import write as write_idx
 
 from relook.data import DATA_SOURCES, Dataset, Preparation, load_data
 from relook.errors import MissingExtraError, RelookError

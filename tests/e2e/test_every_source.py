@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.contracts.test_predictors import EXAMPLES as MODELS
-from tests.e2e import test_model_sources
+from tests.contracts.predictor_cases import EXAMPLES as MODELS
+from tests.contracts.predictor_cases import SEARCHED
 from tests.e2e.conftest import Relook
 from tests.unit.data.cifar_files import write_binary10, write_python100
 from tests.unit.data.hf_files import save_hf_data
+from tests.unit.data.idx_files import idx_bytes
 from tests.unit.data.image_files import write_classes
-from tests.unit.data.test_idx import idx_bytes
 
 from relook.data import DATA_SOURCES, load_data
 from relook.errors import MissingExtraError
@@ -104,7 +104,7 @@ def test_every_source_is_searched_from_a_real_file() -> None:
     assert set(DATA) == set(DATA_SOURCES)
     assert set(MODELS) == set(MODEL_SOURCES)
     # Those of `small@` are the models of all other tests here.
-    assert {*test_model_sources.SEARCHED, "small"} == set(MODEL_SOURCES)
+    assert {*SEARCHED, "small"} == set(MODEL_SOURCES)
 
 
 @pytest.mark.parametrize("source", DATA_SOURCES)

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 from tests.e2e.faults import (
     COMMANDS,
-    Ended,
+    ODD_MODEL,
     Workplace,
+    check_one_line,
     die_at_change,
     new_workplace,
     results,
@@ -47,15 +48,6 @@ def whole_results(command: str, place: Workplace, tmp_path: Path) -> dict[str, o
 
 MIDDLE = {"search": 30, "compare": 22, "predict": 14}
 """A change of a file, counted from the start, at which some blocks are done and some are not."""
-
-
-def check_one_line(done: Ended, *words: str) -> None:
-    """The command ended with exit code 2 and one line, which holds the words."""
-    assert done.code == 2, done.lines
-    assert [line for line in done.lines if line.startswith("error:")] == [done.last], done.lines
-    assert not [line for line in done.lines if "Traceback" in line]
-    for word in words:
-        assert word in done.last
 
 
 @contextmanager
@@ -242,62 +234,6 @@ def test_a_clock_that_jumps_changes_nothing(command: str, place: Workplace, tmp_
     assert done.code == 0, done.lines
     assert results(command, out) == whole
     assert datetime.now().year > 2000  # the parent's clock is its own
-
-
-ODD_MODEL = """
-import time
-import torch
-from pathlib import Path
-from torch import nn
-
-class Odd(nn.Module):
-    def __init__(self, fault):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = nn.Linear(1024, 10)
-        self.fault, self.calls = fault, 0
-    def forward(self, images):
-        self.calls += 1
-        logits = self.layer(images.flatten(1))
-        return self.fault(logits) if self.calls > 4 else logits
-
-def raising():
-    def fault(logits):
-        raise RuntimeError("out of luck\\nand of memory")
-    return Odd(fault)
-
-def hanging():
-    return Odd(lambda logits: time.sleep(60))
-
-def nan():
-    return Odd(lambda logits: logits * float("nan"))
-
-def one_row_less():
-    return Odd(lambda logits: logits[1:])
-
-def another_class():
-    return Odd(lambda logits: torch.cat([logits, logits[:, :1]], 1))
-
-def not_a_tensor():
-    return Odd(lambda logits: {"logits": logits})
-
-def sound():
-    return Odd(lambda logits: logits)
-
-class Scaled(Odd):
-    def forward(self, images):
-        return super().forward(images) * float(Path("scale").read_text())
-
-def changing():
-    return Scaled(lambda logits: logits)
-
-def ended_by_a_signal():
-    import os, signal
-    def fault(logits):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return logits
-    return Odd(fault)
-"""
 
 
 @pytest.fixture

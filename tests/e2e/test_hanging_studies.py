@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.e2e.faults import Workplace, new_workplace, run, warm_up
-from tests.e2e.test_faults import ODD_MODEL, check_one_line
+from tests.e2e.faults import ODD_MODEL, Workplace, check_one_line, new_workplace, run, warm_up
 from torch import Tensor
 
 

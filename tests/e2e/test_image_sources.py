@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from tests.e2e.conftest import Finished, Relook
 from tests.unit.data.cifar_files import write_binary10, write_python100
+from tests.unit.data.idx_files import idx_bytes
 from tests.unit.data.image_files import encoded, photo, png_that_declares
-from tests.unit.data.test_idx import idx_bytes
 from tests.unit.report.html_reader import read_html
 
 from relook.data import load_data

@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.contracts.test_predictors import EXAMPLES
+from tests.contracts.predictor_cases import EXAMPLES, SEARCHED
 from tests.e2e.conftest import Relook
 
 import relook as package
 from relook.errors import MissingExtraError
 from relook.models.cifar_networks import CIFAR_NETWORKS
 
-SEARCHED = sorted(set(EXAMPLES) - {"small"})
 QUICK = ("--pool-size", "3", "--length", "1", "--accelerate", "torch")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.e2e.cluster_driver import CALLS, ROOT, SEARCH, calls_file, calls_of, driver, ended
 from tests.e2e.faulty_s3 import Faults, faulty_proxy, request, s3_server
-from tests.e2e.test_ray_cluster import CALLS, ROOT, SEARCH, calls_file, calls_of, driver, ended
-from tests.unit.predictions.test_passes import VIEWS, Toy, contents
+from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 from torch import Tensor
 
 from relook.errors import RelookError

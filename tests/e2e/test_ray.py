@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.e2e.conftest import Relook
 from tests.e2e.slow_network import Failing
-from tests.unit.predictions.test_passes import contents
+from tests.unit.predictions.passes_cases import contents
 from torch import Tensor
 
 from relook.data import load_data

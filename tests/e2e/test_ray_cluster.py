@@ -5,26 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.predictions.test_passes import contents
+from tests.e2e.cluster_driver import (
+    _LOOPBACK,
+    BLOCKS,
+    CALLS,
+    PATIENCE,
+    calls_file,
+    calls_of,
+    driver,
+    ended,
+)
+from tests.unit.predictions.passes_cases import contents
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
-BLOCKS, CALLS = 12, 150  # 48 views × 200 images in batches of 64: what the plan comes to
-SEARCH = (
-    *("search", "--data", "digits", "--recipe", "small", "--strategy", "greedy"),
-    *("--pool-size", "47", "--length", "4", "--batch", "64", "--split", "200:100"),
-    *("--memory", "1G"),
-)
-PATIENCE = 200.0  # seconds: the machine may be busy
 
 
 class Nodes:
@@ -47,10 +46,6 @@ class Nodes:
         self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
 
 
-_LOOPBACK = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # what keeps a driver to 127.0.0.1
-}
 _NODE = {
     "node_ip_address": "127.0.0.1",
     "object_store_memory": 200_000_000,
@@ -76,49 +71,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@contextmanager
-def driver(out: Path, network: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a search in a process of its own."""
-    command = [sys.executable, "-m", "relook", *SEARCH, "--out", str(out)]
-    command += ["--model", f"torch:tests.e2e.slow_network:{network}", *options]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "COLUMNS": "400",
-            "RELOOK_CALLS": str(calls_file(out)),
-            **_LOOPBACK,
-        },
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
 def on(address: str, *options: str) -> tuple[str, ...]:
     return ("--engine", "ray", "--address", address, *options)
-
-
-def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for the driver; return its exit code and what it said."""
-    _, said = child.communicate(timeout=PATIENCE)
-    return child.returncode, said
-
-
-def calls_file(out: Path) -> Path:
-    return out.with_name(f"{out.name}.calls")
-
-
-def calls_of(out: Path) -> list[int]:
-    """The processes of all model calls, in their order."""
-    file = calls_file(out)
-    return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 def stored(out: Path) -> int:

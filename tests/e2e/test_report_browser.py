@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.e2e.browser import BROWSERS, FRAME, PROBE, open_page
 from tests.unit.report.example_run import (
     example_comparison,
     example_policy,
@@ -21,44 +22,6 @@ from tests.unit.report.example_run import (
 )
 
 from relook.report import write_report
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--v=0",
-)
-PROBE = """
-<script>
-addEventListener("load", () => {
-  const scale = text => Math.hypot(text.getCTM().a, text.getCTM().b);
-  const size = text => parseFloat(getComputedStyle(text).fontSize) * scale(text);
-  parent.postMessage(JSON.stringify({
-    images: [...document.images].map(image => image.naturalWidth),
-    width: innerWidth,
-    content: document.documentElement.scrollWidth,
-    smallest: Math.min(...[...document.querySelectorAll(".figures svg text")].map(size)),
-    dark: matchMedia("(prefers-color-scheme: dark)").matches,
-    paper: getComputedStyle(document.body).backgroundColor,
-  }), "*");
-});
-</script>
-"""
-# A window has a smallest width, a frame has none.
-FRAME = """<!doctype html><pre id="probe"></pre>
-<script>
-addEventListener("message", event => document.getElementById("probe").textContent = event.data);
-</script>
-<iframe src="{page}" style="border: 0; width: {width}px; height: 900px"></iframe>
-"""
 
 pytestmark = pytest.mark.browser
 
@@ -75,13 +38,6 @@ def browser() -> str:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = write_example_run(tmp_path_factory.mktemp("report") / "demo")
     return write_report(run, figures=False)
-
-
-def open_page(
-    browser: str, page: Path, profile: Path, *flags: str
-) -> subprocess.CompletedProcess[str]:
-    command = [browser, *FLAGS, f"--user-data-dir={profile}", *flags, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
 def console_lines(finished: subprocess.CompletedProcess[str]) -> list[str]:

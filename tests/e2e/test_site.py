@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
-from tests.e2e.test_report_browser import BROWSERS, FRAME, PROBE, open_page
+from tests.e2e.browser import BROWSERS, FRAME, PROBE, open_page
 
 import relook
 from relook.cli.verbs import VERBS

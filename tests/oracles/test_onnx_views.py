@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from tests.oracles.test_transforms_pillow import pictures
+from tests.oracles.pictures import pictures
 
 import relook
 from relook.deploy.onnx.moves import Shape

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.policy.test_reference import CIFAR, IMAGENET, ORDER, npy, npz, objects
+from tests.unit.policy.reference_files import CIFAR, IMAGENET, ORDER, npy, npz, objects
 from typer.testing import CliRunner
 
 from relook import TRANSFORMS, Policy, RelookError

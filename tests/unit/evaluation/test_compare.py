@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
+from tests.unit.evaluation.compare_cases import QUICK, pictures
 from torch import Tensor
 
 from relook.data import Dataset
@@ -22,8 +23,6 @@ from relook.models import CallablePredictor
 from relook.numerics.intervals import paired_bootstrap
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
-
-QUICK: dict[str, Any] = {"recipe": "small", "measure_cost": False, "resamples": 200}
 
 
 def turned(
@@ -50,13 +49,6 @@ def pixel_model(images: Tensor) -> Tensor:
     small = images.float().flatten(1)
     weights = torch.linspace(-1, 1, small.shape[1])
     return torch.stack([small @ weights, small @ weights.flip(0), small.std(1) * 40], 1) / 4000
-
-
-def pictures(count: int = 24, seed: int = 0, shape: tuple[int, int] = (16, 16)) -> Dataset:
-    generator = np.random.default_rng(seed)
-    images = generator.integers(0, 256, (count, 1, *shape), dtype=np.uint8)
-    labels = generator.integers(0, 3, count)
-    return Dataset(torch.from_numpy(images), labels, ("a", "b", "c"), "pictures")
 
 
 PREDICTOR = CallablePredictor(pixel_model, outputs="logits", classes=3)

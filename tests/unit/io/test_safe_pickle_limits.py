@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.io.test_safe_pickle import ENCODE, NDARRAY, ONE, REFUSED, UNBUILT, dtype, same, text
+from tests.unit.io.pickle_cases import ENCODE, NDARRAY, ONE, REFUSED, UNBUILT, dtype, same, text
 
 from relook.errors import FileFormatError
 from relook.io import safe_pickle

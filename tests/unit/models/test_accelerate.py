@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.models.test_onnx_runtime import images, network
+from tests.unit.models.model_cases import images, network
 from torch import Tensor, nn
 
 from relook.errors import RelookError

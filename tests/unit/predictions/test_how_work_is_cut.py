@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from tests.unit.evaluation.test_compare import QUICK, pictures
-from tests.unit.predictions.test_passes import VIEWS, Toy
+from tests.unit.evaluation.compare_cases import QUICK, pictures
+from tests.unit.predictions.passes_cases import VIEWS, Toy
 from torch import Tensor, nn
 
 import relook.data.decode

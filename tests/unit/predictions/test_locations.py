@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.unit.predictions.test_passes import VIEWS, Toy, contents
+from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import JSON

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.unit.predictions.passes_cases import FLIP, FRESH, VIEWS, Toy, contents
 from torch import Tensor
 
 import relook.predictions.passes
@@ -17,37 +18,8 @@ from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy
 from relook.predictions.passes import View, distinct_views, estimate, fill_store, predict_views
 
-FINISH = Step("crop_flip", 2)
-FLIP = SubPolicy((Step("flip", 0),))
-FIXED = SubPolicy((Step("rotate", 13, draws={"sign": 1}),))
-FRESH = [SubPolicy((Step("rotate", m), Step("brightness", m, 1)), FINISH) for m in (3.0, 9.0, 15.0)]
-VIEWS = [View(sub, i) for i, sub in enumerate([SubPolicy(), *FRESH, FLIP, FIXED, FRESH[0]])]
-
 CALLS = (3, 3, 1, 3, 3, 1, 2, 2, 1)  # model calls a block: 7 views by 3, 5 images by 2
 COMPARED = 1  # a call of what is done already, to see that the model still answers the same
-
-
-class Toy:
-    """Exact in float64, so an image's outputs do not depend on its batch."""
-
-    fingerprint = "toy"
-    classes: int | None = 4
-
-    def __init__(self, fail_after: float = math.inf, error: type[BaseException] = RuntimeError):
-        self.calls = 0
-        self.sizes: list[int] = []
-        self.fail_after = fail_after
-        self.error = error
-
-    def __call__(self, images: Tensor) -> Tensor:
-        if self.calls >= self.fail_after:
-            raise self.error("out of\nmemory")
-        self.calls += 1
-        self.sizes.append(len(images))
-        flat = images.flatten(1).double()
-        places = torch.arange(flat.shape[1])
-        weights = torch.stack([(places * k + k) % 7 for k in (1, 2, 3, 5)]).double()
-        return ((flat @ weights.T) / 5000).log_softmax(1).float()
 
 
 @pytest.fixture
@@ -65,11 +37,6 @@ def by_hand(images: Tensor, views: list[View], seed: int) -> NDArray[np.float32]
     indices = np.arange(len(images))
     made = [apply_subpolicy(v.subpolicy, images, indices, seed, v.index) for v in views]
     return np.stack([Toy()(view).numpy() for view in made])
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    files = (p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-    return {str(p.relative_to(path)): p.read_bytes() for p in files}
 
 
 def test_predictions_are_the_models_on_the_views(images: Tensor, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.unit.predictions.test_passes import VIEWS, Toy, contents
+from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 from torch import Tensor
 
 import relook.predictions.passes
@@ -28,7 +28,7 @@ CHILD = """
 import sys
 import numpy as np, torch
 import relook.predictions.passes
-from tests.unit.predictions.test_passes import Toy, VIEWS
+from tests.unit.predictions.passes_cases import Toy, VIEWS
 from relook.predictions.passes import predict_views
 
 class Told(Toy):

@@ -16,8 +16,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles.pictures import pictures
 from tests.oracles.pillow_transforms import random_draws
-from tests.oracles.test_transforms_pillow import pictures
 from torch import Tensor
 
 from relook import Step, SubPolicy

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.unit.data.full_size_files import full, read_full, write_photos
-from tests.unit.predictions.test_passes import FRESH, VIEWS, Toy
+from tests.unit.predictions.passes_cases import FRESH, VIEWS, Toy
 from torch import Tensor
 
 from relook.errors import RelookError

@@ -1,0 +1,19 @@
+"""Pictures to compare methods on, and quick settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from relook.data import Dataset
+
+QUICK: dict[str, Any] = {"recipe": "small", "measure_cost": False, "resamples": 200}
+
+
+def pictures(count: int = 24, seed: int = 0, shape: tuple[int, int] = (16, 16)) -> Dataset:
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (count, 1, *shape), dtype=np.uint8)
+    labels = generator.integers(0, 3, count)
+    return Dataset(torch.from_numpy(images), labels, ("a", "b", "c"), "pictures")
