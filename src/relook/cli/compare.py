@@ -20,7 +20,8 @@ from relook.io.files import write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
-from relook.report.tables import fitting_table, frontier_table, to_csv, to_latex
+from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
+from relook.report.tables import terminal
 
 _FILES = "Results"
 
@@ -173,8 +174,8 @@ def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool)
         chosen = None if picked is None else {"method": picked.method, "views": picked.views}
         print_json({"out": str(out), "picked": chosen, **comparison.to_json()})
         return
-    console.print(fitting_table(comparison, console))
-    console.print(frontier_table(comparison))
+    console.print(terminal(comparison_table(comparison), console))
+    console.print(terminal(frontier_table(comparison), console))
     say(f"written to {out}: comparison.json, examples.npz")
     if picked is not None:
         cll, accuracy = picked.metrics["cll"].mean, picked.metrics["accuracy"].mean

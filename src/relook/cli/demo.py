@@ -13,7 +13,7 @@ from relook.cli.search import stage_bars
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report
-from relook.report.tables import print_comparison
+from relook.report.comparison_tables import print_comparison
 from relook.studies.demo import run_demo, trained_network
 
 

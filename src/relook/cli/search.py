@@ -39,7 +39,7 @@ from relook.policy_search.search import (
 )
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, estimate
-from relook.report.tables import print_comparison
+from relook.report.comparison_tables import print_comparison
 from relook.selection.racing import most_passes
 
 STAGES = {

@@ -17,6 +17,7 @@ from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
+from relook.report.comparison_tables import print_comparison
 from relook.report.pictures import (
     builtin_picture,
     png_bytes,
@@ -25,7 +26,6 @@ from relook.report.pictures import (
     transforms_picture,
 )
 from relook.report.run_files import RunFiles, read_run
-from relook.report.tables import print_comparison
 from relook.transforms import TRANSFORMS
 
 _SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)

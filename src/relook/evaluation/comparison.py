@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
+from relook.evaluation.results import Result, Results, difference
 from relook.foundation import notebook
 from relook.io.files import write_json_atomic
 from relook.io.saved import check_format, load_saved
@@ -117,6 +119,35 @@ class Comparison:
         """Return the row of a method at a budget, if it was scored."""
         matches = [r for r in self.rows if r.method == method and r.budget == budget]
         return matches[0] if matches else None
+
+    def results(self) -> Results:
+        """Return every number as rows of one tidy table.
+
+        `asked` marks the budgets asked for, and the methods with a budget of their own; the
+        metric `search_temperature` is what the policy carries.
+        """
+        rows = [one for row in self.rows for one in self._results_of(row)]
+        settings = {**self.settings, "budgets": list(self.budgets), "images": self.images}
+        return Results("comparison", tuple(rows), settings, self.verdict.sentence)
+
+    def _results_of(self, row: Row) -> Iterator[Result]:
+        keys = {
+            "method": row.method,
+            "label": row.label,
+            "budget": row.budget,
+            "views": row.views,
+            "asked": row.budget in self.budgets or has_own_budget(row.method),
+        }
+        for name, one in row.metrics.items():
+            yield Result(name, one.mean, deviation=one.deviation, keys=keys)
+        yield Result("slowdown", row.slowdown, keys=keys)
+        if row.method == POLICY_METHOD and self.policy.temperatures is not None:
+            carried = self.policy.for_budget(row.views).temperatures
+            yield Result("search_temperature", (carried or self.policy.temperatures)[-1], keys=keys)
+        for name, own in (row.over_rival or {}).items():
+            yield difference(name, own, **keys, versus="rival", reference=row.rival)
+        for name, own in (row.over_plain or {}).items():
+            yield difference(name, own, **keys, versus="plain", reference="plain")
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `from_json` is its inverse."""

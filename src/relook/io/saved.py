@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from relook.errors import FileFormatError
-from relook.io.files import read_json
+from relook.io.files import LARGEST_JSON, read_json
 
 Result = TypeVar("Result")
 
@@ -17,9 +17,10 @@ def load_saved(
     kind: str,
     command: str,
     rebuild: Callable[[Mapping[str, Any]], Result],
+    max_bytes: int = LARGEST_JSON,
 ) -> Result:
     """Read a `kind` of result that a command wrote; `rebuild` is the inverse of `to_json`."""
-    content = read_json(path, what=kind)
+    content = read_json(path, what=kind, max_bytes=max_bytes)
     try:
         return rebuild(cast(dict[str, Any], content))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -20,6 +20,7 @@ from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
 from relook.evaluation.verdict import frontier
 from relook.io.files import write_bytes_atomic
 from relook.policy.transform_counts import TransformUse
+from relook.report.comparison_tables import shown_rows
 from relook.report.markup import Html, escape
 from relook.report.run_files import SearchStep
 from relook.report.series import Curve, curves, shown_range
@@ -34,7 +35,6 @@ from relook.report.style import (
     MethodStyle,
     method_styles,
 )
-from relook.report.tables import shown_rows
 
 try:
     import matplotlib as mpl

@@ -1,36 +1,26 @@
-"""A comparison as tables: for the terminal, CSV, Markdown, and LaTeX as in the paper."""
+"""One table for people, and its forms: for the terminal, Markdown, LaTeX and HTML.
+
+A table is filled from results: a line says which of them are its own, and so does a column;
+where both meet stands one number.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
-from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
-from relook.evaluation.verdict import frontier
-from relook.io.files import csv_safe
-from relook.numerics.intervals import Interval
+from relook.evaluation.baselines import POLICY_METHOD
+from relook.evaluation.results import Result, Results
+from relook.report.markup import Html, element, join
+from relook.report.metrics import metric_of
 
-_BAR = 10
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
 SHORT_NAMES = {
     "plain": "CC",
     "flip": "Flip",
@@ -43,193 +33,201 @@ SHORT_NAMES = {
     "random": "Random",
     POLICY_METHOD: "GPS",
 }
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": "$-$",
+    "–": "--",
+    "×": r"$\times$",
+}
 
 
-def shown_rows(comparison: Comparison) -> list[Row]:
-    """Return the rows of the budgets asked for, and of the methods with a budget of their own."""
-    return [
-        row
-        for row in comparison.rows
-        if row.budget in comparison.budgets or has_own_budget(row.method)
-    ]
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place: a text, the deviation and the interval that belong to it."""
+
+    text: str = ""
+    spread: str = ""
+    interval: str = ""
+    bold: bool = False
+
+    def plain(self, *, intervals: bool = True) -> str:
+        """Return the cell as one text."""
+        spread = f"±{self.spread}" if self.spread else ""
+        interval = f" {self.interval}" if self.interval and intervals else ""
+        return self.text + spread + interval
 
 
-def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the table and the verdict."""
-    console = console or Console(highlight=False)
-    console.print(fitting_table(comparison, console))
-    console.print(Text(comparison.verdict.sentence, style="bold"), soft_wrap=True)
+@dataclass(frozen=True)
+class Column:
+    """A column: its head, and which result of a line it shows, or which key.
 
-
-def fitting_table(comparison: Comparison, console: Console) -> Table:
-    """Return the table with as many columns of intervals, two at most, as the terminal holds."""
-    unlimited = console.options.update(max_width=10_000)
-    tables = [comparison_table(comparison, intervals=count) for count in (2, 1, 0)]
-    widths = [console.measure(table, options=unlimited).maximum for table in tables]
-    fitting = [table for table, w in zip(tables, widths, strict=True) if w <= console.width]
-    return (fitting or tables[-1:])[0]
-
-
-def comparison_table(comparison: Comparison, *, intervals: int = 2) -> Table:
-    """Return a table for the terminal; the best that a budget buys is bold.
-
-    Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
-    most the same, then to the plain image.
+    `levels` are its heads in LaTeX, from the top; equal neighbours share one. An `optional`
+    column is left out where there is no room; a text that is the line's before is shown `once`.
     """
-    table = new_table(
-        f"{comparison.images:,} held-out images; cLL: calibrated log-likelihood, higher is better"
-    )
-    table.add_column("method")
-    names = ("views", "time ×", "cLL", "acc. %", "cLL − best baseline", "cLL − plain image")
-    for name in names[: 4 + intervals]:
-        table.add_column(name, justify="right", no_wrap=True)
-    rows = shown_rows(comparison)
-    last = None
-    for row in rows:
-        again = row.method == last
-        if (
-            last is not None
-            and not again
-            and not (has_own_budget(row.method) and has_own_budget(last))
-        ):
-            table.add_section()
-        last = row.method
-        cells = [
-            Text("" if again else row.label),
-            Text(str(row.views)),
-            Text(f"{row.slowdown:.1f}"),
-            _bold(_measured(row.metrics["cll"], 4), _is_best(row, rows, "cll")),
-            _bold(_measured(row.metrics["accuracy"], 2, 100), _is_best(row, rows, "accuracy")),
-            Text(_difference(row.over_rival)),
-            Text(_difference(row.over_plain)),
-        ]
-        table.add_row(*cells[: 5 + intervals])
-    return table
+
+    head: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+    number: bool = True
+    levels: tuple[str, ...] = ()
+    optional: bool = False
+    once: bool = False
+    digits: int | None = None
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads in LaTeX, from the top."""
+        return self.levels or (self.head,)
 
 
-def frontier_table(comparison: Comparison) -> Table:
-    """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
-    rows = frontier(shown_rows(comparison))
-    table = new_table("what more time buys")
-    for name in ("time ×", "views"):
-        table.add_column(name, justify="right")
-    table.add_column("method", no_wrap=True)
-    for name in ("cLL", "accuracy %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    lowest, highest = rows[0].metrics["cll"].mean, rows[-1].metrics["cll"].mean
-    for row in rows:
-        share = (row.metrics["cll"].mean - lowest) / ((highest - lowest) or 1.0)
-        table.add_row(
-            f"{row.slowdown:.1f}",
-            str(row.views),
-            Text(row.label),
-            _measured(row.metrics["cll"], 4),
-            _measured(row.metrics["accuracy"], 2, 100),
-            "▇" * (1 + round(_BAR * share)),
+@dataclass(frozen=True)
+class Line:
+    """A line: its texts, for the columns before the numbers, and which results are its own."""
+
+    texts: tuple[str, ...]
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with sections of lines; `caption` and `label` are LaTeX's, `wide` spans the page."""
+
+    title: str
+    columns: tuple[Column, ...]
+    sections: tuple[tuple[tuple[Cell, ...], ...], ...]
+    caption: str = ""
+    label: str = ""
+    note: str = ""
+    wide: bool = False
+
+    @property
+    def lines(self) -> list[tuple[Cell, ...]]:
+        """The lines of all sections."""
+        return [line for section in self.sections for line in section]
+
+
+Grid = Sequence[Sequence[Result | None]]
+Best = Callable[[Grid, int, int], bool]
+"""Whether the result in a line and column is set in bold."""
+
+
+def table_of(
+    results: Results,
+    columns: Sequence[Column],
+    sections: Sequence[Sequence[Line]],
+    best: Best | None = None,
+    missing: str = "",
+    **about: Any,
+) -> Table:
+    """Fill a table: texts of the lines first, then a result or a key for each other column."""
+    lines = [line for section in sections for line in section]
+    texts = len(lines[0].texts) if lines else 1
+    own = [results.where(**line.where) for line in lines]
+    shown = list(columns[texts:])
+    grid = [
+        [None if one.key else mine.get(**one.where) if one.where else None for one in shown]
+        for mine in own
+    ]
+    cells = [
+        (
+            *(Cell(text) for text in line.texts),
+            *(
+                Cell(_key_text(mine.values(one.key)))
+                if one.key
+                else cell_of(
+                    grid[y][x],
+                    digits=one.digits,
+                    bold=best is not None and best(grid, y, x),
+                    missing=missing,
+                )
+                for x, one in enumerate(shown)
+            ),
         )
-    return table
-
-
-def to_csv(comparison: Comparison) -> str:
-    """Return every scored row as CSV, one line a method and budget.
-
-    Text that a spreadsheet would take for a formula gets a leading apostrophe.
-    """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    ends = ("", "_low", "_high")
-    differences = [
-        (field, metric) for field in ("over_plain", "over_rival") for metric in ("cll", "accuracy")
+        for y, (line, mine) in enumerate(zip(lines, own, strict=True))
     ]
-    writer.writerow(
-        [
-            "method",
-            "label",
-            "budget",
-            "views",
-            "slowdown",
-            *(name + end for name in METRICS_OF_A_ROW for end in ("", "_deviation")),
-            *(f"{metric}_{field}{end}" for field, metric in differences for end in ends),
-            "rival",
-        ]
-    )
-    for row in comparison.rows:
-        measured = [row.metrics.get(name) for name in METRICS_OF_A_ROW]
-        intervals = [(getattr(row, field) or {}).get(metric) for field, metric in differences]
-        writer.writerow(
-            [
-                csv_safe(row.method),
-                csv_safe(row.label),
-                row.budget,
-                row.views,
-                f"{row.slowdown:.4g}",
-                *(value for one in measured for value in _pair(one)),
-                *(value for one in intervals for value in _triple(one)),
-                csv_safe(row.rival or ""),
-            ]
+    found = iter(cells)
+    made = tuple(tuple(next(found) for _ in section) for section in sections if section)
+    return Table(columns=tuple(columns), sections=made, **about)
+
+
+def cell_of(
+    one: Result | None, *, digits: int | None = None, bold: bool = False, missing: str = ""
+) -> Cell:
+    """Return a result as its metric is written: a mean, or a difference with its interval."""
+    if one is None:
+        return Cell(missing)
+    metric = metric_of(one.metric)
+    if one.low is None or one.high is None:
+        spread = metric.number(one.deviation, digits) if one.deviation else ""
+        return Cell(metric.number(one.value, digits), spread, bold=bold)
+    ends = f"[{metric.signed(one.low, digits)}, {metric.signed(one.high, digits)}]"
+    return Cell(metric.signed(one.value, digits), interval=ends, bold=bold)
+
+
+def best_of_line(grid: Grid, y: int, x: int) -> bool:
+    """Whether nothing in the line that has the same metric is better, as far as is written."""
+    one = grid[y][x]
+    return one is not None and _leads(one, grid[y])
+
+
+def best_of_column(grid: Grid, y: int, x: int) -> bool:
+    """Whether a result is the first of the best in its column."""
+    one, column = grid[y][x], [line[x] for line in grid]
+    if one is None or one["versus"] is not None:
+        return False
+    values = [_score(other) for other in column if other is not None]
+    first = next(other for other in column if other and _score(other) == max(values))
+    return one is first
+
+
+def best_of_budget(grid: Grid, y: int, x: int) -> bool:
+    """Whether nothing in the column that costs at most the same budget is better."""
+    one = grid[y][x]
+    if one is None or one["versus"] is not None or one["budget"] is None:
+        return False
+    column = [line[x] for line in grid]
+    affordable = [o for o in column if o is not None and o["budget"] <= one["budget"]]
+    return _score(one) >= max(_score(other) for other in affordable)
+
+
+def is_clear(grid: Grid, y: int, x: int) -> bool:
+    """Whether a difference's interval leaves zero out."""
+    one = grid[y][x]
+    return one is not None and one.is_clear
+
+
+def side_by_side(tables: Sequence[Table], **about: Any) -> Table:
+    """Return tables with the same lines as one, each with its title above its columns."""
+    texts = sum(not column.number for column in tables[0].columns)
+    columns = [replace(c, levels=("", *c.heads)) for c in tables[0].columns[:texts]]
+    for table in tables:
+        columns += [replace(c, levels=(table.title, *c.heads)) for c in table.columns[texts:]]
+    sections = []
+    for number, section in enumerate(tables[0].sections):
+        others = [table.sections[number] for table in tables[1:]]
+        sections.append(
+            tuple(
+                (*line, *(cell for other in others for cell in other[place][texts:]))
+                for place, line in enumerate(section)
+            )
         )
-    return file.getvalue()
+    first = tables[0]
+    merged = replace(first, columns=tuple(columns), sections=tuple(sections), wide=True)
+    return replace(merged, **about)
 
 
-def to_markdown(comparison: Comparison) -> str:
-    """Return the table of the asked budgets as Markdown; the best of each budget is bold."""
-    rows = shown_rows(comparison)
-    lines = [
-        "| method | views | time × | cLL | accuracy % | cLL − best baseline | cLL − plain image |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for row in rows:
-        cells = [
-            row.label.replace("|", r"\|"),
-            str(row.views),
-            f"{row.slowdown:.1f}",
-            _starred(_measured(row.metrics["cll"], 4), _is_best(row, rows, "cll")),
-            _starred(_measured(row.metrics["accuracy"], 2, 100), _is_best(row, rows, "accuracy")),
-            _difference(row.over_rival),
-            _difference(row.over_plain),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", comparison.verdict.sentence, ""])
-
-
-def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
-    """Return cLL and accuracy by method and budget, in the form of the paper's appendix.
-
-    The table needs `\\usepackage{booktabs,graphicx}`. The best of each half is bold.
-    """
-    rows = shown_rows(comparison)
-    groups = _by_method(rows)
-    width = len(rows)
-    halves = ((3, 2 + width), (3 + width, 2 + 2 * width))
-    lines = [
-        r"\begin{table*}",
-        r"\centering",
-        r"\resizebox{1.\textwidth}{!}{",
-        rf"\begin{{tabular}}{{{'l' * (2 + 2 * width)}}}",
-        r"\toprule",
-        rf" & & \multicolumn{{{width}}}{{c}}{{\footnotesize Calibrated log-likelihood}} & "
-        rf"\multicolumn{{{width}}}{{c}}{{\footnotesize Accuracy (\%)}} \\",
-        " ".join(rf"\cmidrule(l){{{first}-{last}}}" for first, last in halves),
-        " & ".join(["Dataset", "Model", *2 * [_spanning(method, own) for method, own in groups]])
-        + r" \\",
-        " ".join(_rules(groups, [first for first, _ in halves])),
-        " & ".join(["", "", *2 * [_budget_head(row) for row in rows]]) + r" \\",
-        r"\midrule",
-        " & ".join([tex(dataset), tex(model), *_figures(rows)]) + r" \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"}",
-        rf"\caption{{{_caption(comparison, groups)}}}",
-        r"\label{table:acc-cll}",
-        r"\end{table*}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def new_table(title: str) -> Table:
-    """Return an empty table in the style of the house."""
-    return Table(
+def new_table(title: str) -> RichTable:
+    """Return an empty table for the terminal in the style of the house."""
+    return RichTable(
         title=title,
         title_justify="left",
         title_style="",
@@ -240,91 +238,193 @@ def new_table(title: str) -> Table:
     )
 
 
-def _is_best(row: Row, rows: Sequence[Row], metric: str) -> bool:
-    """Whether nothing that costs at most the same budget is better."""
-    affordable = [one.metrics[metric].mean for one in rows if one.budget <= row.budget]
-    return row.metrics[metric].mean >= max(affordable)
+def terminal(table: Table, console: Console | None = None) -> RichTable:
+    """Return the table for a terminal, without the columns and intervals that do not fit."""
+    if console is None:
+        return _rich(table, True)
+    unlimited = console.options.update(max_width=10_000)
+    for shown, intervals in _smaller(table):
+        made = _rich(shown, intervals)
+        if console.measure(made, options=unlimited).maximum <= console.width:
+            break
+    return made
 
 
-def _measured(one: Measured, digits: int, scale: float = 1.0) -> str:
-    text = f"{scale * one.mean:.{digits}f}".replace("-", "−")
-    return f"{text}±{scale * one.deviation:.{digits}f}" if one.deviation else text
+def markdown(table: Table) -> str:
+    """Return the table as Markdown, its title above and its note below."""
+    rules = ["---:" if column.number else "---" for column in table.columns]
+    lines = [_pipes([column.head for column in table.columns]), _pipes(rules)]
+    for line in table.lines:
+        lines.append(_pipes([f"**{c.plain()}**" if c.bold else c.plain() for c in line]))
+    title, note = [table.title, ""] if table.title else [], ["", table.note] if table.note else []
+    return "\n".join([*title, *lines, *note]) + "\n"
 
 
-def _bold(text: str, wanted: bool) -> Text:
-    return Text(text, style="bold" if wanted else "")
+def html(table: Table) -> Html:
+    """Return the table as HTML; deviations and intervals are small."""
+    kinds = ["number" if column.number else None for column in table.columns]
+    head = [
+        element("th", column.head, class_=kind)
+        for column, kind in zip(table.columns, kinds, strict=True)
+    ]
+    body = [
+        element("tr", *(_td(cell, kind) for cell, kind in zip(line, kinds, strict=True)))
+        for line in table.lines
+    ]
+    made = element("table", element("thead", element("tr", *head)), element("tbody", *body))
+    parts = [
+        element("p", table.title) if table.title else None,
+        element("div", made, class_="scroll", tabindex=0),
+        element("p", table.note) if table.note else None,
+    ]
+    return join(parts)
 
 
-def _starred(text: str, wanted: bool) -> str:
-    return f"**{text}**" if wanted else text
+def latex(table: Table) -> str:
+    """Return the table as LaTeX with booktabs, in the paper's form; intervals are left out.
 
-
-def _difference(intervals: Mapping[str, Interval] | None) -> str:
-    return "" if intervals is None else str(intervals["cll"]).replace("-", "−")
-
-
-def _pair(one: Measured | None) -> tuple[str, str]:
-    return ("", "") if one is None else (f"{one.mean:.8g}", f"{one.deviation:.4g}")
-
-
-def _triple(one: Interval | None) -> tuple[str, str, str]:
-    if one is None:
-        return "", "", ""
-    return f"{one.estimate:.6g}", f"{one.low:.6g}", f"{one.high:.6g}"
-
-
-def _by_method(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.method, []).append(row)
-    return list(groups.items())
-
-
-def _spanning(method: str, own: Sequence[Row]) -> str:
-    return rf"\multicolumn{{{len(own)}}}{{c}}{{{tex(SHORT_NAMES.get(method, method))}}}"
-
-
-def _rules(groups: Sequence[tuple[str, list[Row]]], starts: Sequence[int]) -> list[str]:
-    found = []
-    for start in starts:
-        column = start
-        for _, own in groups:
-            found.append(rf"\cmidrule(l){{{column}-{column + len(own) - 1}}}")
-            column += len(own)
-    return found
-
-
-def _budget_head(row: Row) -> str:
-    if has_own_budget(row.method):
-        return ""
-    return rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{row.budget}}}}}"
-
-
-def _figures(rows: Sequence[Row]) -> list[str]:
-    found = []
-    for metric, digits, scale in (("cll", 3, 1.0), ("accuracy", 2, 100.0)):
-        best = max(row.metrics[metric].mean for row in rows)
-        for row in rows:
-            one = row.metrics[metric]
-            text = f"{scale * one.mean:.{digits}f}".replace("-", "$-$")
-            if one.deviation:
-                text += rf" {{\tiny$\pm${scale * one.deviation:.{digits}f}}}"
-            found.append(rf"\textbf{{{text}}}" if one.mean == best else text)
-    return found
-
-
-def _caption(comparison: Comparison, groups: Sequence[tuple[str, list[Row]]]) -> str:
-    named = "; ".join(f"{tex(SHORT_NAMES.get(m, m))}: {tex(_about(own[0]))}" for m, own in groups)
-    return (
-        "Calibrated log-likelihood and accuracy of test-time augmentation methods on "
-        f"{comparison.images} held-out images. {named}."
+    It needs `\\usepackage{booktabs,graphicx}`.
+    """
+    table = _without(table, [c for c in table.columns if c.optional])
+    width = len(table.columns)
+    align = "l" * width if table.wide else "".join("c" if c.number else "l" for c in table.columns)
+    kind = "table*" if table.wide else "table"
+    body: list[str] = []
+    for number, section in enumerate(_once(table)):
+        body += [r"\midrule"] * bool(number)
+        body += [" & ".join(_tex_cell(cell) for cell in line) + r" \\" for line in section]
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}",
+            r"\centering",
+            *([r"\resizebox{1.\textwidth}{!}{"] if table.wide else []),
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            *_tex_heads(table.columns),
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(["}"] if table.wide else []),
+            rf"\caption{{{tex(table.caption or table.title)}}}",
+            rf"\label{{{table.label}}}",
+            rf"\end{{{kind}}}",
+            "",
+        ]
     )
-
-
-def _about(row: Row) -> str:
-    return BASELINES[row.method].about if row.method in BASELINES else row.label
 
 
 def tex(text: str) -> str:
     """Return text with what LaTeX would take for commands made harmless."""
     return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _score(one: Result) -> float:
+    return -one.value if metric_of(one.metric).lowest else one.value
+
+
+def _leads(one: Result, others: Sequence[Result | None]) -> bool:
+    alike = [o for o in others if o is not None and o.metric == one.metric]
+    metric, best = metric_of(one.metric), max(alike, key=_score)
+    digits = min(metric.digits, metric.paper_digits)
+    return metric.number(one.value, digits) == metric.number(best.value, digits)
+
+
+def _key_text(values: Sequence[Any]) -> str:
+    return f"{values[0]:g}" if values and not isinstance(values[0], str) else "".join(values[:1])
+
+
+def _smaller(table: Table) -> Iterator[tuple[Table, bool]]:
+    """Yield the table, then with fewer and fewer optional columns, then without intervals."""
+    yield table, True
+    optional = [column for column in table.columns if column.optional]
+    for count in range(len(optional)):
+        yield _without(table, optional[-1 - count :]), True
+    yield _without(table, optional), False
+
+
+def _without(table: Table, left_out: Sequence[Column]) -> Table:
+    kept = [i for i, c in enumerate(table.columns) if not any(c is one for one in left_out)]
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in kept),
+        sections=tuple(
+            tuple(tuple(line[i] for i in kept) for line in section) for section in table.sections
+        ),
+    )
+
+
+def _once(table: Table) -> list[list[tuple[Cell, ...]]]:
+    """Return the lines with what a line shares with the one above left blank."""
+    before: tuple[Cell, ...] = ()
+    sections = []
+    for section in table.sections:
+        shown = []
+        for line in section:
+            again = [c.once and bool(before) for c in table.columns]
+            for place in range(len(line)):  # a text counts as new where one before it is
+                again[place] = again[place] and line[: place + 1] == before[: place + 1]
+            shown.append(tuple(Cell() if r else c for c, r in zip(line, again, strict=True)))
+            before = line
+        sections.append(shown)
+    return sections
+
+
+def _rich(table: Table, intervals: bool) -> RichTable:
+    made = new_table(table.title)
+    for column in table.columns:
+        made.add_column(column.head, justify="right" if column.number else "left", no_wrap=True)
+    for section in _once(table):
+        for line in section:
+            texts = [cell.plain(intervals=intervals) for cell in line]
+            bold = ["bold" if cell.bold else "" for cell in line]
+            made.add_row(*(Text(*one) for one in zip(texts, bold, strict=True)))
+        made.add_section()
+    return made
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _td(cell: Cell, kind: str | None) -> Html:
+    small = " ".join(
+        part for part in (f"±{cell.spread}" * bool(cell.spread), cell.interval) if part
+    )
+    return element(
+        "td",
+        element("b", cell.text) if cell.bold else cell.text,
+        element("span", small, class_="interval") if small else None,
+        class_=kind,
+    )
+
+
+def _tex_cell(cell: Cell) -> str:
+    spread = rf" {{\tiny$\pm${cell.spread}}}" if cell.spread else ""
+    text = tex(cell.text) + spread
+    return rf"\textbf{{{text}}}" if cell.bold else text
+
+
+def _tex_heads(columns: Sequence[Column]) -> list[str]:
+    """Return the lines of heads: neighbours with the same head share it, a rule below."""
+    depth = max(len(column.heads) for column in columns)
+    levels = [(*column.heads, *[""] * (depth - len(column.heads))) for column in columns]
+    lines = []
+    for level in range(depth):
+        cells, rules, start = [], [], 1
+        for heads, group in groupby(levels, key=lambda heads: heads[: level + 1]):
+            count = len(list(group))
+            alone = level == depth - 1 or not heads[-1] or not columns[start - 1].number
+            cells += [_tex_head(heads[-1])] * count if alone else [_spanning(heads[-1], count)]
+            rules += [] if alone else [rf"\cmidrule(l){{{start}-{start + count - 1}}}"]
+            start += count
+        lines += [" & ".join(cells) + r" \\", *([" ".join(rules)] if rules else [])]
+    return lines
+
+
+def _spanning(text: str, count: int) -> str:
+    return rf"\multicolumn{{{count}}}{{c}}{{{tex(text)}}}"
+
+
+def _tex_head(text: str) -> str:
+    return rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{text}}}}}" if text.isdigit() else tex(text)

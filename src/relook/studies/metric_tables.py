@@ -10,7 +10,8 @@ from relook.evaluation.comparison import Comparison, Row
 from relook.foundation.wording import measured, with_minus_signs
 from relook.io.files import csv_safe
 from relook.numerics.intervals import Interval
-from relook.report.tables import shown_rows, tex
+from relook.report.comparison_tables import shown_rows
+from relook.report.tables import tex
 from relook.studies.study_tables import csv_text, markdown_lines
 
 

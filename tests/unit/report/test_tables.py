@@ -8,16 +8,13 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from tests.unit.data.marked_images import TURNED, Oracle, noisy
 
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.numerics.intervals import Interval
-from relook.report.tables import (
+from relook.report.comparison_tables import (
     comparison_table,
-    fitting_table,
     frontier_table,
     print_comparison,
     shown_rows,
@@ -25,6 +22,7 @@ from relook.report.tables import (
     to_latex,
     to_markdown,
 )
+from relook.report.tables import Table, terminal
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +48,15 @@ def _with_cll(row: Row, cll: float) -> Row:
 
 def text_of(table: Table, width: int = 140) -> str:
     console = Console(width=width, file=io.StringIO(), highlight=False, color_system=None)
-    console.print(table)
+    console.print(terminal(table))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
 def bold_cells(table: Table) -> Iterator[str]:
-    for column in table.columns:
-        for cell in column.cells:
-            if isinstance(cell, Text) and cell.style == "bold":
-                yield cell.plain
+    for place in range(len(table.columns)):
+        for line in table.lines:
+            if line[place].bold:
+                yield line[place].plain()
 
 
 def test_the_asked_budgets_are_shown_and_the_fixed_methods(comparison: Comparison) -> None:
@@ -90,7 +88,7 @@ def test_the_terminal_table_says_all_of_it(comparison: Comparison) -> None:
 def test_intervals_are_shown_as_far_as_there_is_room(
     comparison: Comparison, width: int, columns: int
 ) -> None:
-    table = fitting_table(comparison, Console(width=width, file=io.StringIO()))
+    table = terminal(comparison_table(comparison), Console(width=width, file=io.StringIO()))
     assert len(table.columns) == columns
 
 
@@ -128,7 +126,7 @@ def test_the_verdict_comes_last(comparison: Comparison) -> None:
 
 def test_the_frontier_rises_with_the_cost(comparison: Comparison) -> None:
     table = frontier_table(comparison)
-    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    cells = [[line[i].plain() for line in table.lines] for i in range(len(table.columns))]
     times, clls = ([float(cell.replace("−", "-")) for cell in cells[i]] for i in (0, 3))
     assert times == sorted(times)
     assert clls == sorted(clls) == [-0.9, -0.8, -0.6]
@@ -138,24 +136,30 @@ def test_the_frontier_rises_with_the_cost(comparison: Comparison) -> None:
 
 def test_csv_holds_every_row_and_metric(comparison: Comparison) -> None:
     lines = list(csv.DictReader(io.StringIO(to_csv(comparison))))
-    assert len(lines) == len(comparison.rows)
-    for line, row in zip(lines, comparison.rows, strict=True):
-        assert (line["method"], int(line["views"])) == (row.method, row.views)
+    for row in comparison.rows:
+        own = [
+            one for one in lines if (one["method"], one["budget"]) == (row.method, str(row.budget))
+        ]
+        found = {(one["metric"], one["versus"]): one for one in own}
+        assert {one["views"] for one in own} == {str(row.views)}
         for name in METRICS_OF_A_ROW:
-            assert float(line[name]) == pytest.approx(row.metrics[name].mean, rel=1e-6)
-            assert float(line[f"{name}_deviation"]) == row.metrics[name].deviation
+            assert float(found[name, ""]["value"]) == pytest.approx(
+                row.metrics[name].mean, rel=1e-6
+            )
+            assert float(found[name, ""]["deviation"]) == row.metrics[name].deviation
         if row.over_plain is None:
-            assert line["cll_over_plain_low"] == ""
+            assert ("cll", "plain") not in found
         else:
             low = row.over_plain["cll"].low
-            assert float(line["cll_over_plain_low"]) == pytest.approx(low, rel=1e-4)
+            assert float(found["cll", "plain"]["low"]) == pytest.approx(low, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", "\t=1", "\r=1"])
 def test_csv_holds_no_formulas(comparison: Comparison, name: str) -> None:
     rows = tuple(replace(row, label=name, rival=name) for row in comparison.rows)
     for line in csv.DictReader(io.StringIO(to_csv(replace(comparison, rows=rows)), newline="")):
-        assert line["label"] == line["rival"] == f"'{name.strip()}"
+        assert line["label"] == f"'{name.strip()}"
+        assert line["reference"] in ("", "plain", line["label"])
 
 
 def test_latex_has_the_papers_form(comparison: Comparison) -> None:

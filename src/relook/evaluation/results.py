@@ -1,0 +1,215 @@
+"""What was measured, as rows of one tidy table: a comparison's results and every study's."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from relook.errors import MissingExtraError, RelookError
+from relook.io.files import csv_safe, write_bytes_atomic, write_json_atomic, write_text_atomic
+from relook.io.saved import check_format, load_saved
+from relook.numerics.intervals import Interval, mean_and_deviation
+
+VERSION = 2
+LARGEST = 1 << 28
+"""How many bytes of saved results are read."""
+
+FIRST = ("study", "model", "data", "method", "label", "budget", "views")
+LAST = ("metric", "value", "low", "high", "deviation")
+DETAILS = ("versus", "run")
+"""Keys of rows that are about another row: a difference to it, or one of its runs."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number: a metric's mean over runs with its deviation, or a difference with its interval.
+
+    `keys` say of what: model, data, method, budget, views, corruption … A difference is this
+    method minus another, of which `keys["versus"]` says the kind.
+    """
+
+    metric: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    deviation: float = 0.0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.metric if key == "metric" else self.keys.get(key)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval of a difference leaves zero out."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.4f}"
+        return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows of one tidy table, with the settings that they were made with and a plain answer."""
+
+    study: str
+    rows: tuple[Result, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sentence: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, **wanted: Any) -> Results:
+        """Return the rows with these keys (or this metric); a tuple or list means any of it.
+
+        None is for rows without the key.
+        """
+        rows = tuple(row for row in self.rows if all(_fits(row[k], v) for k, v in wanted.items()))
+        return replace(self, rows=rows)
+
+    def get(self, **wanted: Any) -> Result | None:
+        """Return the first row with these keys; no difference and no single run unless asked."""
+        asked = {**dict.fromkeys(DETAILS), **wanted}
+        fitting = (r for r in self.rows if all(_fits(r[k], v) for k, v in asked.items()))
+        return next(fitting, None)
+
+    def one(self, **wanted: Any) -> Result:
+        """Return the row with these keys, or raise where there is none."""
+        found = self.get(**wanted)
+        if found is None:
+            asked = ", ".join(f"{key} {value!r}" for key, value in wanted.items())
+            raise RelookError(f"{self.study}: expected a result with {asked}, got none")
+        return found
+
+    def values(self, key: str) -> list[Any]:
+        """Return the values of a key, each once, in the rows' order."""
+        return list(dict.fromkeys(row[key] for row in self.rows if row[key] is not None))
+
+    def groups(self, *keys: str) -> Iterator[tuple[tuple[Any, ...], Results]]:
+        """Yield the rows that have these keys in common, in the order of their first ones."""
+        found: dict[tuple[Any, ...], list[Result]] = {}
+        for row in self.rows:
+            found.setdefault(tuple(row[key] for key in keys), []).append(row)
+        for values, rows in found.items():
+            yield values, replace(self, rows=tuple(rows))
+
+    def labelled(self, **keys: Any) -> Results:
+        """Return the same results with these keys on every row."""
+        rows = tuple(replace(row, keys={**row.keys, **keys}) for row in self.rows)
+        return replace(self, rows=rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the tidy table's columns."""
+        there = dict.fromkeys(key for row in self.rows for key in row.keys)
+        first = [key for key in FIRST if key in there or key == "study"]
+        return [*first, *(key for key in there if key not in FIRST), *LAST]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each row, all with the same columns; None where one has none."""
+        columns = self.columns
+        numbers = [{name: getattr(row, name) for name in LAST} for row in self.rows]
+        return [
+            {name: {"study": self.study, **row.keys, **own}.get(name) for name in columns}
+            for row, own in zip(self.rows, numbers, strict=True)
+        ]
+
+    def to_csv(self) -> str:
+        """Return the tidy table as CSV.
+
+        Text that a spreadsheet would take for a formula gets a leading apostrophe.
+        """
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(self.columns)
+        for record in self.records():
+            writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in record.values()])
+        return file.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able data; `load_results` reads it back."""
+        rows = [{k: v for k, v in one.items() if v is not None} for one in self.records()]
+        return {
+            "format": f"relook-{self.study}",
+            "version": VERSION,
+            "study": self.study,
+            "sentence": self.sentence,
+            "settings": dict(self.settings),
+            "rows": [{k: v for k, v in one.items() if k != "study"} for one in rows],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the results, whole or not at all: .json with settings, or .csv, or .parquet."""
+        ending = Path(path).suffix
+        if ending == ".csv":
+            write_text_atomic(path, self.to_csv())
+        elif ending == ".parquet":
+            write_bytes_atomic(path, _parquet(self.records()))
+        elif ending == ".json":
+            write_json_atomic(path, self.to_json())
+        else:
+            raise RelookError(f"{path}: expected a name that ends in .json, .csv or .parquet")
+
+
+def load_results(path: str | Path, study: str) -> Results:
+    """Read a study's results as JSON, as `Results.save` wrote them."""
+    return load_saved(
+        path,
+        f"a study of {study}",
+        study,
+        lambda content: _from_json(content, study),
+        max_bytes=LARGEST,
+    )
+
+
+def join(parts: Mapping[str, Results]) -> Results:
+    """Return the results of several models, by name, as one table; one answer per line."""
+    named = {name: one.labelled(model=name) for name, one in parts.items()}
+    first = next(iter(named.values()))
+    return Results(
+        first.study,
+        tuple(row for one in named.values() for row in one.rows),
+        {name: dict(one.settings) for name, one in named.items()},
+        "\n".join(f"{name}: {one.sentence}" for name, one in named.items() if one.sentence),
+    )
+
+
+def measured(metric: str, values: Any, **keys: Any) -> Result:
+    """Return the mean of a metric over runs, with its deviation."""
+    mean, deviation = mean_and_deviation(values)
+    return Result(metric, mean, deviation=deviation, keys=keys)
+
+
+def difference(metric: str, interval: Interval, **keys: Any) -> Result:
+    """Return a difference with its interval."""
+    return Result(metric, interval.estimate, interval.low, interval.high, keys=keys)
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, tuple | list) else value == wanted
+
+
+def _from_json(content: Mapping[str, Any], study: str) -> Results:
+    check_format(content, f"relook-{study}", VERSION)
+    rows = []
+    for one in content["rows"]:
+        keys = {name: value for name, value in one.items() if name not in LAST}
+        rows.append(Result(**{name: one[name] for name in LAST if name in one}, keys=keys))
+    return Results(study, tuple(rows), dict(content["settings"]), str(content["sentence"]))
+
+
+def _parquet(records: list[dict[str, Any]]) -> bytes:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from None
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records), file)
+    return file.getvalue()

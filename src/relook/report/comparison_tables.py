@@ -1,0 +1,205 @@
+"""A comparison as tables: for the terminal, CSV, Markdown, and LaTeX as in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
+from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.results import Results
+from relook.evaluation.verdict import frontier
+from relook.report.metrics import metric_of
+from relook.report.tables import (
+    SHORT_NAMES,
+    Cell,
+    Column,
+    Line,
+    Table,
+    best_of_budget,
+    best_of_line,
+    cell_of,
+    latex,
+    markdown,
+    side_by_side,
+    table_of,
+    terminal,
+)
+
+PAPER_ORDER = ("plain", "5c", "10c", "cf", "mtrain", "mgrid", POLICY_METHOD)
+"""The methods of the paper's tables, from left to right."""
+
+_BAR = 10
+_VERSUS = {"rival": "best baseline", "plain": "plain image"}
+
+
+def shown_rows(comparison: Comparison) -> list[Row]:
+    """Return the rows of the budgets asked for, and of the methods with a budget of their own."""
+    return [
+        row
+        for row in comparison.rows
+        if row.budget in comparison.budgets or has_own_budget(row.method)
+    ]
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print the table and the verdict."""
+    console = console or Console(highlight=False)
+    console.print(terminal(comparison_table(comparison), console))
+    console.print(Text(comparison.verdict.sentence, style="bold"), soft_wrap=True)
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Return a line per method and budget; the best that a budget buys is bold.
+
+    Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
+    most the same, then to the plain image.
+    """
+    return method_table(
+        comparison.results().where(asked=True),
+        ("slowdown", "cll", "accuracy"),
+        _VERSUS,
+        title=f"{comparison.images:,} held-out images; cLL: calibrated log-likelihood, "
+        "higher is better",
+    )
+
+
+def method_table(
+    results: Results,
+    metrics: Sequence[str],
+    versus: Mapping[str, str],
+    *,
+    compared: str = "cll",
+    keys: Mapping[str, str] | None = None,
+    **about: Any,
+) -> Table:
+    """Return a line per method and budget: keys, metrics, and differences that may be left out.
+
+    `versus` names the kinds of differences in the metric `compared`; `keys` has the heads of
+    keys that are shown (default: the views).
+    """
+    name = metric_of(compared).head.removesuffix(" %")
+    columns = [
+        Column("method", number=False, once=True),
+        *(Column(head, key=key) for key, head in (keys or {"views": "views"}).items()),
+        *(Column(metric_of(one).head, {"metric": one}) for one in metrics),
+        *(
+            Column(f"{name} − {head}", {"metric": compared, "versus": kind}, optional=True)
+            for kind, head in versus.items()
+            if results.where(versus=kind)
+        ),
+    ]
+    return table_of(results, columns, method_sections(results), _best_but_cost, **about)
+
+
+def method_sections(results: Results) -> list[list[Line]]:
+    """Return lines by method and budget; a section per method, one for all of fixed cost."""
+    sections: list[list[Line]] = []
+    last = None
+    for (method, label, budget), _ in results.groups("method", "label", "budget"):
+        fixed = has_own_budget(method) and has_own_budget(last or "")
+        if method != last and not fixed:
+            sections.append([])
+        sections[-1].append(Line((str(label),), {"method": method, "budget": budget}))
+        last = method
+    return sections
+
+
+def _best_but_cost(grid: Any, y: int, x: int) -> bool:
+    one = grid[y][x]
+    return one is not None and one.metric in _JUDGED and best_of_budget(grid, y, x)
+
+
+_JUDGED = ("cll", "accuracy", "log_likelihood", "muce")
+
+
+def frontier_table(comparison: Comparison) -> Table:
+    """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
+    rows = frontier(shown_rows(comparison))
+    results = comparison.results()
+    lowest, highest = rows[0].metrics["cll"].mean, rows[-1].metrics["cll"].mean
+    lines = []
+    for row in rows:
+        share = (row.metrics["cll"].mean - lowest) / ((highest - lowest) or 1.0)
+        own = results.where(method=row.method, budget=row.budget)
+        texts = (f"{row.slowdown:.1f}", str(row.views), row.label)
+        metrics = [cell_of(own.one(metric=name)) for name in ("cll", "accuracy")]
+        lines.append((*map(Cell, texts), *metrics, Cell("▇" * (1 + round(_BAR * share)))))
+    heads = {"time ×": True, "views": True, "method": False, "cLL": True, "acc. %": True, "": False}
+    columns = tuple(Column(head, number=number) for head, number in heads.items())
+    return Table("what more time buys", columns, (tuple(lines),))
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return every number as CSV, the tidy table of `Comparison.results`."""
+    return comparison.results().to_csv()
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Return the table of the asked budgets as Markdown, and the verdict."""
+    return f"{markdown(comparison_table(comparison))}\n{comparison.verdict.sentence}\n"
+
+
+def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
+    """Return cLL and accuracy by method and budget, in the form of the paper's appendix."""
+    results = comparison.results().where(asked=True).labelled(data=dataset, model=model)
+    order = tuple(dict.fromkeys(row.method for row in comparison.rows))
+    tables = paper_tables(results, ("cll", "accuracy"), order=order)
+    named = "; ".join(f"{SHORT_NAMES.get(m, m)}: {about(m)}" for m in order)
+    caption = (
+        "Calibrated log-likelihood and accuracy of test-time augmentation methods on "
+        f"{comparison.images} held-out images. {named}."
+    )
+    return latex(side_by_side(tables, caption=caption, label="table:acc-cll"))
+
+
+def paper_tables(
+    results: Results,
+    metrics: Sequence[str],
+    *,
+    order: Sequence[str] = PAPER_ORDER,
+    names: Mapping[str, str] = SHORT_NAMES,
+) -> list[Table]:
+    """Return the paper's tables, one per metric: lines are data and models, columns methods.
+
+    The best of each line is bold. Columns are in the `order` of methods, then of budgets.
+    """
+    pairs = [pair for pair, _ in results.groups("method", "budget")]
+    known = {method: place for place, method in enumerate(order)}
+    pairs.sort(key=lambda pair: (known.get(pair[0], len(known)), str(pair[0]), pair[1]))
+    sections = [
+        [Line((str(data or ""), str(one or "")), {"data": data, "model": one}) for (one,), _ in own]
+        for (data,), part in results.groups("data")
+        for own in [list(part.groups("model"))]
+    ]
+    made = []
+    for metric in metrics:
+        columns = [
+            Column("data", number=False, levels=("Dataset", ""), once=True),
+            Column("model", number=False, levels=("Model", "")),
+            *_paper_columns(pairs, metric, names),
+        ]
+        one = table_of(results, columns, sections, best_of_line, "–", title=metric_of(metric).title)
+        made.append(one)
+    return made
+
+
+def _paper_columns(
+    pairs: Sequence[tuple[Any, ...]], metric: str, names: Mapping[str, str]
+) -> Iterator[Column]:
+    for method, budget in pairs:
+        name, own = names.get(method, method), has_own_budget(method)
+        yield Column(
+            name if own else f"{name} {budget}",
+            {"metric": metric, "method": method, "budget": budget},
+            levels=(name, "" if own else str(budget)),
+            digits=metric_of(metric).paper_digits,
+        )
+
+
+def about(method: str) -> str:
+    """Return what a method is, in a few words."""
+    return BASELINES[method].about if method in BASELINES else "the learned policy"
