@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.quality import read_source
 
 from relook.data import load_data
+from relook.foundation.progress import Progress
 from relook.models import Predictor, load_model
 from relook.numerics.arrays import Indices
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
@@ -36,7 +37,7 @@ from relook.policy_search.pool_predictions import kept_in_race
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import Images, View, predict_views
 from relook.selection import greedy_search
-from relook.selection.racing import Progress, race
+from relook.selection.racing import race
 from relook.studies.demo import RECIPE, trained_network
 
 LENGTH = 20

@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, Protocol
@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.text import Text
 
 from relook.foundation import wording
+from relook.foundation.progress import StageProgress
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
 
@@ -46,9 +47,11 @@ class TerminatedError(BaseException):
 
 
 class ProgressCallback(Protocol):
-    """Called with the units done, their total and, if there is one, a short note."""
+    """A `Progress` that shows a short note besides, if there is one."""
 
-    def __call__(self, done: int, total: int, note: str = "") -> None:
+    def __call__(
+        self, done: int, total: int, score: float | None = None, /, *, note: str = ""
+    ) -> None:
         """Show how far it is."""
 
 
@@ -64,10 +67,13 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCallback]:
-    """Show a bar with speed and time left on stderr; yields a callable (done, total, note).
+def progress_bar(
+    description: str, unit: str = "images", objective: str = "cll"
+) -> Iterator[ProgressCallback]:
+    """Show a bar with speed and time left on stderr; yields what to report to.
 
-    Where stderr is no terminal, as in a log, a line comes every half minute instead.
+    A score is shown as one of the `objective`. Where stderr is no terminal, as in a log, a line
+    comes every half minute instead.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -81,12 +87,36 @@ def progress_bar(description: str, unit: str = "images") -> Iterator[ProgressCal
         task = progress.add_task(escape(description), total=None, note="")
         log = _Log()
 
-        def update(done: int, total: int, note: str = "") -> None:
+        def update(done: int, total: int, score: float | None = None, /, *, note: str = "") -> None:
+            note = note if score is None else score_note(objective, score)
             progress.update(task, completed=done, total=total, note=escape(note))
             if not messages.is_terminal and log.is_due(done, total):
                 say(f"{description}: {log.line(done, total)}")
 
         yield update
+
+
+@contextmanager
+def stage_bars(
+    named: Callable[[str], tuple[str, str]], objective: str = "cll"
+) -> Iterator[StageProgress]:
+    """Show a bar for each stage, one at a time; `named` says its title and what it counts."""
+    with ExitStack() as stack:
+        bars: dict[str, ProgressCallback] = {}
+
+        def update(stage: str, done: int, total: int, score: float | None = None, /) -> None:
+            if stage not in bars:
+                stack.close()
+                bars[stage] = stack.enter_context(progress_bar(*named(stage), objective))
+            bars[stage](done, total, score)
+
+        yield update
+
+
+def score_note(objective: str, score: float) -> str:
+    """Return the score so far as a progress bar shows it: `cLL −0.2134`."""
+    name = "cLL" if objective == "cll" else objective
+    return f"{name} {score:.4f}".replace("-", "−")
 
 
 class _Log:

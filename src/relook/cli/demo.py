@@ -9,7 +9,7 @@ import typer
 
 from relook.cli import options
 from relook.cli.console import print_json, progress_bar, resumable, say
-from relook.cli.search import stage_bars
+from relook.cli.search import search_bars
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report
@@ -28,7 +28,7 @@ def demo_command(
     with resumable("Run the same command again to go on."):
         with progress_bar("training a small network", "epochs") as bar:
             model = trained_network(out, seed, bar)
-        with stage_bars() as progress:
+        with search_bars() as progress:
             demo = run_demo(out, model, seed=seed, progress=progress)
         page = write_report(demo.directory)
     if as_json:

@@ -14,7 +14,7 @@ from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources, study
 from relook.cli.console import console, print_json, resumable, say
 from relook.cli.inputs import read_budgets
-from relook.cli.search import stage_bars
+from relook.cli.search import search_bars
 from relook.cli.transfer_inputs import model_names
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
@@ -146,7 +146,7 @@ def ensembles_command(
     if split is not None:
         shares = parse_split(split, len(dataset))
         settings = replace(settings, holdout=shares.holdout, left_out=shares.left_out)
-    with resumable("Run the same command again to go on.", timeout), stage_bars() as progress:
+    with resumable("Run the same command again to go on.", timeout), search_bars() as progress:
         found = ensembles(
             dict(zip(names, together.members, strict=True)),
             dataset,

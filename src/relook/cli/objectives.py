@@ -11,7 +11,7 @@ import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, study
-from relook.cli.console import console, print_json, resumable, say
+from relook.cli.console import console, print_json, resumable, say, stage_bars
 from relook.cli.inputs import read_budgets
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -125,7 +125,7 @@ def objectives_command(
     with (
         RunDirectory(out),
         resumable("Run the same command again to go on.", timeout),
-        study.stage_bars(_unit) as progress,
+        stage_bars(_named) as progress,
     ):
         found = objectives(
             predictor,
@@ -170,8 +170,8 @@ def _directory(
     return f"objectives-{mark[:8]}"
 
 
-def _unit(stage: str) -> str:
-    return "steps" if "selecting" in stage else "views"
+def _named(stage: str) -> tuple[str, str]:
+    return stage, "steps" if "selecting" in stage else "views"
 
 
 def _draw(found: Objectives, label: str, out: Path) -> list[Path]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from relook.cli.console import ProgressCallback, progress_bar, say
+from relook.cli.console import say, stage_bars
 from relook.data import Dataset, Preparation, load_data, read_groups
 from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError
 from relook.foundation.memory import SHARE, parse_size
+from relook.foundation.progress import StageProgress
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
 
@@ -338,12 +339,6 @@ def bytes_of(memory: str | None) -> int | None:
     return None if memory is None else parse_size(memory, "--memory")
 
 
-def score_note(objective: str, score: float) -> str:
-    """Return the score so far as a progress bar shows it: `cLL −0.2134`."""
-    name = "cLL" if objective == "cll" else objective
-    return f"{name} {score:.4f}".replace("-", "−")
-
-
 def pixels(text: str | None) -> tuple[int, int] | None:
     """Read `224` or `192x256` (height × width)."""
     if text is None:
@@ -356,19 +351,9 @@ def pixels(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-@contextmanager
-def reading_bars() -> Iterator[Callable[[str, int, int], None]]:
+def reading_bars() -> AbstractContextManager[StageProgress]:
     """Show a bar for each stage of reading files, and none where no files are read."""
-    with ExitStack() as stack:
-        bars: dict[str, ProgressCallback] = {}
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
-                stack.close()
-                bars[stage] = stack.enter_context(progress_bar(stage, "files"))
-            bars[stage](done, total)
-
-        yield update
+    return stage_bars(lambda stage: (stage, "files"))
 
 
 def numbers(text: str | None, option: str) -> float | tuple[float, ...] | None:

@@ -110,7 +110,7 @@ class _Bars:
     def report(self, done: int, total: int, note: str) -> None:
         """Show how far the job is."""
         if self.bar is not None:
-            self.bar(done, total, note)
+            self.bar(done, total, note=note)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +16,13 @@ import typer
 from relook.cli import engine as engines
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
-from relook.cli.console import ProgressCallback, print_json, progress_bar, resumable, say
+from relook.cli.console import print_json, resumable, say, stage_bars
 from relook.cli.show import print_policy
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation import wording
 from relook.foundation.memory import size_text
+from relook.foundation.progress import StageProgress
 from relook.models import Predictor
 from relook.models.describe import model_record
 from relook.numerics.splits import parse_split
@@ -30,7 +31,6 @@ from relook.policy.recipes import get_recipe
 from relook.policy_search.pool_predictions import kept_in_race, precision_of
 from relook.policy_search.search import (
     PolicySearch,
-    Progress,
     accelerated,
     expected_plan,
     pool_of,
@@ -185,7 +185,7 @@ def search_command(
     with (
         resumable("Run the same command again to go on.", timeout),
         place.started(),
-        stage_bars(objective) as progress,
+        search_bars(objective) as progress,
     ):
         found = search_dataset(
             predictor,
@@ -201,19 +201,9 @@ def search_command(
     _print_result(found, out, as_json)
 
 
-@contextmanager
-def stage_bars(objective: str = "cll") -> Iterator[Progress]:
-    """Show one progress bar a stage; yields a callable (stage, done, total, score)."""
-    with ExitStack() as stack:
-        bars: dict[str, ProgressCallback] = {}
-
-        def update(stage: str, done: int, total: int, score: float | None = None) -> None:
-            if stage not in bars:
-                stack.close()
-                bars[stage] = stack.enter_context(progress_bar(*STAGES[stage]))
-            bars[stage](done, total, "" if score is None else options.score_note(objective, score))
-
-        yield update
+def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]:
+    """Show one progress bar per stage of a search."""
+    return stage_bars(STAGES.__getitem__, objective)
 
 
 def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:

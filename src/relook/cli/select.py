@@ -74,7 +74,7 @@ def select_command(
         return
     partial = None if out is None else out.with_name(f"{out.name}.partial")
     how = "With --out FILE it can be continued." if out is None else GO_ON
-    with resumable(how), progress_bar("selecting", "steps") as bar:
+    with resumable(how), progress_bar("selecting", "steps", objective) as bar:
         found = select(
             source,
             classes,
@@ -86,9 +86,7 @@ def select_command(
                 [kind, *file_identity(predictions)], classes, objective, balanced
             ),
             path=partial,
-            progress=lambda done, total, score: bar(
-                done, total, options.score_note(objective, score)
-            ),
+            progress=bar,
             tell=say,
         ).result
     result = {

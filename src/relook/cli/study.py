@@ -1,15 +1,14 @@
-"""What the commands of the studies share: writing tables, drawing figures, bars by stage."""
+"""What the commands of the studies share: writing tables and drawing figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from relook.cli.console import ProgressCallback, progress_bar, say
+from relook.cli.console import say
 from relook.errors import MissingExtraError
 from relook.io.files import write_text_atomic
 
@@ -51,18 +50,3 @@ def drawn(draw: Callable[[], list[Path]]) -> list[Path]:
 def written(out: Path, name: str, figures: list[Path]) -> str:
     """Say where results are."""
     return f"written to {out}: {name}" + (", figures/" if figures else "")
-
-
-@contextmanager
-def stage_bars(unit: Callable[[str], str]) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each stage, named by its words, one at a time; `unit` names what it counts."""
-    with ExitStack() as stack:
-        bars: dict[str, ProgressCallback] = {}
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
-                stack.close()
-                bars[stage] = stack.enter_context(progress_bar(stage, unit(stage)))
-            bars[stage](done, total)
-
-        yield update

@@ -212,7 +212,7 @@ def _bars(plan: TrainingPlan) -> Iterator[Progress]:
             smooth["loss"] += 0.05 * (loss - smooth["loss"])
             epoch = -(-done // model.images)
             note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth['loss']:.3f}"
-            bars[model.path](done, total, note)
+            bars[model.path](done, total, note=note)
 
         yield update
 

@@ -41,6 +41,7 @@ from relook.evaluation.scoring import (
     score_lines,
 )
 from relook.evaluation.verdict import MARGIN, judge
+from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
@@ -48,7 +49,6 @@ from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.predictions.locations import is_url
-from relook.predictions.passes import Progress
 
 __all__ = ["compare", "save_comparison"]
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from relook.data.base import Dataset
 from relook.evaluation.baselines import GRID, Options, randaugment
 from relook.evaluation.cross_validation import prefix_log_probs
+from relook.foundation.progress import Progress, part_of
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe
-from relook.predictions.passes import Progress, View, predict_views
+from relook.predictions.passes import View, predict_views
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,6 @@ def grid_log_probs(
             indices=indices,
             store_path=None if store_path is None else Path(store_path) / f"{magnitude:g}.zarr",
             batch=batch,
-            progress=_part(progress, place * passes, len(grid) * passes),
+            progress=part_of(progress, place * passes, len(grid) * passes),
         )
         yield magnitude, next(prefix_log_probs(log_probs, [views]))
-
-
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Report a part of the work as part of the whole."""
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)

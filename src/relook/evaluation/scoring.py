@@ -14,11 +14,12 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
+from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
-from relook.predictions.passes import Progress, View, distinct_views, fill_store, predict_views
+from relook.predictions.passes import View, distinct_views, fill_store, predict_views
 
 ALL_PREFIXES_TO = 20
 """Up to so many views every prefix is scored, for the curves; beyond, the asked budgets."""

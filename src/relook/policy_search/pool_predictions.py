@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.foundation.memory import check_limit, default_limit, size_text
+from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.models import Predictor
 from relook.policy import SubPolicy
 from relook.policy.pool import steady_pool
@@ -28,10 +29,7 @@ from relook.selection.racing import race as run_race
 from relook.selection.record import TRACE, Selected, Tell, select, selection_identity
 
 if TYPE_CHECKING:
-    from relook.policy_search.search import Progress
     from relook.policy_search.settings import SearchSettings
-
-Count = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,9 @@ def precision_of(settings: SearchSettings, classes: int) -> str:
     return stored_type("float32", classes)
 
 
-def predict_pool(job: PoolJob, progress: Count | None, on_map: Count | None) -> PoolPredictions:
+def predict_pool(
+    job: PoolJob, progress: Progress | None, on_map: Progress | None
+) -> PoolPredictions:
     """Predict a search's pool; `on_map` hears of views copied, where they are mapped later."""
     if job.settings.race:
         return _raced(job, progress)
@@ -113,11 +113,11 @@ def predict_pool(job: PoolJob, progress: Count | None, on_map: Count | None) -> 
     )
 
 
-def _raced(job: PoolJob, progress: Count | None) -> PoolPredictions:
+def _raced(job: PoolJob, progress: Progress | None) -> PoolPredictions:
     precision_of(job.settings, len(job.dataset.classes))
 
     def predict(
-        name: str, which: NDArray[np.int64], images: NDArray[np.int64], report: Count | None
+        name: str, which: NDArray[np.int64], images: NDArray[np.int64], report: Progress | None
     ) -> NDArray[np.float32]:
         places = job.chosen[images]
         return predict_views(
@@ -173,17 +173,13 @@ def plan_pool(
 
 
 def select_from_pool(
-    job: PoolJob, predicted: PoolPredictions, progress: Progress | None, tell: Tell | None
+    job: PoolJob, predicted: PoolPredictions, progress: StageProgress | None, tell: Tell | None
 ) -> Selected:
     """Select among what was predicted; in a run directory, from where an earlier call stopped."""
     settings, labels = job.settings, job.dataset.labels[job.chosen]
     groups = None if job.dataset.groups is None else job.dataset.groups[job.chosen]
     record = settings_record(job.predictor, job.dataset, settings, None)
     del record["length"]  # the first picks are the same for every length
-
-    def report(done: int, total: int, score: float) -> None:
-        if progress is not None:
-            progress("select", done, total, score)
 
     return select(
         predicted.predictions,
@@ -199,7 +195,7 @@ def select_from_pool(
             settings.balanced,
         ),
         path=None if job.directory is None else job.directory / TRACE,
-        progress=report,
+        progress=stage_of(progress, "select"),
         tell=tell,
         defaults=_defaults(settings, predicted.candidates),
         groups=groups,

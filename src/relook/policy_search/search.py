@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
+from relook.foundation.progress import StageProgress, stage_of
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor, as_predictor
 from relook.models.accelerate import Accelerated, accelerate_run
@@ -44,17 +45,6 @@ from relook.selection.record import TRACE
 
 if TYPE_CHECKING:
     from relook.deploy import TTA
-
-
-class Progress(Protocol):
-    """Called with a stage, the units done and their total; in "select" with the score so far.
-
-    The stages are "predict", "map" (where predictions do not fit into memory), "select" and
-    "evaluate".
-    """
-
-    def __call__(self, stage: str, done: int, total: int, score: float | None = None) -> None:
-        """Tell how far it is."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +112,7 @@ def search(
     store_precision: str = "auto",
     memory: int | None = None,
     run: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     **model_options: Any,
 ) -> PolicySearch:
     """Learn which views of an image to average, and prove it on images held out for that.
@@ -184,7 +174,7 @@ def search_dataset(
     test: Dataset | None = None,
     run: str | Path | None = None,
     store: str | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     origin: Mapping[str, Any] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> PolicySearch:
@@ -279,7 +269,7 @@ def _search(
     test: Dataset | None,
     directory: RunDirectory | None,
     store: str | None,
-    progress: Progress | None,
+    progress: StageProgress | None,
     tell: Callable[[str], None] | None,
 ) -> PolicySearch:
     predictor = model.predictor
@@ -288,7 +278,7 @@ def _search(
     started = time.perf_counter()
     where = None if directory is None else directory.path
     job = PoolJob(predictor, dataset, chosen, pool, settings, where, store)
-    predicted = predict_pool(job, _stage(progress, "predict"), _stage(progress, "map"))
+    predicted = predict_pool(job, stage_of(progress, "predict"), stage_of(progress, "map"))
     predicting = time.perf_counter()
     selected = select_from_pool(job, predicted, progress, tell)
     trace, candidates = selected.result, predicted.candidates
@@ -314,7 +304,7 @@ def _search(
         batch=settings.batch,
         store_path=job.place("heldout.zarr"),
         measure_cost=not on_other_gpus(),
-        progress=_stage(progress, "evaluate"),
+        progress=stage_of(progress, "evaluate"),
     )
     timings = {
         "predict": predicting - started,
@@ -359,9 +349,3 @@ def _dataset(
         name,
         groups=None if groups is None else np.asarray(groups),
     )
-
-
-def _stage(progress: Progress | None, stage: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(stage, done, total)

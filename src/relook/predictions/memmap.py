@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import size_text
+from relook.foundation.progress import Progress
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON
 from relook.predictions.store import Plan, PredictionStore
@@ -31,8 +31,6 @@ MAPPED = "mapped.npy"
 CHECKSUMS = "mapped.json"
 _FORMAT = "relook mapped predictions"
 _SLAB = 1 << 24  # bytes read at a time for the checksums
-
-Progress = Callable[[int, int], None]
 
 
 def mapped_predictions(

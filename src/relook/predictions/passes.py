@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError, RunError
+from relook.foundation.progress import Progress
 from relook.foundation.watchdog import watched
 from relook.io.fingerprint import JSON, fingerprint
 from relook.numerics.calibration import LOG_FLOOR
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from relook.models.base import Predictor
 
 Images = Tensor | NDArray[np.uint8] | FullImages
-Progress = Callable[[int, int], None]
 
 _GPU_BATCH = 256
 _CPU_BATCH = 64  # of small images: more of them leave the cache between layers

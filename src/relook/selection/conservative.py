@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.selection.greedy import (
     Pick,
     PlainScorer,
-    Progress,
     Scorer,
     SearchResult,
     extended_mean,
     floored_log,
-    part_of,
     search_with,
 )
 from relook.selection.needs import COMPACT_FROM
@@ -146,7 +145,7 @@ def steady_search(
     *,
     preselected: bool = False,
     start: Sequence[int] = (),
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Search with the guide that the labels choose; see `greedy_search`."""
@@ -196,7 +195,7 @@ def _steady(
 
 
 def _guide(
-    material: Material, defaults: Sequence[int], preselected: bool, progress: Progress | None
+    material: Material, defaults: Sequence[int], preselected: bool, progress: StepProgress | None
 ) -> Guide:
     log_probs, labels, weights = material.log_probs, material.labels, material.weights
     averages = {SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults)))}
@@ -215,7 +214,7 @@ def _of_pool(candidates: int, classes: int) -> Sequence[int]:
     return [int(one) for one in np.linspace(0, candidates - 1, _SAMPLE).round()]
 
 
-def _by_folds(material: Material, progress: Progress | None) -> FloatArray:
+def _by_folds(material: Material, progress: StepProgress | None) -> FloatArray:
     """Return each image's average under the policy that was found without its fold."""
     average = np.empty(material.log_probs.shape[1:])
     for fold in range(_FOLDS):
@@ -226,7 +225,7 @@ def _by_folds(material: Material, progress: Progress | None) -> FloatArray:
 
 
 def _picks_without(
-    material: Material, outside: NDArray[np.bool_], progress: Progress | None
+    material: Material, outside: NDArray[np.bool_], progress: StepProgress | None
 ) -> tuple[int, ...]:
     weights = np.where(outside, 0.0, material.weights)
     with material.open_scorer(material.log_probs, material.labels, weights) as scorer:

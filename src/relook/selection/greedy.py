@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
+from relook.foundation.progress import StepProgress
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import (
     LOG_FLOOR,
@@ -49,8 +50,6 @@ COMPILED_FROM = 2_000_000
 _STEADY_SEARCHES = 5  # about how many a steady one makes on its way
 ARRAYS_IN_FLIGHT = 5
 """Float64 copies of a block of candidates while it is scored."""
-
-Progress = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def greedy_search(
     objective: str | UserObjective = "cll",
     *,
     balanced: bool = False,
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
     start: Sequence[int] = (),
     threads: int | None = None,
     memory: int = 16 << 30,
@@ -166,13 +165,6 @@ def is_large(values: int, *, steady: bool) -> bool:
     return values * (_STEADY_SEARCHES if steady else 1) >= COMPILED_FROM
 
 
-def part_of(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Report a part of the work as part of the whole."""
-    if progress is None:
-        return None
-    return lambda done, _, score: progress(before + done, total, score)
-
-
 def _compiled_scorer(
     log_probs: LogProbs,
     labels: Labels,
@@ -194,7 +186,7 @@ def search_with(
     log_probs: LogProbs,
     length: int,
     start: Sequence[int] = (),
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Run the search itself: pick, extend the average, go on."""

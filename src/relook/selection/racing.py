@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.errors import RelookError
+from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import JSON
 from relook.numerics.arrays import FloatArray, Indices, Labels
 from relook.numerics.randomness import check_seed
@@ -57,7 +58,6 @@ SPARE = 1.2
 LEAST_IMAGES = 100
 """A round on fewer images would be a lottery."""
 
-Progress = Callable[[int, int], None]
 Predict = Callable[[str, Indices, Indices, Progress | None], NDArray[np.float32]]
 """Called with a round's name, its candidates and images, and what to tell of its passes;
 returns log-probabilities `[candidate, image, class]`."""
@@ -149,7 +149,7 @@ def race(
     stay = np.unique(np.asarray(kept, dtype=np.int64))
     scouts = stay if len(stay) else scouts_of(candidates)
     everyone = np.arange(len(labels))
-    scouted = predict("scouts", scouts, everyone, _after(0, most, progress))
+    scouted = predict("scouts", scouts, everyone, part_of(progress, 0, most))
     images = image_order(scouted, labels, balance, seed)
     judge = _Judge(named, min(length, TEAM), seed, images)
     passes = len(scouts) * len(labels)
@@ -158,7 +158,7 @@ def race(
     for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
         asked, part = np.setdiff1d(alive, scouts), np.sort(images.order[begin:end])
         if len(asked) and len(part):
-            tell = _after(passes, most, progress)
+            tell = part_of(progress, passes, most)
             known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, tell)))
             passes += len(asked) * len(part)
         if end < len(labels):
@@ -265,10 +265,3 @@ def _named(objective: str | UserObjective) -> Objective:
             f"{objective if isinstance(objective, str) else 'a function'}; search without a race"
         )
     return OBJECTIVES[objective]
-
-
-def _after(passes: int, most: int, progress: Progress | None) -> Progress | None:
-    """Return a callback that counts on from the passes made, towards the most that may come."""
-    if progress is None:
-        return None
-    return lambda done, _: progress(passes + done, most)

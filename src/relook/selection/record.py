@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike
 
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import check_limit, default_limit
+from relook.foundation.progress import StepProgress
 from relook.io.files import is_sealed, read_json, sealed, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.numerics.arrays import Labels, LogProbs
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy_search
-from relook.selection.greedy import Pick, Progress
+from relook.selection.greedy import Pick
 from relook.selection.objectives import UserObjective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection
 from relook.version import __version__
@@ -91,7 +92,7 @@ def select(
     memory: int | None = None,
     identity: str | None = None,
     path: Path | None = None,
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
     tell: Tell | None = None,
     defaults: Sequence[int] = (),
     groups: ArrayLike | None = None,

@@ -10,12 +10,13 @@ from relook.data import load_data
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare, save_comparison
 from relook.evaluation.comparison import Comparison
+from relook.foundation.progress import StageProgress
 from relook.io.files import write_bytes_atomic
 from relook.io.run_directory import RunDirectory
 from relook.models import load_model
 from relook.models.small import new_small, save_small
 from relook.policy.recipes import get_recipe
-from relook.policy_search.search import PolicySearch, Progress, search_dataset
+from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.report.pictures import png_bytes, policy_picture
 from relook.studies.training import train
@@ -62,7 +63,9 @@ def trained_network(
     return path
 
 
-def run_demo(out: Path, model: Path, *, seed: int = 0, progress: Progress | None = None) -> Demo:
+def run_demo(
+    out: Path, model: Path, *, seed: int = 0, progress: StageProgress | None = None
+) -> Demo:
     """Search and compare on the digits that the network was not trained on; all under `out`."""
     predictor = load_model(f"small@{model}")
     digits = load_data("digits:test")

@@ -7,7 +7,7 @@ mean; "per-member": each member has a policy of its own, which the paper leaves 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.compare import available_methods, checked_budgets, with_magnitude
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
 from relook.evaluation.scoring import Line, Setup, lines_of, predicted
+from relook.foundation.progress import StageProgress, stage_of
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.models import EnsemblePredictor, Predictor
@@ -31,7 +32,7 @@ from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
 from relook.policy_search.preflight import check_search
 from relook.policy_search.run_record import settings_record
-from relook.policy_search.search import Progress, split_images
+from relook.policy_search.search import split_images
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
 from relook.selection.record import Tell
@@ -42,8 +43,6 @@ from relook.studies.shared import progress_shares, store_path_of
 
 METHODS = ("plain", "cf", "mtrain", "mgrid")
 """The baselines of the paper's study: CC, CF, Tr and M*."""
-
-Count = Callable[[int, int], None]
 
 
 def ensembles(
@@ -59,7 +58,7 @@ def ensembles(
     runs: int = 1,
     run: str | Path | None = None,
     pools: Mapping[str, Path] = MappingProxyType({}),
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     tell: Tell | None = None,
     halvings: int = 5,
     resamples: int = 2000,
@@ -116,13 +115,13 @@ def ensembles(
             resamples=resamples,
             store_path=_grid_path(where, one, options or Options()),
             batch=settings.batch,
-            progress=_stage(progress, "compare"),
+            progress=stage_of(progress, "compare"),
         )
         validation = dataset.subset(searched)
         chosen, left_out = available_methods(setup, methods, validation)
         given = "mgrid" not in chosen or setup.options.grid_magnitude is not None
         setup, grid = with_magnitude(setup, None if given else validation)
-        setup = replace(setup, progress=_stage(progress, "evaluate"))
+        setup = replace(setup, progress=stage_of(progress, "evaluate"))
         plans = _plans(setup, found, one, chosen)
         stores = None if where is None else where / "held-out"
         scored = _score(setup, list(fast.values()), plans, stores)
@@ -297,10 +296,6 @@ def _grid_path(directory: Path | None, single: str, options: Options) -> Path | 
     if directory is None:
         return None
     return directory / f"magnitude-{fingerprint(single, asdict(options))[:8]}.zarr"
-
-
-def _stage(progress: Progress | None, stage: str) -> Count | None:
-    return None if progress is None else lambda done, total: progress(stage, done, total)
 
 
 def _save_policies(found: FoundPolicies, directory: Path) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from relook.data.base import Dataset
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import default_limit
+from relook.foundation.progress import StageProgress
 from relook.models import EnsemblePredictor, Predictor
 from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import LOG_FLOOR
@@ -27,7 +28,7 @@ from relook.policy_search.pool_predictions import (
     predict_pool,
     select_from_pool,
 )
-from relook.policy_search.search import Progress, pool_of
+from relook.policy_search.search import pool_of
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.array import Predictions
 from relook.selection.record import Tell
@@ -52,7 +53,7 @@ def search_policies(
     *,
     directory: Path | None = None,
     pools: Mapping[str, Path] = MappingProxyType({}),
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     tell: Tell | None = None,
 ) -> FoundPolicies:
     """Search for each member and for the ensemble on the images at `chosen`.
@@ -168,7 +169,7 @@ def _write(
 
 
 def _policy(
-    job: PoolJob, predicted: PoolPredictions, progress: Progress | None, tell: Tell | None
+    job: PoolJob, predicted: PoolPredictions, progress: StageProgress | None, tell: Tell | None
 ) -> Policy:
     trace = select_from_pool(job, predicted, progress, tell).result
     picks = [int(predicted.candidates[pick]) for pick in trace.picks]
@@ -198,14 +199,16 @@ def _below(directory: Path | None, name: str) -> Path | None:
     return None if directory is None else directory / name
 
 
-def _part(progress: Progress | None, number: int, parts: int) -> Callable[[int, int], None] | None:
+def _part(
+    progress: StageProgress | None, number: int, parts: int
+) -> Callable[[int, int], None] | None:
     """Report one member's passes as part of all."""
     if progress is None:
         return None
     return lambda done, total: progress("predict", number * total + done, parts * total)
 
 
-def _steps(progress: Progress | None, number: int, parts: int) -> Progress | None:
+def _steps(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:
     """Report one search's steps as part of all."""
     if progress is None:
         return None

@@ -14,11 +14,11 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.randaugment_magnitude import grid_log_probs
+from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import Progress
 from relook.studies.magnitudes_result import MagnitudeRow, Magnitudes
 
 

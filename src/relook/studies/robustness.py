@@ -24,6 +24,7 @@ from relook.evaluation.compare import (
 from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
 from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
+from relook.foundation.progress import Progress, part_of
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
@@ -31,7 +32,7 @@ from relook.numerics.randomness import check_seed
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import Progress, distinct_views
+from relook.predictions.passes import distinct_views
 from relook.studies.corruption_error import has_normaliser
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
 from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
@@ -193,12 +194,9 @@ def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress |
 
 def _share(setup: Setup, lines: Sequence[Line], done: int, conditions: int) -> Progress | None:
     """Report the passes of one condition as part of those of all."""
-    report = setup.progress
-    if report is None:
-        return None
     distinct, _ = distinct_views(view for line in lines for view in line.views)
     passes = len(distinct) * len(setup.dataset)
-    return lambda now, _: report(done * passes + now, conditions * passes)
+    return part_of(setup.progress, done * passes, conditions * passes)
 
 
 def _score(setup: Setup, lines: Sequence[Line], condition: Condition, tally: _Tally) -> int:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from relook.evaluation.scoring import Setup
+from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
-from relook.predictions.passes import Progress, View, distinct_views
+from relook.predictions.passes import View, distinct_views
 
 
 def store_path_of(setup: Setup, views: Sequence[View], directory: Path | None) -> Path | None:
@@ -31,8 +32,4 @@ def progress_shares(progress: Progress | None, passes: Sequence[int]) -> list[Pr
     if progress is None:
         return [None] * len(passes)
     starts = [sum(passes[:place]) for place in range(len(passes))]
-    return [_shifted(progress, start, sum(passes)) for start in starts]
-
-
-def _shifted(progress: Progress, start: int, total: int) -> Progress:
-    return lambda done, _: progress(start + done, total)
+    return [part_of(progress, start, sum(passes)) for start in starts]

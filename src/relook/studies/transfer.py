@@ -17,13 +17,14 @@ from relook.evaluation.compare import available_methods, check_policies, checked
 from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
 from relook.evaluation.scoring import Line, Scores, Setup, lines_of, predicted
+from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.intervals import mean_and_deviation, paired_bootstrap
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import Progress, distinct_views
+from relook.predictions.passes import distinct_views
 from relook.studies.shared import progress_shares, store_path_of
 from relook.studies.transfer_result import (
     CROPS,

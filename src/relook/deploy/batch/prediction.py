@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,11 +26,10 @@ from relook.deploy.batch.image_source import Block, ImageSource
 from relook.deploy.tta import TTA
 from relook.deploy.uncertainty import entropy, uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
+from relook.foundation.progress import Progress
 from relook.io.files import is_sealed, one_line, read_json, sealed, write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
-
-Progress = Callable[[int, int], None]
 
 _COMPARED = 8
 _SAME = 0.01  # of a probability; other batches and threads differ by far less

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from relook.data.corrupted import check_corruptions, check_severities
 from relook.errors import RelookError
+from relook.foundation.progress import Progress
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import check_seed
 from relook.studies.corruptions.draws import Draws, Levels
@@ -21,8 +22,6 @@ from relook.transforms.checks import check_images
 # A value on the edge between two levels, reached by sums in another order, must not fall the
 # other way.
 _TIE = 1e-6
-
-Progress = Callable[[int, int], None]
 
 
 def corrupt_images(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,12 @@ from relook.data.corrupted import (
     check_severities,
 )
 from relook.errors import RelookError
+from relook.foundation.progress import Progress
 from relook.io.files import write_bytes_atomic, write_json_atomic
 from relook.io.fingerprint import JSON
 from relook.io.run_directory import RunDirectory
 from relook.numerics.randomness import check_seed
 from relook.studies.corruptions.apply import corrupt_images
-
-Progress = Callable[[int, int], None]
 
 _JPEG_QUALITY = 85  # ImageNet-C's
 _PART = 256  # images that are corrupted between two reports
