@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ import zarr
 from relook.data.base import Dataset
 from relook.errors import RunError
 from relook.evaluation.compare import save_comparison
-from relook.io.files import read_json, write_json_atomic
+from relook.io.files import write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
+from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.policy.file import subpolicy_to_json
@@ -79,7 +80,7 @@ def record_search(
     write_json_atomic(directory.search, _trace(found))
     save_comparison(directory.path, found.comparison, dataset if test is None else test)
     searched = dataset.subset(found.search_indices).image_fingerprints()
-    write_json_atomic(directory.path / SEARCHED, {"format": SEARCHED_FORMAT, "images": searched})
+    SEARCHED_IMAGES.write(directory.path / SEARCHED, SearchedImages(tuple(searched)))
     write_json_atomic(
         directory.run,
         {
@@ -109,11 +110,22 @@ def record_search(
 class RunRecord:
     """run.json of a finished search: where model and data came from, and how they were split."""
 
-    path: Path
     origin: Mapping[str, Any]
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
     split: Mapping[str, Any]
+    path: Path = Path()
+
+
+@dataclass(frozen=True)
+class SearchedImages:
+    """The fingerprints of the images that a policy was searched with."""
+
+    images: tuple[str, ...]
+
+
+RUN = Kind(RunRecord, RUN_FORMAT, VERSION, "a run's record", "search", partly=True)
+SEARCHED_IMAGES = Kind(SearchedImages, SEARCHED_FORMAT, None, "a list of searched images", "search")
 
 
 def load_run(path: Path) -> RunRecord:
@@ -123,13 +135,7 @@ def load_run(path: Path) -> RunRecord:
         raise RunError(
             f"{path}: expected a finished run (run.json is missing); run  relook search  first"
         )
-    content = read_json(file, what="a run's record")
-    parts = ("origin", "settings", "data", "split")
-    if not isinstance(content, dict) or content.get("format") != RUN_FORMAT:
-        raise RunError(f"{file}: expected a record written by  relook search")
-    if not all(isinstance(content.get(part), dict) for part in parts):
-        raise RunError(f"{file}: expected {', '.join(parts)}; run  relook search  again")
-    return RunRecord(path, *(content[part] for part in parts))
+    return replace(RUN.read(file), path=path)
 
 
 def searched_images(path: Path) -> frozenset[str]:
@@ -137,11 +143,7 @@ def searched_images(path: Path) -> frozenset[str]:
     file = path / SEARCHED
     if not file.is_file():
         return frozenset()
-    content = read_json(file, what="a list of searched images", max_bytes=_LARGEST_LIST)
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
-        raise RunError(f"{file}: expected the fingerprints of images; run  relook search  again")
-    return frozenset(images)
+    return frozenset(SEARCHED_IMAGES.read(file, max_bytes=_LARGEST_LIST).images)
 
 
 def versions() -> dict[str, str]:

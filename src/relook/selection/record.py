@@ -6,20 +6,18 @@ when it is interrupted. A selection that goes on from it ends in the same result
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import check_limit, default_limit
 from relook.foundation.progress import StepProgress
-from relook.io.files import is_sealed, read_json, sealed, write_json_atomic
-from relook.io.fingerprint import JSON, fingerprint
+from relook.io.fingerprint import fingerprint
+from relook.io.records import Kind
 from relook.numerics.arrays import Labels, LogProbs
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy_search
@@ -29,7 +27,6 @@ from relook.selection.plan import SelectionPlan, is_compact, plan_selection
 from relook.version import __version__
 
 FORMAT = "relook-selection"
-VERSION = 1
 TRACE = "selection.json"
 """What a run directory calls its trace."""
 
@@ -55,18 +52,8 @@ class Trace:
     memory: int = 0
     picks: tuple[Pick, ...] = ()
 
-    def to_json(self) -> dict[str, JSON]:
-        """Return the trace as a file keeps it."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "belongs_to": self.belongs_to,
-            "memory": self.memory,
-            "steps": [
-                {"pick": p.candidate, "score": p.score, "temperature": p.temperature}
-                for p in self.picks
-            ],
-        }
+
+TRACES = Kind(Trace, FORMAT, version=2, what="a selection's trace", checksum=True)
 
 
 def selection_identity(
@@ -165,7 +152,7 @@ class _Recorder:
         """Write what has come since."""
         if self._path is None or self._trace is self._written or not self._trace.picks:
             return
-        write_json_atomic(self._path, sealed(self._trace.to_json()))
+        TRACES.write(self._path, self._trace)
         self._written, self._next = self._trace, time.monotonic() + _SECONDS
 
 
@@ -200,24 +187,11 @@ def _read(path: Path, belongs_to: str, candidates: int) -> tuple[Trace | None, s
     if not path.exists():
         return None, None
     try:
-        content: Any = read_json(path, what="a selection's trace")
-        if not is_sealed(content):
-            return None, "it is damaged"
-        if (content["format"], content["version"]) != (FORMAT, VERSION):
-            return None, "it is not a selection's trace of this version"
-        if content["belongs_to"] != belongs_to:
-            return None, "it belongs to other predictions or settings"
-        picks = tuple(_pick(step, candidates) for step in content["steps"])
-        return Trace(belongs_to, int(content["memory"]), picks), None
-    except (RelookError, KeyError, TypeError, ValueError, OverflowError):
-        return None, "it is damaged"
-
-
-def _pick(step: Any, candidates: int) -> Pick:
-    candidate, score, temperature = step["pick"], step["score"], step["temperature"]
-    if type(candidate) is not int or not 0 <= candidate < candidates:
-        raise ValueError("a pick")
-    score, temperature = float(score), float(temperature)
-    if not (math.isfinite(score) and math.isfinite(temperature) and temperature > 0):
-        raise ValueError("a score")
-    return Pick(candidate, score, temperature)
+        trace = TRACES.read(path)
+    except RelookError:
+        return None, "it is damaged or of another version"
+    if trace.belongs_to != belongs_to:
+        return None, "it belongs to other predictions or settings"
+    if not all(0 <= p.candidate < candidates and p.temperature > 0 for p in trace.picks):
+        return None, "it names candidates that are not there, or impossible temperatures"
+    return trace, None

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.policy_search.searched_run import searched_run
 
 from relook.data import load_data
-from relook.errors import RelookError, RunError
+from relook.errors import FileFormatError, RelookError, RunError
 from relook.policy.recipes import RECIPES
 from relook.policy_search.held_out import held_out_part, recorded_recipe
 from relook.policy_search.run_record import load_run
@@ -70,7 +70,6 @@ def test_a_search_with_a_test_set_has_seen_all_of_its_own(tmp_path: Path) -> Non
         (("settings", "left_out"), "x", "expected the share of images that were left out"),
         (("settings", "left_out"), 0.5, "held-out images cannot be told"),
         (("split", "held_out_fingerprint"), None, "held-out images cannot be told"),
-        (("format",), "x", "expected a record written by"),
     ],
 )
 def test_a_damaged_record_is_refused(
@@ -81,6 +80,13 @@ def test_a_damaged_record_is_refused(
     with pytest.raises(RunError, match=message) as caught:
         held_out_part(run.policy, run.dataset)
     assert "run.json" in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    change(run.path, ("format",), "x")
+    with pytest.raises(FileFormatError, match=r"run\.json: expected a run's record .*, got \"x\""):
+        held_out_part(run.policy, run.dataset)
 
 
 def test_the_recipe_comes_back_with_what_was_excluded(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: in
     searched(tmp_path / "whole", memory=10**9)
     with pytest.raises(StopError):
         searched(tmp_path / "cut", memory=10**9, progress=stop_in("select", TRIALS + steps))
-    assert len(json.loads((tmp_path / "cut/selection.json").read_text())["steps"]) == steps
+    assert len(json.loads((tmp_path / "cut/selection.json").read_text())["picks"]) == steps
     assert not (tmp_path / "cut/policy.json").exists()
     told: list[str] = []
     searched(tmp_path / "cut", memory=10**9, tell=told.append)

@@ -10,6 +10,7 @@ import pytest
 from tests.oracles.plain_search import Array, random_pool
 
 from relook.errors import RelookError, RunError
+from relook.io.records import Kind, checksum
 from relook.numerics.metrics import accuracy
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy, greedy_search
@@ -52,7 +53,7 @@ def test_a_selection_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path, 
     expected = selected(whole, memory=10**9).result
     assert expected == greedy_search(LOG_PROBS, LABELS, LENGTH)
     interrupted(path, steps, memory=10**9)
-    assert len(json.loads(path.read_text())["steps"]) == steps
+    assert len(json.loads(path.read_text())["picks"]) == steps
     told: list[str] = []
     assert selected(path, memory=10**9, tell=told.append).result == expected
     assert path.read_bytes() == whole.read_bytes()
@@ -80,14 +81,21 @@ def test_a_longer_selection_extends_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     selected(path, 3)
     assert selected(path, 9).result == greedy_search(LOG_PROBS, LABELS, 9)
-    assert len(json.loads(path.read_text())["steps"]) == 9
+    assert len(json.loads(path.read_text())["picks"]) == 9
 
 
 def edited(**changes: Any) -> Callable[[str], str]:
-    return lambda text: json.dumps({**json.loads(text), **changes})
+    """Return what changes a trace and its checksum with it."""
+
+    def edit(text: str) -> str:
+        content = {**json.loads(text), **changes}
+        del content["crc32"]
+        return json.dumps({**content, "crc32": checksum(content)})
+
+    return edit
 
 
-STEP = {"pick": 3, "score": -1.0, "temperature": 1.0}
+STEP = {"candidate": 3, "score": -1.0, "temperature": 1.0}
 DAMAGES: dict[str, Callable[[str], str]] = {
     "cut": lambda text: text[: len(text) // 2],
     "empty": lambda text: "",
@@ -97,14 +105,15 @@ DAMAGES: dict[str, Callable[[str], str]] = {
     "another format": edited(format="relook-search"),
     "another version": edited(version=99),
     "other settings": edited(belongs_to="something else"),
-    "no steps": edited(steps=None),
-    "a pick too high": edited(steps=[{**STEP, "pick": 20}]),
-    "a pick below 0": edited(steps=[{**STEP, "pick": -1}]),
-    "a pick that is true": edited(steps=[{**STEP, "pick": True}]),
-    "no score": edited(steps=[{"pick": 3}]),
-    "a temperature of 0": edited(steps=[{**STEP, "temperature": 0}]),
-    "a text for a score": edited(steps=[{**STEP, "score": "low"}]),
+    "no picks": edited(picks=None),
+    "a pick too high": edited(picks=[{**STEP, "candidate": 20}]),
+    "a pick below 0": edited(picks=[{**STEP, "candidate": -1}]),
+    "a pick that is true": edited(picks=[{**STEP, "candidate": True}]),
+    "no score": edited(picks=[{"candidate": 3}]),
+    "a temperature of 0": edited(picks=[{**STEP, "temperature": 0}]),
+    "a text for a score": edited(picks=[{**STEP, "score": "low"}]),
     "no memory": edited(memory=None),
+    "another checksum": lambda text: text.replace('"memory": ', '"memory": 1', 1),
 }
 
 
@@ -119,7 +128,7 @@ def test_a_trace_of_no_use_is_told_of_and_computed_again(
     assert selected(path, tell=told.append).result == greedy_search(LOG_PROBS, LABELS, LENGTH)
     assert str(path) in told[0]
     assert told[0].endswith(": selecting from the start")
-    assert len(json.loads(path.read_text())["steps"]) == LENGTH
+    assert len(json.loads(path.read_text())["picks"]) == LENGTH
 
 
 def test_the_identity_tells_apart_all_that_decides_picks() -> None:
@@ -149,11 +158,7 @@ def test_the_trace_is_written_at_most_once_a_second(
     writes: list[int] = []
     clock = iter(np.arange(0, 100, 0.4))
     monkeypatch.setattr("relook.selection.record.time.monotonic", lambda: next(clock))
-    monkeypatch.setattr(
-        selection_record,
-        "write_json_atomic",
-        lambda path, content: writes.append(len(content["steps"])),
-    )
+    monkeypatch.setattr(Kind, "write", lambda kind, path, trace: writes.append(len(trace.picks)))
     selected(tmp_path / "trace.json", 20)
     assert writes[0] == 1
     assert writes[-1] == 20

@@ -1,0 +1,225 @@
+"""Records: frozen dataclasses as JSON files with a format and a version, read strictly.
+
+msgspec builds the values and finds what does not fit; here it is put in words, with its place.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.io.files import LARGEST_JSON, describe, json_text, one_line, read_json
+from relook.io.files import write_json_atomic as _write
+
+T = TypeVar("T")
+
+_CHECKSUM = "crc32"
+_MOST_BITS = 64
+_STEPS = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_MISSING = re.compile("Object missing required field `(.+)`")
+_NAMES: Mapping[Any, tuple[str, str]] = {
+    str: ("a text", "texts"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "truth values"),
+}
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """A kind of file: the dataclass that it holds, its name and version, what people call it.
+
+    `version` is None where files have none; `command` is what writes them. With a `checksum`,
+    damage to any bit is found. A file that is `partly` read may have keys that the dataclass
+    does not know.
+    """
+
+    holds: type[T]
+    format: str
+    version: int | None
+    what: str
+    command: str | None = None
+    checksum: bool = False
+    partly: bool = False
+
+    def write(self, path: str | Path, value: T) -> None:
+        """Write a record, whole or not at all."""
+        _write(path, self.to_json(value))
+
+    def read(self, path: str | Path, *, max_bytes: int = LARGEST_JSON) -> T:
+        """Read a record; a FileFormatError says in one line what is wrong with it, and where."""
+        content = read_json(path, what=self.what, max_bytes=max_bytes)
+        return self.from_json(content, one_line(str(path)))
+
+    def to_json(self, value: T) -> dict[str, Any]:
+        """Return the record as JSON-able data."""
+        version = {} if self.version is None else {"version": self.version}
+        content = {"format": self.format, **version, **msgspec.to_builtins(value)}
+        return {**content, _CHECKSUM: checksum(content)} if self.checksum else content
+
+    def from_json(self, content: object, where: str) -> T:
+        """Build the record from JSON-able data; errors begin with `where`."""
+        try:
+            return convert(self._checked(content, where), self.holds, where, partly=self.partly)
+        except FileFormatError as error:
+            again = "" if self.command is None else f"; run  relook {self.command}  again"
+            raise FileFormatError(f"{error}{again}") from None
+
+    def _checked(self, content: object, where: str) -> dict[str, Any]:
+        """Return the content without its head. A newer file is not blamed for unknown keys."""
+        found = content.get("format") if isinstance(content, dict) else content
+        if not isinstance(content, dict) or found != self.format:
+            _fail(where, f'expected {self.what} ("format": "{self.format}"), got {describe(found)}')
+        if self.version is not None:
+            _check_version(content.get("version"), self.version, where)
+        rest = {key: value for key, value in content.items() if key != _CHECKSUM}
+        if self.checksum and content.get(_CHECKSUM) != checksum(rest):
+            _fail(where, f"expected {self.what} with its checksum, got a damaged one")
+        return {key: value for key, value in rest.items() if key not in ("format", "version")}
+
+
+def _check_version(found: object, known: int, where: str) -> None:
+    if type(found) is not int or found < 1:
+        _fail(f"{where}: version", f"expected the number {known}, got {describe(found)}")
+    if found != known:
+        newer = ", written by a newer relook: upgrade relook to read it" if found > known else ""
+        _fail(where, f"expected version {known}, got version {describe(found)}{newer}")
+
+
+def checksum(content: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of JSON-able content as it stands in a file."""
+    return zlib.crc32(json_text(content).encode("utf-8", "surrogatepass"))
+
+
+def convert(content: object, kind: type[T], where: str, *, partly: bool = False) -> T:
+    """Build a `kind` from JSON or TOML data, strictly; errors begin with `where` and the place.
+
+    Dataclasses within the content may be built already. A type says what is expected in words of
+    its own by `msgspec.Meta(description=…)`.
+    """
+    try:
+        value: T = msgspec.convert(content, kind, from_attributes=True)
+    except msgspec.ValidationError as error:
+        place, problem = _flaw(error, content, kind)
+        _fail(f"{where}: {place}" if place else where, problem)
+    except RelookError as error:
+        _fail(where, str(error))
+    for place, problem in _surplus(content, kind, "", partly):
+        _fail(f"{where}: {place}" if place else where, problem)
+    return value
+
+
+def _fail(where: str, problem: str) -> NoReturn:
+    raise FileFormatError(f"{where}: {problem}") from None
+
+
+def _flaw(error: msgspec.ValidationError, content: Any, hint: Any) -> tuple[str, str]:
+    """Return where the content does not fit, and why."""
+    text, _, path = str(error).partition(" - at `$")
+    place = ""
+    for name, index in _STEPS.findall(path):
+        hint = _bare(hint)
+        if name:
+            hint, content = _fields(hint)[name], content[name]
+        elif index == "...":  # msgspec does not say which key
+            hint = get_args(hint)[1]
+            name, content = next(one for one in content.items() if not _fits(one[1], hint))
+        else:
+            hint, content = get_args(hint)[0], content[int(index)]
+        place += f".{_key(name)}" if name else f"[{index}]"
+    missing = _MISSING.fullmatch(text)
+    if missing:
+        return place.lstrip("."), f'expected the key "{missing[1]}", got none'
+    if error.__cause__ is not None:
+        return place.lstrip("."), text
+    return place.lstrip("."), f"expected {_expected(hint)}, got {describe(content)}"
+
+
+def _fits(content: object, hint: Any) -> bool:
+    try:
+        msgspec.convert(content, hint, from_attributes=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _surplus(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tuple[str, str]]:
+    """Yield keys that the type does not know, and integers without end: msgspec takes both."""
+    hint = _bare(hint)
+    if hint is int and content is not None and content.bit_length() > _MOST_BITS:
+        yield place.lstrip("."), f"expected {_expected(hint)}, got {describe(content)}"
+    elif isinstance(content, list | tuple) and get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        if _bare(item) not in (str, float, bool):
+            for i, one in enumerate(content):
+                yield from _surplus(one, item, f"{place}[{i}]", False)
+    elif isinstance(content, dict):
+        known, others = _fields(hint), (get_args(hint) or (str, Any))[1]
+        for key, one in content.items():
+            if known and key not in known:
+                if not partly:
+                    # Looking for the nearest name takes time that grows with the name.
+                    yield place.lstrip("."), str(unknown_name("key", key[:60], known))
+            else:
+                yield from _surplus(one, known.get(key, others), f"{place}.{_key(key)}", False)
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without its annotations and without None."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    members = [one for one in get_args(hint) if one not in (NoneType, msgspec.UnsetType)]
+    return _bare(members[0]) if _is_union(hint) and len(members) == 1 else hint
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in (Union, type(int | None))
+
+
+@cache
+def _fields(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields, by name; nothing for other types."""
+    if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct))):
+        return {}
+    return get_type_hints(kind, include_extras=True)
+
+
+def _expected(hint: Any) -> str:
+    for one in (hint, *(get_args(hint) if _is_union(hint) else ())):
+        for meta in getattr(one, "__metadata__", ()):
+            if getattr(meta, "description", None):
+                return str(meta.description)
+    hint = _bare(hint)
+    if hint in _NAMES:
+        return _NAMES[hint][0]
+    if get_origin(hint) is Literal:
+        return " or ".join(str(choice) for choice in get_args(hint))
+    if get_origin(hint) is tuple:
+        items = _NAMES.get(_bare(get_args(hint)[0]))
+        return f"a list of {items[1]}" if items else "a list"
+    known = _fields(hint)
+    return f"an object with {', '.join(known)}" if known else "an object"
+
+
+def _key(key: str) -> str:
+    return key if key.isprintable() and len(key) <= 60 else describe(key)
