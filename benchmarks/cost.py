@@ -26,7 +26,7 @@ from benchmarks.quality import Source, read_source
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import learn_early_exit, parse_target
 from relook.deploy.early_exit.report import report_early_exit
-from relook.deploy.plan import plan_views
+from relook.deploy.tta.view_plan import plan_views
 from relook.deploy.weights import learn_weights
 from relook.evaluation.cross_validation import cross_validated
 from relook.foundation import wording

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
-from relook.deploy.plan import plan_views
+from relook.deploy.tta.view_plan import plan_views
 from relook.evaluation.cross_validation import Evaluation, cross_validated
 from relook.foundation import wording
 from relook.io.fingerprint import JSON, fingerprint

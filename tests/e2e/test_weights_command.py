@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.conftest import Relook
 
-from relook.deploy.weighted_policy import ENTRIES
+from relook.deploy.weights import ENTRIES
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 

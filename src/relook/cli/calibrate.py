@@ -10,8 +10,7 @@ import typer
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.deploy.calibrate import calibrate_policy
-from relook.deploy.weighted_policy import WeighedPolicy, weigh_policy
+from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
 from relook.foundation import wording
 from relook.policy import Policy
@@ -45,7 +44,7 @@ def calibrate_command(
     ] = "equal",
     seed: options.SeedOption = 0,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,

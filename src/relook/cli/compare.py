@@ -95,7 +95,7 @@ def compare_command(
     ] = None,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,

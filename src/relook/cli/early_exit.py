@@ -17,7 +17,7 @@ from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import EarlyExit
-from relook.deploy.plan import ViewPlan, plan_views
+from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import MissingExtraError, RelookError
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
@@ -77,7 +77,7 @@ def early_exit_command(
     figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     accelerate_with: Annotated[
         str,

@@ -78,7 +78,7 @@ def export_command(
     crop: options.CropOption = None,
     channels: options.ChannelsOption = None,
     classes: options.ClassesOption = None,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -113,9 +113,9 @@ def export_command(
             views=views,
             temperature=temperature_of(temperature),
             seed=seed,
-            output=output,  # type: ignore[arg-type]  # checked by export
-            layout=layout,  # type: ignore[arg-type]
-            format=format,  # type: ignore[arg-type]
+            output=output,
+            layout=layout,
+            format=format,
             size=size_of(given, record),
             channels=given.get("channels"),
             resize_from=options.pixels(resize_from),

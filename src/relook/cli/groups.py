@@ -68,7 +68,7 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class NetworkOptions:
     """What a model takes and returns."""
 
     mean: options.MeanOption = None
@@ -87,7 +87,7 @@ class ModelOptions:
         )
 
 
-def _given(group: ReadingOptions | ModelOptions) -> dict[str, Any]:
+def _given(group: ReadingOptions | NetworkOptions) -> dict[str, Any]:
     """Return the options that were given; a number 0 is one of them."""
     return {
         name: value

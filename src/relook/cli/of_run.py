@@ -7,7 +7,7 @@ from typing import Any
 
 from relook.cli import options
 from relook.data.class_map import read_classes
-from relook.deploy.plan import TemperatureChoice
+from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.policy_search.run_record import RunRecord

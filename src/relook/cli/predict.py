@@ -77,7 +77,7 @@ def predict_command(
     skip_bad: options.SkipBadOption = False,
     classes: options.ClassesOption = None,
     full_size: images_kept.FullSizeOption = "auto",
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,

@@ -108,7 +108,7 @@ def robustness_command(
     ] = True,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,

@@ -110,7 +110,7 @@ def search_command(
     ] = None,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,

@@ -95,7 +95,7 @@ def transfer_command(
     figures: study.FiguresOption = True,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
-    network: groups.ModelOptions,
+    network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,

@@ -1,18 +1,36 @@
-"""Fitting a policy's temperatures anew: for other data, another model, a frozen policy."""
+"""Fitting a policy anew, on other data or for another model: temperatures, and views' weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from relook.data.base import Dataset
+from relook.deploy.weights import LearnedWeights, learn_weights, weighted_policy
 from relook.errors import RelookError
 from relook.evaluation.cross_validation import prefix_log_probs
 from relook.models import Predictor
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
 from relook.policy import Policy
 from relook.predictions.passes import View, predict_views
 from relook.selection.objectives import class_weights
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class WeighedPolicy:
+    """A calibrated policy, and the weights that were learned for it, whether used or not."""
+
+    policy: Policy
+    learned: LearnedWeights
+    used: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was learned as JSON-able data."""
+        return {"used": self.used, **self.learned.to_json()}
 
 
 def calibrate_policy(
@@ -22,23 +40,61 @@ def calibrate_policy(
     *,
     balanced: bool = False,
     batch: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Policy:
     """Return the policy with a temperature for every prefix, fitted on all images given."""
     if not len(policy):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
+    views = [View(sub, index) for index, sub in enumerate(policy)]
     log_probs = predict_views(
-        predictor,
-        dataset.images,
-        [View(sub, index) for index, sub in enumerate(policy)],
-        seed=policy.seed,
-        batch=batch,
-        progress=progress,
+        predictor, dataset.images, views, seed=policy.seed, batch=batch, progress=progress
     )
     weights = class_weights(dataset.labels) if balanced else None
-    lengths = range(1, len(policy) + 1)
-    temperatures = tuple(
-        fit_temperature(mean, dataset.labels, weights)
-        for mean in prefix_log_probs(log_probs, lengths)
+    return _with_temperatures(policy, log_probs, dataset.labels, weights)
+
+
+def weigh_policy(
+    predictor: Predictor,
+    dataset: Dataset,
+    policy: Policy,
+    *,
+    always: bool = False,
+    seed: int = 0,
+    batch: int | None = None,
+    progress: Progress | None = None,
+) -> WeighedPolicy:
+    """Learn weights of a fixed policy's views and return it with them, and with temperatures.
+
+    The views count as before unless images that the weights were not made on say that the
+    learned ones are better, or `always`.
+    """
+    if not policy.is_fixed or not len(policy):
+        raise RelookError(
+            "expected a fixed policy to weigh the views of, got one that is empty or of fresh "
+            "draws: use policy.freeze(seed)"
+        )
+    counts = dict(policy.counts())
+    views = [View(sub, index) for index, sub in enumerate(counts)]
+    log_probs = predict_views(
+        predictor, dataset.images, views, seed=policy.seed, batch=batch, progress=progress
     )
+    learned = learn_weights(
+        log_probs, dataset.labels, counts=[*counts.values()], seed=seed, groups=dataset.groups
+    )
+    used = always or learned.better
+    chosen = weighted_policy(policy, learned.weights) if used else policy
+    of_view = dict(zip(counts, log_probs, strict=True))
+    entries = (of_view[sub] for sub in chosen)
+    return WeighedPolicy(_with_temperatures(chosen, entries, dataset.labels), learned, used)
+
+
+def _with_temperatures(
+    policy: Policy,
+    log_probs: Iterable[LogProbs],
+    labels: Labels,
+    weights: FloatArray | None = None,
+) -> Policy:
+    """Fit a temperature for every prefix, from each entry's predictions `[n, class]`."""
+    means = prefix_log_probs(log_probs, range(1, len(policy) + 1))
+    temperatures = tuple(fit_temperature(mean, labels, weights) for mean in means)
     return replace(policy, temperatures=temperatures)

@@ -6,7 +6,9 @@ that they were not learned on, by an interval that excludes zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +24,10 @@ from relook.numerics.calibration import (
 from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.splits import stratified_split
+from relook.policy import Policy
+
+ENTRIES = 100
+"""How many entries a weighted policy has: weights are in hundredths."""
 
 _ROUNDS = 2000
 _GAIN = 1e-9  # nats: a round that adds less is as good as none
@@ -54,10 +60,11 @@ class LearnedWeights:
         """Whether held-out images say that the learned weights are better."""
         return self.gain.low > 0
 
-    @property
-    def chosen(self) -> tuple[float, ...]:
-        """The weights to use: equal ones, unless the learned are better."""
-        return self.weights if self.better else self.equal
+    def to_json(self) -> dict[str, Any]:
+        """Return what was learned as JSON-able data."""
+        content = {name: value for name, value in vars(self).items() if name != "temperature"}
+        gain = [self.gain.estimate, self.gain.low, self.gain.high]
+        return {"better": self.better, **content, "gain": gain}
 
 
 def learn_weights(
@@ -97,6 +104,22 @@ def learn_weights(
         cll_equal=float((learned - gains).mean()),
         gain=paired_bootstrap(gains, seed=seed, resamples=resamples, groups=groups),
     )
+
+
+def weighted_policy(policy: Policy, weights: Sequence[float]) -> Policy:
+    """Return a policy that repeats each distinct view by its weight; it has no temperatures.
+
+    A view's repeats stand together, in the views' order, so that a budget of k views is the
+    first k of them with their weights. Views that round to nothing are left out.
+    """
+    views = [sub for sub, _ in policy.counts()]
+    if len(weights) != len(views):
+        raise RelookError(
+            f"expected a weight for each of {len(views)} distinct views, got {len(weights)}"
+        )
+    repeated = zip(views, _in_whole_parts(weights, ENTRIES), strict=True)
+    subpolicies = tuple(sub for sub, count in repeated for _ in range(count))
+    return replace(policy, subpolicies=subpolicies, temperatures=None)
 
 
 def fit_weights(
@@ -179,3 +202,15 @@ def _check(log_probs: LogProbs, labels: NDArray[np.int64]) -> None:
             "expected log-probabilities [view, image, class] and labels [image] of at least 4 "
             f"images, got {list(log_probs.shape)} and {list(labels.shape)}"
         )
+
+
+def _in_whole_parts(weights: Sequence[float], total: int) -> list[int]:
+    """Return whole numbers with this sum, nearest to the weights (by largest remainders)."""
+    shares = np.asarray(weights, dtype=np.float64)
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
+        raise RelookError(f"expected weights ≥ 0, not all 0, got {list(weights)}")
+    exact = shares / shares.sum() * total
+    parts = np.floor(exact).astype(np.int64)
+    last = np.argsort(parts - exact, kind="stable")[: total - int(parts.sum())]
+    parts[last] += 1
+    return [int(part) for part in parts]

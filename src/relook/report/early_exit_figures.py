@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from relook.deploy.early_exit.report import ExitReport, Point
+from relook.deploy.early_exit.report import ExitPoint, ExitReport
 from relook.errors import MissingExtraError
 from relook.report.figures import (
     HEIGHT,
@@ -89,7 +89,7 @@ def _views_axis(axes: Axes, most: int) -> None:
     axes.set_xlabel("mean number of views (model passes an image)")
 
 
-def _words(name: str, points: Sequence[Point], metric: str, scale: float) -> str:
+def _words(name: str, points: Sequence[ExitPoint], metric: str, scale: float) -> str:
     told = ", ".join(
         f"{scale * getattr(point, metric):.4g} at {point.views:.3g}" for point in points
     )

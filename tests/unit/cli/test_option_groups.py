@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relook.cli.groups import ModelOptions, ReadingOptions, spelled_out
+from relook.cli.groups import NetworkOptions, ReadingOptions, spelled_out
 from relook.cli.options import OF_IMAGES
 from relook.errors import RelookError
 
@@ -80,10 +80,10 @@ def test_the_record_of_a_run_keeps_all_that_says_how_images_are_read() -> None:
 
 def test_given_leaves_out_what_was_not_given_and_keeps_zero() -> None:
     assert ReadingOptions().given() == {}
-    assert ModelOptions().given() == {}
+    assert NetworkOptions().given() == {}
     reading = ReadingOptions(crop=0.0, channels=0, skip_bad=True, full_size="yes")
     assert reading.given() == {"crop": 0.0, "channels": 0, "skip_bad": True}
-    network = ModelOptions(mean="0", pretrained=True)
+    network = NetworkOptions(mean="0", pretrained=True)
     assert network.given() == {"mean": "0", "pretrained": True}
 
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
+from relook.deploy.early_exit.exits import ScoredExits, exit_counts
 from relook.deploy.early_exit.learn import (
     PRICES,
-    FittedExits,
     fit_temperatures,
-    fitted_exits,
     learn_early_exit,
     parse_target,
     rule_within,
@@ -21,17 +20,17 @@ from relook.deploy.early_exit.learn import (
 )
 from relook.deploy.early_exit.loss_bound import loss_bound
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
-from relook.deploy.early_exit.rule import apply_early_exit, exit_counts
+from relook.deploy.early_exit.rule import apply_early_exit
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
 
-def _fitted(images: int = 400, seed: int = 0, views: int = VIEWS) -> FittedExits:
+def _fitted(images: int = 400, seed: int = 0, views: int = VIEWS) -> ScoredExits:
     log_probs, labels = predictions(images, seed, views)
     counts = exit_counts(policy_of(views))
-    return fitted_exits(log_probs, labels, counts, fit_temperatures(log_probs, labels, counts))
+    return ScoredExits.of(log_probs, labels, counts, fit_temperatures(log_probs, labels, counts))
 
 
 def test_a_temperature_an_exit() -> None:
@@ -86,7 +85,7 @@ def test_free_views_are_all_taken_and_dear_ones_never() -> None:
     assert means[0] > 2 > means[-1]
 
 
-def _mean_views(fitted: FittedExits, thresholds: tuple[float, ...]) -> float:
+def _mean_views(fitted: ScoredExits, thresholds: tuple[float, ...]) -> float:
     enough = fitted.confidence[:-1] > np.array(thresholds)[:, None]
     return float(np.where(enough.any(axis=0), enough.argmax(axis=0) + 1, VIEWS).mean())
 

@@ -21,7 +21,7 @@ from relook.deploy.onnx import check as onnx_check
 from relook.deploy.onnx import writer as onnx_writer
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.onnx.moves import Shape
-from relook.deploy.plan import plan_views
+from relook.deploy.tta.view_plan import plan_views
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from tests.unit.deploy.exit_cases import policy_of
 
 from relook.data import Dataset
-from relook.deploy import weighted_policy as module
-from relook.deploy.plan import plan_views
-from relook.deploy.weighted_policy import ENTRIES, weigh_policy, weighted_policy
+from relook.deploy import calibrate as module
+from relook.deploy.calibrate import weigh_policy
+from relook.deploy.tta.view_plan import plan_views
+from relook.deploy.weights import ENTRIES, weighted_policy
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.policy import Policy, Step, SubPolicy

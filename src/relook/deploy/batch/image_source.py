@@ -33,7 +33,7 @@ _CUT = ", crops cut from the originals"
 
 
 @dataclass(frozen=True)
-class Block:
+class ImageBlock:
     """Consecutive images of a source: those that can be read, their places, and the faults."""
 
     number: int
@@ -53,7 +53,7 @@ class ImageSource:
     mark: str
     prepared: str
     block: int
-    read: Callable[[Sequence[range]], Generator[Block, None, None]]
+    read: Callable[[Sequence[range]], Generator[ImageBlock, None, None]]
     faults: dict[int, str]
 
     def ranges(self) -> list[range]:
@@ -94,10 +94,10 @@ def _from_dataset(dataset: Dataset) -> ImageSource:
     column = dataset.columns.get("path")
     names = [str(i) for i in range(len(dataset))] if column is None else [str(n) for n in column]
 
-    def read(ranges: Sequence[range]) -> Generator[Block, None, None]:
+    def read(ranges: Sequence[range]) -> Generator[ImageBlock, None, None]:
         for part in ranges:
             images = dataset.images[part.start : part.stop]
-            yield Block(part.start, images, tuple(part), {})
+            yield ImageBlock(part.start, images, tuple(part), {})
 
     shape = "×".join(map(str, dataset.images.shape[1:]))
     shape += _CUT if isinstance(dataset.images, FullImages) else ""
@@ -146,7 +146,7 @@ def _blocks(
     known: dict[int, str],
     full: bool,
     ranges: Sequence[range],
-) -> Generator[Block, None, None]:
+) -> Generator[ImageBlock, None, None]:
     """Decode files in a few threads, a little ahead of their use."""
     wanted = [place for part in ranges for place in part if place not in known]
     with quiet():
@@ -162,7 +162,7 @@ def _blocks(
                     levels[place] = found
             pixels = list(levels.values())
             images = _full(pixels, plan) if full else _stacked(pixels, plan)
-            yield Block(part.start, images, tuple(levels), faults)
+            yield ImageBlock(part.start, images, tuple(levels), faults)
 
 
 def _decode(read: Callable[[Image.Image, Plan], Levels], plan: Plan, path: Path) -> Levels | Bad:

@@ -22,9 +22,9 @@ from relook.deploy.batch.files import (
     write_predictions,
     writer_for,
 )
-from relook.deploy.batch.image_source import Block, ImageSource
+from relook.deploy.batch.image_source import ImageBlock, ImageSource
 from relook.deploy.tta import TTA
-from relook.deploy.uncertainty import entropy, uncertainty
+from relook.deploy.tta.uncertainty import entropy, uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.foundation.progress import Progress
 from relook.io.files import is_sealed, one_line, read_json, sealed, write_json_atomic
@@ -161,7 +161,7 @@ def _check_same_answers(
                 )
 
 
-def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[Any]]:
+def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> list[list[Any]]:
     """Return the block's predictions as plain rows, exact when they are read again."""
     if not block.places:
         return []
@@ -183,7 +183,7 @@ def _rows(tta: TTA, source: ImageSource, block: Block, top: int) -> list[list[An
     ]
 
 
-def _answers(tta: TTA, block: Block) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
     """Return probabilities `[n, class]`, and figures `[n]` by name."""
     if tta.early_exit is not None:
         exited = tta.exit_early(block.images)
@@ -196,7 +196,7 @@ def _answers(tta: TTA, block: Block) -> tuple[NDArray[np.float32], dict[str, NDA
     return tta.probabilities(log_probs), dict(zip(FIGURES, told, strict=True))
 
 
-def _log_probs(tta: TTA, block: Block) -> NDArray[np.float32]:
+def _log_probs(tta: TTA, block: ImageBlock) -> NDArray[np.float32]:
     """Return the block's log-probabilities `[view, image, class]`."""
     parts = [
         tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])

@@ -13,22 +13,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
-from relook.deploy.early_exit.rule import (
-    EarlyExit,
-    calibrated_exits,
+from relook.deploy.early_exit.exits import (
+    ScoredExits,
     exit_counts,
     exit_log_probs,
     first_exits,
-    policy_fingerprint,
     take_exits,
 )
+from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
+from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.errors import RelookError
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
-from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -45,7 +43,7 @@ _BLENDS = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
-class Target:
+class ExitTarget:
     """What an early exit is learned for: at most this loss of accuracy, or this mean of views."""
 
     kind: TargetKind
@@ -55,20 +53,7 @@ class Target:
         return f"{self.kind}={self.value:g}"
 
 
-@dataclass(frozen=True)
-class FittedExits:
-    """Calibrated predictions of every exit, of images with labels.
-
-    `log_probs` is `[exit, n, class]`; `confidence` and `likelihood` (the label's
-    log-probability) are `[exit, n]`.
-    """
-
-    log_probs: FloatArray
-    confidence: FloatArray
-    likelihood: FloatArray
-
-
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> ExitTarget:
     """Read `accuracy-loss=0.005` or `views=5`."""
     kind, _, number = text.partition("=")
     try:
@@ -76,16 +61,16 @@ def parse_target(text: str) -> Target:
     except ValueError:
         value = math.nan
     if kind == "accuracy-loss" and 0 < value < 1:
-        return Target("accuracy-loss", value)
+        return ExitTarget("accuracy-loss", value)
     if kind == "views" and 1 <= value < math.inf:
-        return Target("views", value)
+        return ExitTarget("views", value)
     raise RelookError(
         "target: expected accuracy-loss=SHARE (between 0 and 1, as 0.005) or views=MEAN (at least "
         f"1, as 5), got {text!r}"
     )
 
 
-def check_target(target: Target, images: int, views: int) -> None:
+def check_target(target: ExitTarget, images: int, views: int) -> None:
     """Raise where no rule for so many distinct views could be learned on so many images.
 
     For a loss of accuracy that is so where even images without a single loss are too few.
@@ -106,7 +91,7 @@ def learn_early_exit(
     log_probs: LogProbs,
     labels: Labels,
     policy: Policy,
-    target: Target | str,
+    target: ExitTarget | str,
     *,
     seed: int = 0,
     groups: ArrayLike | None = None,
@@ -125,11 +110,18 @@ def learn_early_exit(
         raise RelookError(
             f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
         )
+    make = prove = np.arange(len(labels))
+    if wanted.kind == "accuracy-loss":
+        make, prove = stratified_split(labels, 0.5, seed, groups)
+    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts)
+    exits = ScoredExits.of(log_probs, labels, counts, temperatures)
     if wanted.kind == "views":
-        temperatures, thresholds = _for_budget(log_probs, labels, counts, wanted)
+        thresholds = rule_within(wanted.value, exits)
     else:
-        temperatures, thresholds = _for_loss(log_probs, labels, counts, wanted, seed, groups)
-    views = first_exits(calibrated_exits(log_probs, counts, temperatures), thresholds)
+        thresholds = _cheapest_supported(_family(exits.part(make)), exits.part(prove), wanted)
+    views = first_exits(exits.confidence, thresholds)
+    if wanted.kind == "views":
+        _check_budget(views, wanted)
     return EarlyExit(
         thresholds,
         temperatures,
@@ -140,26 +132,12 @@ def learn_early_exit(
     )
 
 
-def fit_temperatures(
-    log_probs: LogProbs, labels: Labels, counts: NDArray[np.int64]
-) -> tuple[float, ...]:
+def fit_temperatures(log_probs: LogProbs, labels: Labels, counts: Indices) -> tuple[float, ...]:
     """Return the temperature of each exit's averaged prediction, over all images."""
     return tuple(fit_temperature(mean, labels) for mean in exit_log_probs(log_probs, counts))
 
 
-def fitted_exits(
-    log_probs: LogProbs,
-    labels: Labels,
-    counts: NDArray[np.int64],
-    temperatures: tuple[float, ...],
-) -> FittedExits:
-    """Return what the rules are made of."""
-    exits = calibrated_exits(log_probs, counts, temperatures)
-    likelihood = np.stack([per_image_log_likelihood(one, labels) for one in exits])
-    return FittedExits(exits, np.exp(exits.max(axis=-1)), likelihood)
-
-
-def thresholds_at(price: float, fitted: FittedExits) -> Thresholds:
+def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
     """Return the thresholds of the rule for a price of a view, in nats, backwards."""
     worth = fitted.likelihood[-1]
     thresholds = []
@@ -187,18 +165,7 @@ def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
     return float(min(1.0, (confidence[order[best - 1]] + confidence[order[best]]) / 2))
 
 
-def _for_budget(
-    log_probs: LogProbs, labels: Labels, counts: NDArray[np.int64], target: Target
-) -> tuple[tuple[float, ...], Thresholds]:
-    """Return the temperatures, and the rule that makes the most of a mean number of views."""
-    temperatures = fit_temperatures(log_probs, labels, counts)
-    fitted = fitted_exits(log_probs, labels, counts, temperatures)
-    rule = rule_within(target.value, fitted)
-    _check_budget(first_exits(fitted.log_probs, rule), target)
-    return temperatures, rule
-
-
-def rule_within(budget: float, fitted: FittedExits) -> Thresholds:
+def rule_within(budget: float, fitted: ScoredExits) -> Thresholds:
     """Return the rule whose mean number of views is the budget or just below it.
 
     Two neighbours in the family are on either side of it; between them thresholds are blended.
@@ -206,7 +173,7 @@ def rule_within(budget: float, fitted: FittedExits) -> Thresholds:
     """
 
     def within(rule: Thresholds) -> bool:
-        return bool(first_exits(fitted.log_probs, rule).mean() <= budget)
+        return bool(first_exits(fitted.confidence, rule).mean() <= budget)
 
     above = thresholds_at(PRICES[0], fitted)
     if within(above):
@@ -229,7 +196,7 @@ def _blend(one: Thresholds, other: Thresholds, share: float) -> Thresholds:
     return tuple((1 - share) * a + share * b for a, b in zip(one, other, strict=True))
 
 
-def _check_budget(views: NDArray[np.int64], target: Target) -> None:
+def _check_budget(views: Indices, target: ExitTarget) -> None:
     spread = float(views.std(ddof=1)) if len(views) > 1 else math.inf
     needed = (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
     if not needed <= len(views):
@@ -240,23 +207,7 @@ def _check_budget(views: NDArray[np.int64], target: Target) -> None:
         )
 
 
-def _for_loss(
-    log_probs: LogProbs,
-    labels: Labels,
-    counts: NDArray[np.int64],
-    target: Target,
-    seed: int,
-    groups: ArrayLike | None,
-) -> tuple[tuple[float, ...], Thresholds]:
-    """Make rules on one half; return the cheapest that the other half supports."""
-    make, prove = stratified_split(labels, 0.5, seed, groups)
-    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts)
-    fitted = fitted_exits(log_probs[:, make], labels[make], counts, temperatures)
-    proof = calibrated_exits(log_probs[:, prove], counts, temperatures)
-    return temperatures, _cheapest_supported(_family(fitted), proof, labels[prove], target)
-
-
-def _family(fitted: FittedExits) -> Iterator[Thresholds]:
+def _family(fitted: ScoredExits) -> Iterator[Thresholds]:
     """Yield rules from the mildest to the boldest, with blends between neighbours."""
     last = (1.0,) * (len(fitted.confidence) - 1)
     for price in PRICES:
@@ -266,28 +217,29 @@ def _family(fitted: FittedExits) -> Iterator[Thresholds]:
 
 
 def _cheapest_supported(
-    family: Iterable[Thresholds], exits: FloatArray, labels: Labels, target: Target
+    family: Iterable[Thresholds], exits: ScoredExits, target: ExitTarget
 ) -> Thresholds:
     """Go through rules from the mildest on, and return the last one before the first failure.
 
     In a fixed order and up to the first failure, each rule may be tested at the full level.
     """
-    full = per_image_accuracy(exits[-1], labels) > 0
+    full = exits.correct[-1] > 0
+    images = len(full)
     chosen = None
     lost = gained = 0
     for rule in family:
-        views = first_exits(exits, rule)
-        own = per_image_accuracy(take_exits(exits, views), labels) > 0
+        views = first_exits(exits.confidence, rule)
+        own = take_exits(exits.correct, views) > 0
         lost, gained = int((full & ~own).sum()), int((own & ~full).sum())
-        if loss_bound(lost, gained, len(labels)) > target.value:
+        if loss_bound(lost, gained, images) > target.value:
             break
-        if views.min() < len(exits):
+        if views.min() < len(exits.correct):
             chosen = rule
     if chosen is None:
         raise RelookError(
-            f"{target}: {2 * len(labels):,} images support no rule that saves views: the mildest "
-            f"loses {lost} and gains {gained} of {len(labels):,}; "
-            + _more_images(lost, gained, len(labels), target.value)
+            f"{target}: {2 * images:,} images support no rule that saves views: the mildest "
+            f"loses {lost} and gains {gained} of {images:,}; "
+            + _more_images(lost, gained, images, target.value)
         )
     return chosen
 

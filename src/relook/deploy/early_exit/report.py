@@ -7,20 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from relook.deploy.early_exit.learn import FittedExits, rule_within
-from relook.deploy.early_exit.rule import (
-    EarlyExit,
-    calibrated_exits,
-    exit_counts,
-    first_exits,
-    take_exits,
-)
+from relook.deploy.early_exit.exits import ScoredExits, exit_counts, first_exits, take_exits
+from relook.deploy.early_exit.learn import rule_within
+from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.intervals import Interval, paired_bootstrap
-from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
 from relook.policy import Policy
 
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
@@ -28,7 +22,7 @@ BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0
 
 
 @dataclass(frozen=True)
-class Point:
+class ExitPoint:
     """One way to spend views: their mean number, and what it reaches."""
 
     views: float
@@ -62,12 +56,12 @@ class ExitReport:
 
     rule: EarlyExit
     images: int
-    own: Point
+    own: ExitPoint
     over_same: Difference
     over_next: Difference
     over_full: Difference
-    curve: tuple[Point, ...]
-    fixed: tuple[Point, ...]
+    curve: tuple[ExitPoint, ...]
+    fixed: tuple[ExitPoint, ...]
     exits: tuple[int, ...]
 
     @property
@@ -114,67 +108,40 @@ def report_early_exit(
             f"expected labels of {log_probs.shape[1]} images, at least 2, got {list(labels.shape)}"
         )
     counts = exit_counts(policy)
-    exits = _Scored.of(log_probs, labels, counts, rule.temperatures)
-    views = first_exits(exits.log_probs, rule.thresholds)
-    cll, correct = exits.of_images(views)
+    exits = ScoredExits.of(log_probs, labels, counts, rule.temperatures)
+    views = first_exits(exits.confidence, rule.thresholds)
 
     def over(number: float) -> Difference:
         found = [
             paired_bootstrap(
-                own - _at(fixed, number), seed=seed, resamples=resamples, groups=groups
+                take_exits(scores, views) - _at(scores, number),
+                seed=seed,
+                resamples=resamples,
+                groups=groups,
             )
-            for own, fixed in ((cll, exits.cll), (correct, exits.correct))
+            for scores in (exits.likelihood, exits.correct)
         ]
         return Difference(number, *found)
 
     return ExitReport(
         rule=rule,
         images=len(labels),
-        own=exits.point(views),
+        own=_point(exits, views),
         over_same=over(float(views.mean())),
         over_next=over(math.ceil(views.mean())),
         over_full=over(rule.views),
-        curve=_curve(exits, _Scored.of(*learned_on, counts, rule.temperatures)),
+        curve=_curve(exits, ScoredExits.of(*learned_on, counts, rule.temperatures)),
         fixed=tuple(
-            exits.point(np.full(len(labels), number)) for number in range(1, rule.views + 1)
+            _point(exits, np.full(len(labels), number)) for number in range(1, rule.views + 1)
         ),
         exits=tuple(int(count) for count in np.bincount(views, minlength=rule.views + 1)[1:]),
     )
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """Every exit's predictions `[exit, n, class]` with what images score there `[exit, n]`."""
-
-    log_probs: FloatArray
-    cll: FloatArray
-    correct: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        log_probs: LogProbs,
-        labels: Labels,
-        counts: NDArray[np.int64],
-        temperatures: tuple[float, ...],
-    ) -> _Scored:
-        exits = calibrated_exits(log_probs, counts, temperatures)
-        return cls(
-            exits,
-            np.stack([per_image_log_likelihood(one, labels) for one in exits]),
-            np.stack([per_image_accuracy(one, labels) for one in exits]),
-        )
-
-    def of_images(self, views: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-        """Return each image's cLL and correctness `[n]` after its own number of views."""
-        return take_exits(self.cll, views), take_exits(self.correct, views)
-
-    def point(self, views: NDArray[np.int64]) -> Point:
-        cll, correct = self.of_images(views)
-        return Point(float(views.mean()), float(cll.mean()), float(correct.mean()))
-
-    def fitted(self) -> FittedExits:
-        return FittedExits(self.log_probs, np.exp(self.log_probs.max(axis=-1)), self.cll)
+def _point(exits: ScoredExits, views: Indices) -> ExitPoint:
+    """Return what images reach with their own numbers of views `[n]`."""
+    cll, correct = take_exits(exits.likelihood, views), take_exits(exits.correct, views)
+    return ExitPoint(float(views.mean()), float(cll.mean()), float(correct.mean()))
 
 
 def _at(scores: FloatArray, views: float) -> FloatArray:
@@ -184,12 +151,11 @@ def _at(scores: FloatArray, views: float) -> FloatArray:
     return np.asarray((1 - share) * scores[low - 1] + share * scores[high - 1])
 
 
-def _curve(exits: _Scored, learned: _Scored) -> tuple[Point, ...]:
-    fitted = learned.fitted()
-    budgets = [budget for budget in BUDGETS if budget < len(exits.log_probs)]
+def _curve(exits: ScoredExits, learned: ScoredExits) -> tuple[ExitPoint, ...]:
+    budgets = [budget for budget in BUDGETS if budget < len(exits.correct)]
     # Budgets beyond what pays have one and the same rule.
-    rules = dict.fromkeys(rule_within(budget, fitted) for budget in budgets)
-    return tuple(exits.point(first_exits(exits.log_probs, rule)) for rule in rules)
+    rules = dict.fromkeys(rule_within(budget, learned) for budget in budgets)
+    return tuple(_point(exits, first_exits(exits.confidence, rule)) for rule in rules)
 
 
 def _points(difference: Interval) -> str:

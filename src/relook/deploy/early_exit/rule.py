@@ -7,19 +7,21 @@ of the views is the policy's, how many of them an image gets is its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from relook.deploy.early_exit.exits import (
+    calibrated_exits,
+    confidence_of,
+    first_exits,
+    take_exits,
+)
 from relook.errors import FileFormatError, RelookError
 from relook.io.files import describe, one_line, read_json, write_json_atomic
 from relook.io.fingerprint import fingerprint
-from relook.numerics.arrays import FloatArray, LogProbs
-from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.policy import Policy
 from relook.policy.file import subpolicy_to_json
 
@@ -92,7 +94,7 @@ class Exited:
     """What images got: calibrated log-probabilities `[n, class]` and views `[n]`."""
 
     log_probs: FloatArray
-    views: NDArray[np.int64]
+    views: Indices
 
 
 def policy_fingerprint(policy: Policy) -> str:
@@ -100,60 +102,10 @@ def policy_fingerprint(policy: Policy) -> str:
     return fingerprint([subpolicy_to_json(sub) for sub in policy])
 
 
-def exit_counts(policy: Policy) -> NDArray[np.int64]:
-    """Return how often each distinct view counts at each exit, `[exit, view]`.
-
-    Exit k averages what a budget of k views would: the longest prefix that they pay for.
-    """
-    if not policy.is_fixed:
-        raise RelookError(
-            "expected a fixed policy for early exit, got one of fresh draws: "
-            "use policy.freeze(seed)"
-        )
-    places = {sub: place for place, (sub, _) in enumerate(policy.counts())}
-    counts = np.zeros((len(places), len(places)), dtype=np.int64)
-    for row in range(len(places)):
-        for sub, count in policy.for_budget(row + 1).counts():
-            counts[row, places[sub]] = count
-    return counts
-
-
-def exit_log_probs(log_probs: LogProbs, counts: NDArray[np.int64]) -> Iterator[FloatArray]:
-    """Yield each exit's averaged prediction `[n, class]` from the views' `[view, n, class]`."""
-    if log_probs.ndim != 3 or len(log_probs) != len(counts):
-        raise RelookError(
-            f"expected predictions of {len(counts)} distinct views [view, image, class], "
-            f"got shape {list(log_probs.shape)}"
-        )
-    for row, own in enumerate(counts):
-        yield mean_log_probs(log_probs[: row + 1], counts=own[: row + 1])
-
-
-def calibrated_exits(
-    log_probs: LogProbs, counts: NDArray[np.int64], temperatures: tuple[float, ...]
-) -> FloatArray:
-    """Return each exit's prediction at its temperature, `[exit, n, class]`."""
-    means = exit_log_probs(log_probs, counts)
-    return np.stack([temper(mean, t) for mean, t in zip(means, temperatures, strict=True)])
-
-
-def first_exits(exits: LogProbs, thresholds: tuple[float, ...]) -> NDArray[np.int64]:
-    """Return how many views each image gets `[n]`, from calibrated exits `[exit, n, class]`."""
-    confidence = np.exp(exits[:-1].max(axis=-1))
-    enough = confidence > np.array(thresholds)[:, None]
-    last = np.ones((1, exits.shape[1]), dtype=np.bool_)
-    return np.asarray(np.concatenate([enough, last]).argmax(axis=0) + 1)
-
-
-def take_exits(exits: FloatArray, views: NDArray[np.int64]) -> FloatArray:
-    """Return what each image's own exit says, `[n, class]`."""
-    return np.asarray(exits[views - 1, np.arange(len(views))])
-
-
-def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: NDArray[np.int64]) -> Exited:
+def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> Exited:
     """Return what the rule makes of predictions of all views `[view, n, class]`."""
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
-    views = first_exits(exits, rule.thresholds)
+    views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)
 
 

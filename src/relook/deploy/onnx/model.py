@@ -14,7 +14,7 @@ from relook.deploy.onnx.network import Networks
 from relook.deploy.onnx.views import write_view
 from relook.deploy.onnx.warps import Resize
 from relook.deploy.onnx.writer import Graph, Value, as_model
-from relook.deploy.plan import ViewPlan
+from relook.deploy.tta.view_plan import ViewPlan
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.numerics.calibration import LOG_FLOOR

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.deploy.early_exit.rule import EarlyExit, exit_counts
-from relook.deploy.plan import TemperatureChoice, ViewPlan, plan_views
+from relook.deploy.early_exit.exits import exit_counts
+from relook.deploy.early_exit.rule import EarlyExit
+from relook.deploy.tta.view_plan import TemperatureChoice, ViewPlan, plan_views
 from relook.errors import RelookError
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import DrawKind, Policy

@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit, exit_counts
-from relook.deploy.early_exit.run import plan_with_exits, run_early_exit
-from relook.deploy.inputs import Images, as_levels, check_fit
-from relook.deploy.network import is_traced, network_of
-from relook.deploy.operator import fixed_view, subpolicy_text
-from relook.deploy.plan import TemperatureChoice
+from relook.deploy.early_exit.exits import exit_counts
+from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
 from relook.deploy.traced import run_steps, traced_steps
-from relook.deploy.uncertainty import Uncertainty, uncertainty
+from relook.deploy.tta.compiled_view import fixed_view, subpolicy_text
+from relook.deploy.tta.exits import plan_with_exits, run_early_exit
+from relook.deploy.tta.images import Images, as_levels, check_fit
+from relook.deploy.tta.network import is_traced, network_of
+from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
+from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.deploy.network import is_traced
+from relook.deploy.tta.network import is_traced
 from relook.errors import RelookError
 from relook.policy import Policy
 from relook.policy.recipes import RECIPES

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from relook.deploy.export_record import Export, Job, metadata, write_file
+from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.onnx.check import as_probabilities, compare, own_predictions
 from relook.deploy.tta import TTA
 from relook.errors import RelookError
@@ -16,7 +16,7 @@ from relook.models import TorchPredictor
 from relook.models.base import first_line
 
 
-def write_program(job: Job) -> Export:
+def write_program(job: ExportJob) -> Export:
     """Export, check and write; only a torch network, uint8 `[n, c, h, w]` and no resize."""
     if job.plan.input.layout != "nchw" or job.plan.input.preparation is not None:
         raise RelookError(
@@ -38,7 +38,7 @@ def write_program(job: Job) -> Export:
     return write_file(job, file.getvalue(), check)
 
 
-def _program(job: Job) -> Any:
+def _program(job: ExportJob) -> Any:
     plan = job.plan
     module = TTA(
         job.predictor,

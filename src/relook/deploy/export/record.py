@@ -18,7 +18,7 @@ from relook.version import __version__
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportJob:
     """What to write where, and the images (as the file takes them) to check it on."""
 
     plan: ModelPlan
@@ -50,7 +50,7 @@ class Export:
         )
 
 
-def write_file(job: Job, data: bytes, check: Check) -> Export:
+def write_file(job: ExportJob, data: bytes, check: Check) -> Export:
     """Write a checked file, whole or not at all, and read it back."""
     write_bytes_atomic(job.path, data)
     if job.path.read_bytes() != data:
@@ -69,7 +69,7 @@ def write_file(job: Job, data: bytes, check: Check) -> Export:
     )
 
 
-def metadata(job: Job, check: Check) -> dict[str, str]:
+def metadata(job: ExportJob, check: Check) -> dict[str, str]:
     """Return what a file says of itself: texts by key, JSON where they have parts."""
     plan = job.plan
     entries: dict[str, object] = {

@@ -1,22 +1,22 @@
-"""`relook.export`: one file that holds views, network, average and temperature."""
+"""Writing a model with its policy as one file: what it takes, and which writer makes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from relook.deploy.export_record import Export, Job, metadata, write_file
+from relook.deploy.export.record import Export, ExportJob, metadata, write_file
+from relook.deploy.export.torch_program import write_program
 from relook.deploy.onnx.check import as_network_takes, check_model, generated_images
 from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
 from relook.deploy.onnx.moves import Shape
 from relook.deploy.onnx.writer import set_metadata, to_bytes
-from relook.deploy.plan import TemperatureChoice, plan_views
-from relook.deploy.torch_program import write_program
+from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
@@ -34,22 +34,26 @@ _CHECKED = 16
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a caller says about the file; None leaves it to model and images."""
+class FileForm:
+    """What a file is, takes and returns; None leaves it to model and images.
 
-    output: Output
-    layout: Layout
-    size: tuple[int, int] | None
-    channels: int | None
-    resize_from: tuple[int, int] | None
+    It takes uint8 images in a `layout`, any number of them, and returns `output` `[n, class]`.
+    `size` (height, width) and `channels` are the network's, where it does not tell;
+    `resize_from` (height, width) is the images' own size, from which the file brings them to the
+    network's.
+    """
+
+    format: Format = "onnx"
+    output: Output = "probabilities"
+    layout: Layout = "nchw"
+    size: int | tuple[int, int] | None = None
+    channels: int | None = None
+    resize_from: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        for kind, value, known in (
-            ("output", self.output, get_args(Output)),
-            ("layout", self.layout, get_args(Layout)),
-        ):
-            if value not in known:
-                raise unknown_name(kind, value, known)
+        for name, known in (("format", Format), ("output", Output), ("layout", Layout)):
+            if getattr(self, name) not in get_args(known):
+                raise unknown_name(name, getattr(self, name), get_args(known))
 
 
 def export(
@@ -59,68 +63,59 @@ def export(
     *,
     views: int | None = None,
     temperature: TemperatureChoice = "policy",
-    output: Output = "probabilities",
-    format: Format = "onnx",
-    layout: Layout = "nchw",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    resize_from: tuple[int, int] | None = None,
+    seed: int | None = None,
     classes: Sequence[str] | None = None,
     images: Tensor | None = None,
-    seed: int | None = None,
     tolerance: float = TOLERANCE,
-    **model_options: Any,
+    **options: Any,
 ) -> Export:
     """Write a model with its policy as one file, checked against relook's own predictions.
 
-    The file takes uint8 images, any number of them, and returns `output` `[n, class]`. `model`
-    and `model_options` are as for `relook.TTA`; so are `views`, `temperature` and `seed`: a
-    policy of fresh draws is frozen. `size` (height, width) and `channels` are the network's,
-    where it does not tell; `resize_from` (height, width) is the images' own size, from which the
-    file brings them to the network's. `images` (uint8 `[n, c, h, w]`, as the file takes them)
-    are what is checked on, generated ones if None. Nothing is written if probabilities differ by
-    more than `tolerance`.
+    `model`, `views`, `temperature` and `seed` are as for `relook.TTA`: a policy of fresh draws is
+    frozen. `options` are those of `FileForm` (`format`, `output`, `layout`, `size`, `channels`,
+    `resize_from`), and otherwise the model's, as for `relook.TTA`. `classes` are names that go
+    into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them) are what is checked on,
+    generated ones if None. Nothing is written if probabilities differ by more than `tolerance`.
     """
-    if format not in WRITERS:
-        raise unknown_name("format", format, WRITERS)
-    predictor = as_predictor(model, **model_options)
-    side = (size, size) if isinstance(size, int) else size
-    wanted = Wanted(output, layout, side, channels, resize_from)
+    of_file = {one.name for one in fields(FileForm)} & options.keys()
+    form = FileForm(**{name: options.pop(name) for name in of_file})
+    predictor = as_predictor(model, **options)
     plan = plan_views(policy, views, temperature, seed=seed)
-    given = image_input(predictor, wanted, images)
+    given = image_input(predictor, form, images)
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)
     with watched(lambda: "an image, before the export"):
         count = int(predictor(example[:1]).shape[1])
-    whole = ModelPlan(plan, given, count, output)
-    job = Job(
+    whole = ModelPlan(plan, given, count, form.output)
+    job = ExportJob(
         whole, predictor, checked_on, images is None, _names(classes, count), Path(path), tolerance
     )
-    return WRITERS[format](job)
+    return WRITERS[form.format](job)
 
 
-def image_input(predictor: Predictor, wanted: Wanted, images: Tensor | None) -> ImageInput:
+def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> ImageInput:
     """Decide what images the file takes, from what is said, the model, and the images given."""
     spec = input_of(predictor)
     shape = None if images is None else tuple(images.shape)
-    size = wanted.size or (None if spec is None else spec.size)
-    if size is None and shape is not None and wanted.resize_from is None:
+    size = (form.size, form.size) if isinstance(form.size, int) else form.size
+    size = size or (None if spec is None else spec.size)
+    if size is None and shape is not None and form.resize_from is None:
         size = shape[2], shape[3]
     if size is None:
         raise RelookError("the model does not tell the size of its images: say size, as 224")
-    channels = wanted.channels or _channels(predictor) or (None if shape is None else shape[1])
+    channels = form.channels or _channels(predictor) or (None if shape is None else shape[1])
     if channels is None:
         raise RelookError("the model does not tell its images' channels: say channels, 1 or 3")
     network = Shape(channels, *size)
-    if wanted.resize_from is None or wanted.resize_from == size:
-        return ImageInput(network, network, wanted.layout)
-    source = Shape(channels, *wanted.resize_from)
+    if form.resize_from is None or form.resize_from == size:
+        return ImageInput(network, network, form.layout)
+    source = Shape(channels, *form.resize_from)
     spec = spec or InputSpec(size, crop=USUAL_CROP)
     plan = Plan(size, spec.crop, channels, spec.interpolation)
-    return ImageInput(source, network, wanted.layout, plan)
+    return ImageInput(source, network, form.layout, plan)
 
 
-def _write_onnx(job: Job) -> Export:
+def _write_onnx(job: ExportJob) -> Export:
     plan, images = job.plan, job.images
     model = build_model(plan, job.predictor, as_network_takes(images, plan.input))
     check = check_model(
@@ -170,7 +165,7 @@ def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     return tuple(map(str, classes))
 
 
-WRITERS: MappingProxyType[str, Callable[[Job], Export]] = MappingProxyType(
+WRITERS: MappingProxyType[str, Callable[[ExportJob], Export]] = MappingProxyType(
     {"onnx": _write_onnx, "torch-export": write_program}
 )
 """What writes each format, by name."""
