@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relook.io.files import csv_safe, for_terminal
-from relook.report.markup import element
+from relook.report.html import ENVIRONMENT
 
 HOSTILE = st.one_of(
     st.text(max_size=40),
@@ -28,6 +28,9 @@ HOSTILE = st.one_of(
         ),
     ),
 )
+PARAGRAPH = ENVIRONMENT.from_string(
+    '<p title="{{ attribute }}" aria-label="{{ name }}"><b>{{ name }}</b>{{ name }}</p>'
+)
 
 
 class Tags(HTMLParser):
@@ -41,7 +44,7 @@ class Tags(HTMLParser):
 
 @given(HOSTILE, HOSTILE)
 def test_no_name_becomes_markup(name: str, attribute: str) -> None:
-    page = element("p", element("b", name), name, title=attribute, aria_label=name)
+    page = PARAGRAPH.render(name=name, attribute=attribute)
     parser = Tags()
     parser.feed(page)
     parser.close()

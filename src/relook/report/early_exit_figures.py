@@ -6,30 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relook.deploy.early_exit.report import ExitPoint, ExitReport
-from relook.errors import MissingExtraError
 from relook.report.figures import (
     HEIGHT,
+    VIEWS_LABEL,
     Drawing,
     finish,
     house_style,
     line_look,
+    log_axis,
     panel,
     save_drawing,
 )
 from relook.report.style import INK, MethodStyle, method_styles
-
-try:
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-except ImportError:
-    raise MissingExtraError("matplotlib", "report", "drawing figures") from None
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
 _MOST_MARKERS = 25
 
 
 def early_exit_drawings(report: ExitReport) -> list[Drawing]:
-    """Draw cLL and accuracy against the mean number of views, early exit beside fixed budgets."""
+    """Draw cLL and accuracy against the mean number of views, early exit against fixed budgets."""
     with house_style():
         return [
             _drawing(report, "cll", "Calibrated log-likelihood", 1.0),
@@ -59,7 +54,9 @@ def _drawing(report: ExitReport, metric: str, label: str, scale: float) -> Drawi
     axes.set_title(
         f"◆ {report.rule.target}: {report.own.views:.2f} views", loc="left", fontsize=9.5
     )
-    _views_axis(axes, report.rule.views)
+    most = report.rule.views
+    ticks = [tick for tick in _TICKS if tick <= most]
+    log_axis(axes, ticks, (0.93, 1.1 * most), f"mean number of {VIEWS_LABEL}")
     axes.set_ylabel(label)
     finish(figure, axes, [exiting, fixed], True)
     words = (
@@ -80,17 +77,8 @@ def _styles() -> tuple[MethodStyle, MethodStyle]:
     return styles["gps"], styles["fixed"]
 
 
-def _views_axis(axes: Axes, most: int) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(0.93, 1.1 * most)
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= most]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
-    axes.set_xlabel("mean number of views (model passes an image)")
-
-
 def _words(name: str, points: Sequence[ExitPoint], metric: str, scale: float) -> str:
-    told = ", ".join(
+    values = ", ".join(
         f"{scale * getattr(point, metric):.4g} at {point.views:.3g}" for point in points
     )
-    return f"{name}: {told}"
+    return f"{name}: {values}"

@@ -1,7 +1,7 @@
 """The report's figures with matplotlib: data in, figure out; as SVG for the page, or as files.
 
 Every figure is drawn at phone width, so that its text is readable on a phone as it is; a page
-or a paper puts two beside each other.
+or a paper puts two side by side.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from relook.errors import MissingExtraError
 from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
 from relook.evaluation.verdict import frontier
 from relook.io.files import write_bytes_atomic
 from relook.policy.transform_counts import TransformUse
 from relook.report.comparison_tables import shown_rows
-from relook.report.markup import Html, escape
+from relook.report.html import render
 from relook.report.run_files import SearchStep
 from relook.report.series import Curve, curves, shown_range
 from relook.report.style import (
@@ -71,6 +73,7 @@ _RC: dict[str, Any] = {
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
 }
+VIEWS_LABEL = "views (model passes per image)"
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -141,29 +144,21 @@ def trace_drawing(steps: Sequence[SearchStep]) -> Drawing:
     return Drawing("search", "The search, step by step", words, figure)
 
 
-def inline_svg(drawing: Drawing) -> Html:
+def inline_svg(drawing: Drawing) -> Markup:
     """Return the figure as SVG for the page: its colours follow the theme, its text is text."""
     buffer = io.StringIO()
     with house_style(), mpl.rc_context({"svg.fonttype": "none"}):
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    text = re.sub(r"<style.*?</style>", "", text, count=1, flags=re.S)
-    key = f"figure-{drawing.name}"
+    text = re.sub(r"<(metadata|style).*?</\1>", "", buffer.getvalue(), flags=re.S)
     for before in (' id="', 'href="#', "url(#"):
-        text = text.replace(before, f"{before}{key}-")
+        text = text.replace(before, f"{before}figure-{drawing.name}-")
     for color, variable in PAGE_VARIABLES.items():
         text = text.replace(color, f"var({variable}, {color})")
     text = text.replace("font-family: 'DejaVu Sans'; ", "")
-    view_box = re.search(r'viewBox="[^"]*"', text)
-    title = f'<title id="{key}-title">{escape(drawing.title)}</title>'
-    words = f'<desc id="{key}-desc">{escape(drawing.description)}</desc>'
-    head = (
-        f'<svg {view_box[0] if view_box else ""} role="img" '
-        f'aria-labelledby="{key}-title {key}-desc" xmlns:xlink="http://www.w3.org/1999/xlink">'
-    )
-    return Html(head + title + words + text[text.index(">") + 1 :])
+    head = re.search(r'<svg[^>]* viewBox="([^"]*)"[^>]*>', text)
+    if head is None:
+        raise ValueError("expected an SVG with a viewBox from matplotlib, got none")
+    return render("figure.svg", drawing=drawing, view_box=head[1], drawn=text[head.end() :])
 
 
 def save_drawing(drawing: Drawing, directory: Path) -> list[Path]:
@@ -202,7 +197,8 @@ def _metric_drawing(
         _draw_curve(axes, curve, scale)
     shown = shown_range(drawn, everything=metric == "temperature")
     axes.set_ylim(shown.low * scale, shown.high * scale)
-    _views_axis(axes, comparison)
+    largest = max((*comparison.budgets, *(row.views for row in comparison.rows)))
+    log_axis(axes, sorted({1, *comparison.budgets}), (0.9, largest * 1.12), VIEWS_LABEL)
     axes.set_ylabel(label)
     finish(figure, axes, [curve.style for curve in drawn], legend)
     return Drawing(metric, f"{label} against views", _curve_words(drawn, label, scale), figure)
@@ -239,15 +235,16 @@ def line_look(style: MethodStyle) -> dict[str, Any]:
     }
 
 
-def _views_axis(axes: Axes, comparison: Comparison) -> None:
-    largest = max((*comparison.budgets, *(row.views for row in comparison.rows)))
-    ticks = sorted({1, *comparison.budgets})
+def log_axis(
+    axes: Axes, ticks: Sequence[float], limits: tuple[float, float], label: str, unit: str = ""
+) -> None:
+    """Make the horizontal axis logarithmic, with a number and its unit at each of the ticks."""
     axes.set_xscale("log")
-    axes.set_xlim(0.9, largest * 1.12)
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.set_xlim(limits)
+    axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
-    axes.set_xlabel("views (model passes an image)")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}{unit}"))
+    axes.set_xlabel(label)
 
 
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
@@ -261,7 +258,8 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     axes.step(reach, [*scores, scores[-1]], where="post", color=FAINT, lw=1, zorder=2)
     for row in comparison.rows:
         _dot(axes, row, styles[row.method], faint=row not in best)
-    _cost_axis(axes, reach[-1])
+    ticks = [tick for tick in _STEPS if tick <= reach[-1]]
+    log_axis(axes, ticks, (0.85, reach[-1] * 1.2), "measured time, one plain pass = 1×", "×")
     axes.set_ylim(shown.low, shown.high)
     axes.set_ylabel("Calibrated log-likelihood")
     _mark_recommended(axes, comparison)
@@ -291,15 +289,6 @@ def _mark_recommended(axes: Axes, comparison: Comparison) -> None:
             )
             text.set_fontsize(10)
             return
-
-
-def _cost_axis(axes: Axes, largest: float) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(0.85, largest * 1.2)
-    axes.xaxis.set_major_locator(FixedLocator([tick for tick in _STEPS if tick <= largest]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}×"))
-    axes.set_xlabel("measured time, one plain pass = 1×")
 
 
 def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool) -> Drawing | None:

@@ -1,20 +1,19 @@
-"""Pictures on the page: the policy's views of real images, and the images that it changed."""
+"""Pictures on a page: the policy's views of real images, and the images that it changed."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-import torch
 from PIL import Image
 from torch import Tensor
 
-from relook.evaluation.comparison import ChangedImage, Comparison
+from relook.evaluation.comparison import ChangedImage
 from relook.foundation import wording
 from relook.policy import Policy, Step, SubPolicy
-from relook.report.markup import Html, element
 from relook.report.pictures import policy_views, to_picture
 from relook.report.run_files import Examples
 from relook.report.style import shorten
@@ -27,44 +26,94 @@ _LOSSLESS_SIDE = 64
 _LONGEST_NAME = 60
 
 
-def policy_cards(
+@dataclass(frozen=True)
+class Picture:
+    """An image inside the page (a data URI) and its size there; `sharp` keeps its pixels."""
+
+    source: str
+    alt: str
+    width: int
+    height: int
+    sharp: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """A distinct view: its count in the policy, its steps, what it does to images.
+
+    A step is a transform, its strength and, with fixed draws, its constants.
+    """
+
+    count: int
+    steps: tuple[tuple[str, str, str], ...]
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A policy in words and its distinct views; `left_out` are those without a card."""
+
+    words: str
+    entries: int
+    originals: tuple[Picture, ...]
+    cards: tuple[Card, ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An image whose answer the policy changed, with the names of its classes."""
+
+    index: int
+    name: str
+    before: str
+    after: str
+    was_right: bool
+    is_right: bool
+    probabilities: tuple[float, float]
+    picture: Picture | None
+
+
+def policy_gallery(
     policy: Policy, examples: Examples | None, indices: Sequence[int], classes: Sequence[str]
-) -> Html:
-    """Return a card for each distinct view: its steps, its count, what it does to images."""
-    distinct = len(policy.counts())
+) -> Gallery:
+    """Return a card for each distinct view, shown on those examples that `indices` name."""
     if examples is None or not policy:
-        cards = [_card(sub, count, len(policy), None) for sub, count in policy.counts()]
-        return element("div", *cards[:_MOST_CARDS], _more(distinct), class_="cards")
-    limit = max(1, min(_MOST_IMAGES, _MOST_THUMBNAILS // distinct))
+        cards = (Card(count, _steps(sub)) for sub, count in policy.counts())
+        return _gallery(policy, (), islice(cards, _MOST_CARDS))
+    limit = max(1, min(_MOST_IMAGES, _MOST_THUMBNAILS // len(policy.counts())))
     kept, images = examples.pick(list(indices)[:limit])
     names = [class_name(classes, examples.labels[examples.places[index]]) for index in kept]
-    cards = [_original(images, names)] if kept else []
-    for sub, count, views in islice(policy_views(policy, images, kept), _MOST_CARDS):
-        cards.append(_card(sub, count, len(policy), _strip(views, names)))
-    return element("div", *cards, _more(distinct), class_="cards")
-
-
-def changed_cards(
-    changed: Sequence[ChangedImage], examples: Examples | None, classes: Sequence[str]
-) -> Html:
-    """Return a card for each image: the picture, its class, what was said before and after."""
-    cards = []
-    for one in changed:
-        _, images = (None, None) if examples is None else examples.pick([one.index])
-        cards.append(_changed_card(one, images, classes))
-    return element("ul", *cards, class_="changed")
-
-
-def changed_words(comparison: Comparison) -> str:
-    """Say how many images the policy put right and how many wrong."""
-    gained, lost = comparison.gained_count, comparison.lost_count
-    share = (gained - lost) / comparison.images if comparison.images else 0.0
-    return (
-        f"Of {wording.count(comparison.images, 'image')} the policy puts {gained:,} right that "
-        f"the plain image got wrong, and gets {lost:,} wrong that were right: "
-        f"{wording.signed(100 * share, 2)} points. In bold the true class, then the answer "
-        "before and after, and the probability of the true class."
+    cards = (
+        Card(count, _steps(sub), _pictures(views, names))
+        for sub, count, views in policy_views(policy, images, kept)
     )
+    return _gallery(policy, _pictures(images, names), islice(cards, _MOST_CARDS))
+
+
+def picture_gallery(policy: Policy, image: Tensor, most: int) -> Gallery:
+    """Return a card for each distinct view of one image `[c, h, w]`, `most` at most."""
+    cards = (
+        Card(count, _steps(sub), (picture_of(views[0], str(sub)),))
+        for sub, count, views in policy_views(policy, image[None])
+    )
+    return _gallery(policy, (), islice(cards, most))
+
+
+def changed_images(
+    changed: Iterable[ChangedImage], examples: Examples | None, classes: Sequence[str]
+) -> list[Changed]:
+    """Return each image with its class, what was said before and after, and its picture."""
+    found = []
+    for one in changed:
+        true, before, after = (class_name(classes, n) for n in (one.label, one.before, one.after))
+        images = () if examples is None else examples.pick([one.index])[1]
+        shown = [picture_of(image, f"image {one.index}, a {true}", 72) for image in images]
+        answers = (one.before == one.label, one.after == one.label)
+        chances = (one.probability_before, one.probability_after)
+        picture = shown[0] if shown else None
+        found.append(Changed(one.index, true, before, after, *answers, chances, picture))
+    return found
 
 
 def class_name(classes: Sequence[str], label: int) -> str:
@@ -73,107 +122,51 @@ def class_name(classes: Sequence[str], label: int) -> str:
     return shorten(classes[label], _LONGEST_NAME) if known else f"class {label}"
 
 
-def data_uri(image: Tensor) -> str:
-    """Return an image `[c, h, w]` as a data URI: small ones exactly, large ones as thumbnails."""
+def policy_words(policy: Policy) -> str:
+    """Say in a sentence what a policy is: entries, views, draws, recipe."""
+    entries = wording.count(len(policy), "entry", "entries")
+    views = wording.count(policy.views, "model pass", "model passes")
+    kind = "fixed (the same for every image)" if policy.is_fixed else "fresh (new for each image)"
+    recipe = "" if policy.recipe is None else f" From the recipe {policy.recipe}."
+    return (
+        f"{entries}, {wording.count(len(policy.counts()), 'distinct view')}, {views} per image; "
+        f"draws are {kind}.{recipe} Each view counts as often as it stands in the policy."
+    )
+
+
+def picture_of(image: Tensor, alt: str, side: int = 64) -> Picture:
+    """Return the image `[c, h, w]` at about `side` pixels: small ones exactly, others shrunk."""
     picture = to_picture(image)
+    scale = side / max(picture.size)
+    width, height = (round(length * scale) for length in picture.size)
+    small = max(picture.size) <= _LOSSLESS_SIDE
     buffer = io.BytesIO()
-    if max(picture.size) <= _LOSSLESS_SIDE:
+    if small:
         picture.save(buffer, "PNG", optimize=True)
-        kind = "png"
     else:
         picture.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.LANCZOS)
         picture.save(buffer, "JPEG", quality=88)
-        kind = "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    content = base64.b64encode(buffer.getvalue()).decode()
+    source = f"data:image/{'png' if small else 'jpeg'};base64,{content}"
+    return Picture(source, alt, width, height, small)
 
 
-def image_element(image: Tensor, alt: str, side: int = 64) -> Html:
-    """Return the image at about `side` pixels; the pixels of small ones stay sharp."""
-    height, width = image.shape[1:]
-    scale = side / max(height, width)
-    small = max(height, width) <= _LOSSLESS_SIDE
-    return element(
-        "img",
-        src=data_uri(image),
-        alt=alt,
-        width=round(width * scale),
-        height=round(height * scale),
-        class_="pixels" if small else None,
-    )
+def _gallery(policy: Policy, originals: tuple[Picture, ...], cards: Iterable[Card]) -> Gallery:
+    shown = tuple(cards)
+    left_out = len(policy.counts()) - len(shown)
+    return Gallery(policy_words(policy), len(policy), originals, shown, left_out)
 
 
-def step_list(subpolicy: SubPolicy) -> Html:
-    """Return the sub-policy's steps as a list, the constants of fixed draws in grey."""
+def _pictures(images: Tensor, names: Sequence[str]) -> tuple[Picture, ...]:
+    return tuple(picture_of(image, name) for image, name in zip(images, names, strict=True))
+
+
+def _steps(subpolicy: SubPolicy) -> tuple[tuple[str, str, str], ...]:
     if subpolicy.is_plain:
-        return element("ol", element("li", element("b", "plain image")), class_="steps")
-    return element("ol", *(_step(step) for step in subpolicy.all_steps), class_="steps")
+        return (("plain image", "", ""),)
+    return tuple(_step(step) for step in subpolicy.all_steps)
 
 
-def _step(step: Step) -> Html:
-    words = str(step).removeprefix(step.transform)
-    strength, _, draws = words.partition(" (")
-    constants = element("span", f" ({draws}", class_="draws") if draws else None
-    return element("li", element("b", step.transform), strength, constants)
-
-
-def _original(images: Tensor, names: Sequence[str]) -> Html:
-    return element(
-        "figure",
-        element("figcaption", element("b", "The images"), class_="head"),
-        _strip(images, names),
-        class_="card original",
-    )
-
-
-def _card(subpolicy: SubPolicy, count: int, length: int, strip: Html | None) -> Html:
-    share = f"{count} of {wording.count(length, 'entry', 'entries')}"
-    return element(
-        "figure",
-        element(
-            "figcaption",
-            element("span", f"{count} ×", class_="count", title=share),
-            step_list(subpolicy),
-        ),
-        strip,
-        class_="card",
-    )
-
-
-def _strip(images: Tensor, names: Sequence[str]) -> Html:
-    pictures = [
-        image_element(image, name) for image, name in zip(torch.unbind(images), names, strict=True)
-    ]
-    return element("div", *pictures, class_="strip")
-
-
-def _more(distinct: int) -> Html | None:
-    if distinct <= _MOST_CARDS:
-        return None
-    return element("p", f"and {distinct - _MOST_CARDS} more, in policy.json", class_="faint")
-
-
-def _changed_card(one: ChangedImage, images: Tensor | None, classes: Sequence[str]) -> Html:
-    true, before, after = (class_name(classes, n) for n in (one.label, one.before, one.after))
-    picture = None
-    if images is not None and len(images):
-        picture = image_element(images[0], f"image {one.index}, a {true}", 72)
-    return element(
-        "li",
-        picture,
-        element(
-            "div",
-            element("p", element("b", true), class_="name"),
-            element("p", _answer(before, one.before == one.label), " → ",
-                    _answer(after, one.after == one.label)),
-            element(
-                "p",
-                f"p({true}) {one.probability_before:.2f} → {one.probability_after:.2f}",
-                class_="faint",
-            ),
-            element("p", f"image {one.index}", class_="faint"),
-        ),
-    )  # fmt: skip
-
-
-def _answer(name: str, right: bool) -> Html:
-    return element("span", name, class_="right" if right else "wrong")
+def _step(step: Step) -> tuple[str, str, str]:
+    strength, bracket, draws = str(step).removeprefix(step.transform).partition(" (")
+    return step.transform, strength, bracket + draws

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-
 from relook.errors import MissingExtraError
 from relook.evaluation.comparison import Comparison
 from relook.policy import Policy
 from relook.policy.transform_counts import transform_statistics
 from relook.policy_search.search import PolicySearch
-from relook.report import gallery, results
-from relook.report.markup import Html, element
-from relook.report.page import policy_words, resource
-from relook.report.pictures import builtin_picture, policy_views
+from relook.report.gallery import picture_gallery
+from relook.report.html import render
+from relook.report.pictures import builtin_picture
+from relook.report.results import results_of
 from relook.report.style import PAGE_VARIABLES
 
 _SIDE = 64
 _MOST_VIEWS = 40
-_MUTED = "opacity:.7;font-size:90%"
 # A notebook has a theme of its own: text and lines take its colour.
 _COLORS = {
     **{variable: color for color, variable in PAGE_VARIABLES.items()},
@@ -30,80 +26,40 @@ _COLORS = {
 
 
 def html(shown: object) -> str:
-    """Return what relook shows of its own objects."""
+    """Return a policy, a comparison or a search's result as HTML.
+
+    A policy is shown by its views of a built-in image and a line on each; a comparison by its
+    verdict, its table and, with matplotlib, its curves.
+    """
     if isinstance(shown, Policy):
-        return policy_html(shown)
+        return _render(shown, None)
     if isinstance(shown, Comparison):
-        return comparison_html(shown)
+        return _render(None, shown)
     if isinstance(shown, PolicySearch):
-        return search_html(shown)
+        return _render(shown.policy, shown.comparison, shown.trace.scores)
     raise TypeError(f"expected a policy, a comparison or a search, got {type(shown).__name__}")
 
 
-def policy_html(policy: Policy) -> str:
-    """Return a policy as pictures of its views (on a built-in image) and a line on each."""
-    return _wrapped(_policy_part(policy))
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """Return a comparison as its verdict, its table and, with matplotlib, its curves."""
-    return _wrapped(_comparison_part(comparison))
-
-
-def search_html(found: PolicySearch) -> str:
-    """Return a search's result: the verdict and table first, then the policy."""
-    scores = found.trace.scores
-    words = ""
-    if scores:
-        words = f"On the search images the score went from {scores[0]:.4f} to {scores[-1]:.4f}."
-    return _wrapped(
-        _comparison_part(found.comparison),
-        element("p", words, style=_MUTED),
-        _policy_part(found.policy),
+def _render(
+    policy: Policy | None, comparison: Comparison | None, scores: tuple[float, ...] = ()
+) -> str:
+    gallery = policy is not None and picture_gallery(policy, builtin_picture(_SIDE), _MOST_VIEWS)
+    page = render(
+        "notebook.html",
+        colors=_COLORS,
+        results=comparison and results_of(comparison),
+        figures=comparison and _curves(comparison),
+        scores=scores,
+        gallery=gallery,
+        uses=() if policy is None else transform_statistics(policy),
     )
+    return str(page)
 
 
-def _wrapped(*parts: Html) -> str:
-    style = element("style", Html(resource("notebook.css")))
-    colors = ";".join(f"{variable}:{color}" for variable, color in _COLORS.items())
-    return str(element("div", style, *parts, class_="relook", style=colors))
-
-
-def _policy_part(policy: Policy) -> Html:
-    shown = builtin_picture(_SIDE)
-    cards = []
-    for sub, number, views in islice(policy_views(policy, shown[None]), _MOST_VIEWS):
-        caption = element("figcaption", element("b", f"{number} ×"), gallery.step_list(sub))
-        picture = gallery.image_element(views[0], str(sub), _SIDE)
-        cards.append(element("figure", picture, caption))
-    uses = ", ".join(
-        f"{use.transform} {use.count} × at {use.magnitude_text}" if use.has_magnitude
-        else f"{use.transform} {use.count} ×"
-        for use in transform_statistics(policy)
-    )  # fmt: skip
-    left = len(policy.counts()) - len(cards)
-    return element(
-        "div",
-        element("p", policy_words(policy)),
-        element("div", *cards, class_="views"),
-        element("p", f"and {left} more", style=_MUTED) if left > 0 else None,
-        element("p", f"Transforms: {uses}.", style=_MUTED) if uses else None,
-    )
-
-
-def _comparison_part(comparison: Comparison) -> Html:
-    return element(
-        "div",
-        element("p", element("b", comparison.verdict.sentence)),
-        results.table(comparison),
-        element("div", *_curves(comparison), class_="figures"),
-    )
-
-
-def _curves(comparison: Comparison) -> Sequence[Html]:
+def _curves(comparison: Comparison) -> list[str]:
     try:
         from relook.report.figures import comparison_drawings, inline_svg
     except MissingExtraError:
-        return ()
+        return []
     drawings = comparison_drawings(comparison, legend=True)
     return [inline_svg(one) for one in drawings if one.name in ("cll", "accuracy")]

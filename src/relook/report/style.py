@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,6 +78,11 @@ class MethodStyle:
         """Whether this is the plain image."""
         return self.method == PLAIN_METHOD
 
+    @property
+    def variable(self) -> str:
+        """The colour as the style sheet knows it."""
+        return f"var({PAGE_VARIABLES[self.color]})"
+
 
 class Named(Protocol):
     """Whatever stands for a method: a row of a comparison or of a study."""
@@ -106,12 +111,22 @@ def method_styles(rows: Sequence[Named]) -> dict[str, MethodStyle]:
             PLAIN_METHOD, label, PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)
         )
     for number, (method, label) in enumerate(labels.items()):
-        color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
-        # Each colour with another marker in the next round.
-        marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]
-        dashes = _DASHES[number // len(_BASELINE_COLORS) % len(_DASHES)]
-        styles[method] = MethodStyle(method, label, color, marker, dashes)
+        styles[method] = _numbered(number, method, label)
     return styles
+
+
+def series_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
+    """Return looks for series that are no methods (models, groups); none is the policy's."""
+    # Numbered, so that a series called "plain" or "gps" is no special method.
+    return {name: _numbered(i, f"series {i}", shorten(name)) for i, name in enumerate(names)}
+
+
+def _numbered(number: int, method: str, label: str) -> MethodStyle:
+    color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
+    # Each colour with another marker in the next round.
+    marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]
+    dashes = _DASHES[number // len(_BASELINE_COLORS) % len(_DASHES)]
+    return MethodStyle(method, label, color, marker, dashes)
 
 
 def shorten(text: str, longest: int = _LONGEST_LABEL) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.results import Result, Results
-from relook.report.markup import Html, element, join
+from relook.report.html import render
 from relook.report.metrics import metric_of
 
 SHORT_NAMES = {
@@ -260,24 +261,9 @@ def markdown(table: Table) -> str:
     return "\n".join([*title, *lines, *note]) + "\n"
 
 
-def html(table: Table) -> Html:
-    """Return the table as HTML; deviations and intervals are small."""
-    kinds = ["number" if column.number else None for column in table.columns]
-    head = [
-        element("th", column.head, class_=kind)
-        for column, kind in zip(table.columns, kinds, strict=True)
-    ]
-    body = [
-        element("tr", *(_td(cell, kind) for cell, kind in zip(line, kinds, strict=True)))
-        for line in table.lines
-    ]
-    made = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    parts = [
-        element("p", table.title) if table.title else None,
-        element("div", made, class_="scroll", tabindex=0),
-        element("p", table.note) if table.note else None,
-    ]
-    return join(parts)
+def html(table: Table) -> Markup:
+    """Return the table as HTML, its title above, its note below."""
+    return render("table.html", table=table)
 
 
 def latex(table: Table) -> str:
@@ -385,18 +371,6 @@ def _rich(table: Table, intervals: bool) -> RichTable:
 
 def _pipes(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _td(cell: Cell, kind: str | None) -> Html:
-    small = " ".join(
-        part for part in (f"±{cell.spread}" * bool(cell.spread), cell.interval) if part
-    )
-    return element(
-        "td",
-        element("b", cell.text) if cell.bold else cell.text,
-        element("span", small, class_="interval") if small else None,
-        class_=kind,
-    )
 
 
 def _tex_cell(cell: Cell) -> str:

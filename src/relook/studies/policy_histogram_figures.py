@@ -6,8 +6,7 @@ from pathlib import Path
 
 from relook.errors import MissingExtraError
 from relook.report.figures import WIDTH, Drawing, house_style, legend_rows, save_drawing
-from relook.report.named_series import series_styles
-from relook.report.style import FAINT, INK
+from relook.report.style import FAINT, INK, series_styles
 from relook.studies.policy_histogram import TRIVIAL, PolicyGroup, PolicyHistogram
 
 try:

@@ -17,9 +17,8 @@ from relook.report.figures import (
     panel,
     save_drawing,
 )
-from relook.report.named_series import series_styles
 from relook.report.series import by_views
-from relook.report.style import INK
+from relook.report.style import INK, series_styles
 
 try:
     from matplotlib.lines import Line2D

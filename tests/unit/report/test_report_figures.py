@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import sys
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -47,9 +48,7 @@ def test_page_figures_follow_the_theme() -> None:
 
 
 def test_the_style_sheet_knows_every_colour() -> None:
-    from relook.report.page import resource
-
-    sheet = resource("report.css")
+    sheet = (files("relook.report") / "templates" / "report.css").read_text("utf-8")
     assert len(set(style.PAGE_VARIABLES.values())) == len(style.PAGE_VARIABLES)
     for color, variable in style.PAGE_VARIABLES.items():
         assert f"{variable}: {color};" in sheet

@@ -95,6 +95,22 @@ def test_the_best_of_each_budget_is_bold(page: Element) -> None:
             assert [text.replace("−", "-") for text in bold] == [max(numbers, key=float)]
 
 
+def test_abbreviations_are_explained(page: Element) -> None:
+    assert "cLL is the calibrated log-likelihood" in page.with_id("verdict").words()
+    (terms,) = (dl for dl in page.all("dl") if dl.attributes["class"] == "terms")
+    explained = {one.all("dt")[0].words(): one.all("dd")[0].words() for one in terms.all("div")}
+    labels = {row.label for row in example_comparison().rows}
+    assert set(explained) == labels
+    assert explained["plain image (CC)"] == "the image as it is (CC: central crop)"
+    assert "Greedy Policy Search" in explained["learned policy (GPS)"]
+    titles = {
+        span.words(): span.attributes["title"]
+        for span in page.all("span")
+        if span.attributes.get("class") == "method"
+    }
+    assert titles == explained
+
+
 def test_figures_have_words(page: Element) -> None:
     drawn = [svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]
     assert len(drawn) == 8
@@ -123,7 +139,7 @@ def test_the_gallery_shows_each_distinct_view(page: Element) -> None:
         assert steps == [str(step) for step in subpolicy.all_steps] or steps == ["plain image"]
 
 
-def test_changed_images_are_told(page: Element) -> None:
+def test_changed_images_are_shown(page: Element) -> None:
     changes = page.with_id("changes")
     assert "puts 11 right" in changes.words()
     assert "gets 3 wrong" in changes.words()
@@ -180,7 +196,7 @@ def test_names_from_outside_stay_text(tmp_path: Path, page: Element) -> None:
     ("outcome", "mark"),
     [("helps", "It helps"), ("no difference", "No difference"), ("hurts", "It hurts")],
 )
-def test_each_outcome_is_told(tmp_path: Path, outcome: str, mark: str) -> None:
+def test_each_outcome_is_named(tmp_path: Path, outcome: str, mark: str) -> None:
     comparison = example_comparison(outcome=outcome)
     page = write_report(write_example_run(tmp_path, comparison), figures=False)
     verdict = read_html(page.read_text("utf-8")).with_id("verdict")
