@@ -29,8 +29,8 @@ from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.io.files import json_text
 from relook.io.safe_pickle import load_pickle
-from relook.models.checkpoints import read_weights
 from relook.models.small import load_small, new_small, save_small
+from relook.models.weights import read_weights
 from relook.policy import Policy
 from relook.policy.file import load_policy, policy_to_json
 from relook.policy.pool import sample_pool

@@ -84,3 +84,8 @@ def duration(seconds: float) -> str:
 def with_minus_signs(text: str) -> str:
     """Return a text with true minus signs before negative numbers; hyphens in names stay."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's message cut to one line, or its type where it says nothing."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

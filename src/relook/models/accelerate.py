@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
+from relook.foundation.wording import first_line
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.models import onnx_runtime
-from relook.models.base import Predictor, first_line, input_of
+from relook.models.base import Predictor
 from relook.models.torch_module import TorchPredictor
 from relook.transforms.full_images import FullImages
 from relook.transforms.full_views import plain_views
@@ -230,11 +231,11 @@ class FastTorchPredictor(TorchPredictor):
             device=predictor.device,
             outputs=predictor.outputs,
             classes=predictor.classes,
+            input=predictor.input,
             fingerprint=fingerprint(
                 "fast torch", predictor.fingerprint, channels_last, precision, compiled
             ),
         )
-        self.input = input_of(predictor)
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         half = precision in ("float16", "bfloat16")
         self._half: torch.dtype | None = getattr(torch, precision) if half else None

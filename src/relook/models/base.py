@@ -10,10 +10,10 @@ from torch import Tensor
 
 from relook.errors import RelookError, unknown_name
 from relook.numerics.calibration import LOG_FLOOR
+from relook.transforms.centre_crop import INTERPOLATIONS
 
 Outputs = Literal["logits", "probabilities", "log_probs"]
 OUTPUTS: tuple[str, ...] = get_args(Outputs)
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 
 _SUM_TOLERANCE = 0.02
 
@@ -124,8 +124,3 @@ def _check_sums(probabilities: Tensor, outputs: str) -> None:
             f"expected {outputs} from the model (each row ≥ 0, sum 1), but row {row} sums to "
             f"{sums[row]:.4g}: say outputs='logits' if the model ends without a softmax"
         )
-
-
-def first_line(error: BaseException) -> str:
-    """Return an error's message cut to one line, with its type where it says nothing."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

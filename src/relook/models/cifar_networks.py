@@ -13,7 +13,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.registry import by_name
+from relook.models.base import InputSpec, Predictor
+from relook.models.options import ModelOptions
+from relook.models.weights import load_weights, read_weights, rows_of, undrawn_network
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
@@ -202,3 +206,33 @@ _ROWS = (
 
 CIFAR_NETWORKS = by_name(_ROWS)
 """All CIFAR networks by name."""
+
+CIFAR_FORM = f"cifar:{'|'.join(CIFAR_NETWORKS)}@checkpoint"
+_SIZE = (32, 32)
+
+
+def load_cifar(rest: str, options: ModelOptions) -> Predictor:
+    """Load a CIFAR network; the number of classes is the checkpoint's.
+
+    Mean and std are those that the network's public code trains with, unless the options say
+    otherwise.
+    """
+    options.refuse("cifar:", "pretrained")
+    name, _, checkpoint = rest.partition("@")
+    if not name or not checkpoint:
+        raise RelookError(f"expected a model as {CIFAR_FORM}, got 'cifar:{rest}'")
+    row = CIFAR_NETWORKS.get(name)
+    if row is None:
+        raise unknown_name("CIFAR network", name, CIFAR_NETWORKS)
+    weights = read_weights(checkpoint)
+    classes = rows_of(weights, row.head)
+    if classes is None:
+        raise FileFormatError(
+            f"{checkpoint}: its weights do not fit the network: expected {row.head}.weight, "
+            f"the last layer of {name}; check that it is the network that was saved"
+        )
+    network = undrawn_network(lambda: row.build(classes))
+    load_weights(network, weights, checkpoint)
+    mean, std = row.normalisation
+    known = InputSpec(_SIZE, crop=1.0, channels=3)
+    return options.predictor(network, known=known, mean=mean, std=std, classes=classes)

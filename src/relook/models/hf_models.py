@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
+from relook.foundation.wording import first_line
 from relook.io.fingerprint import fingerprint
-from relook.models.base import InputSpec, Predictor, first_line
+from relook.models.base import InputSpec, Predictor
 from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
 from relook.models.torch_module import Channels
 from relook.models.torchvision_import import import_torchvision
 
@@ -57,12 +57,9 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
             f"hf:{rest}: expected the weights of an image classifier, but {len(missing)} are "
             f"missing ({missing[0]} …): choose a network that was trained to classify"
         )
-    mean, std = _normalisation(settings)
-    mean = mean if options.mean is None else options.mean
-    std = std if options.std is None else options.std
-    return SizedTorchPredictor(
+    mean, std = options.normalisation(*_normalisation(settings))
+    return options.predictor(
         _Logits(network),
-        options,
         known=_input(settings, network.config),
         mean=mean,
         std=std,

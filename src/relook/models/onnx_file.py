@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
+from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
-from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, first_line
+from relook.models.base import InputSpec, Outputs, Predictor, check_outputs
 from relook.models.onnx_graph import (
     GraphInput,
     GraphSource,
@@ -25,12 +26,13 @@ from relook.models.onnx_graph import (
     graph_input,
     outside_files,
 )
+from relook.models.onnx_runtime import CPU, open_session
 from relook.models.options import ModelOptions
 from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor
 from relook.transforms.checks import check_images
 
 FORM = "onnx:FILE[?layout=nchw|nhwc&output=NAME]"
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_PROVIDERS = {"cpu": CPU, "cuda": "CUDAExecutionProvider"}
 
 
 class OnnxFilePredictor:
@@ -113,9 +115,7 @@ class _Session(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        _, onnxruntime = _import_onnx()
-        content, providers = state["session"]
-        self.session = _session(onnxruntime, content, providers)
+        self.session = open_session(*state["session"])
 
     def forward(self, inputs: Tensor) -> Tensor:
         inputs = inputs.to("cpu", self.takes.dtype)
@@ -238,18 +238,9 @@ def _open(onnxruntime: Any, path: Path, device: str) -> Any:
     if provider is None or provider not in onnxruntime.get_available_providers():
         raise RelookError(f"cannot use device {device!r}: this ONNX Runtime has no provider for it")
     try:
-        return _session(onnxruntime, path, [provider])
-    except Exception as error:  # onnxruntime's own classes share no base
-        raise FileFormatError(
-            f"{path}: ONNX Runtime cannot load the graph: {one_line(first_line(error))}"
-        ) from None
-
-
-def _session(onnxruntime: Any, graph: Path | bytes, providers: list[str]) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # errors are raised, and then reported in one line
-    return onnxruntime.InferenceSession(graph, options, providers=providers)
+        return open_session(path, [provider])
+    except RelookError as error:
+        raise FileFormatError(f"{path}: {error}") from None
 
 
 def _output(path: GraphSource, found: Sequence[Any], said: str | None) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from relook.errors import FileFormatError, unknown_name
 from relook.models.base import Outputs
 
-Layout = Literal["nchw", "nhwc"]
 LAYOUTS = ("nchw", "nhwc")
 _TYPES = {
     "tensor(float)": torch.float32,

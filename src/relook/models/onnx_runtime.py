@@ -1,11 +1,10 @@
-"""Predictors that run in ONNX Runtime: the one file that knows onnx and onnxruntime."""
+"""Torch modules exported to ONNX, and the sessions of ONNX Runtime that run them."""
 
 from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError
+from relook.foundation.wording import first_line
+from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.models.base import InputSpec, Outputs, first_line, input_of, to_log_probs
+from relook.models.base import InputSpec, Outputs, to_log_probs
 from relook.models.torch_module import TorchPredictor
 from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"
+CPU = "CPUExecutionProvider"
 _OPSET = 17
 INPUT, OUTPUT = "images", "outputs"
 """What the input and the output of an exported network are called."""
@@ -82,7 +84,7 @@ def to_onnx(predictor: TorchPredictor, images: Tensor) -> OnnxPredictor:
         outputs=predictor.outputs,
         fingerprint=fingerprint("ONNX Runtime", predictor.fingerprint),
         classes=predictor.classes,
-        input=input_of(predictor),
+        input=predictor.input,
     )
 
 
@@ -146,23 +148,18 @@ def _export(module: nn.Module, example: Tensor) -> bytes:
         return file.read_bytes()
 
 
-def open_session(graph: bytes) -> Any:
-    """Return a session of ONNX Runtime on the CPU, with as many threads as torch may use."""
-    with _import_onnxruntime() as onnxruntime:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3  # errors only
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-@contextmanager
-def _import_onnxruntime() -> Iterator[Any]:
-    """Yield the package; what goes wrong with it is one line."""
+def open_session(graph: Path | bytes, providers: Sequence[str] = (CPU,)) -> Any:
+    """Return a session of ONNX Runtime, by default on the CPU, with torch's number of threads."""
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
         raise RelookError(f"ONNX Runtime is not installed: {INSTALL}") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # errors are raised, and then reported in one line
     try:
-        yield onnxruntime
-    except Exception as error:
-        raise RelookError(f"ONNX Runtime cannot load the graph: {first_line(error)}") from error
+        return onnxruntime.InferenceSession(graph, options, providers=list(providers))
+    except Exception as error:  # onnxruntime's own classes share no base
+        raise RelookError(
+            f"ONNX Runtime cannot load the graph: {one_line(first_line(error))}"
+        ) from error

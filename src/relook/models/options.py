@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from torch import nn
+
 from relook.errors import RelookError
 from relook.models.base import InputSpec, Outputs
-from relook.models.torch_module import Channels
-
-USUAL_CROP = 0.875
-"""The crop share where the source says nothing of its images: that of most ImageNet models."""
+from relook.models.torch_module import Channels, TorchPredictor
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,38 @@ class ModelOptions:
         if known is None:
             if size is None:
                 return None
-            known = InputSpec(size, crop=USUAL_CROP)
+            known = InputSpec(size)
         crop = known.crop if self.crop is None else self.crop
         return replace(known, size=size or known.size, crop=crop)
+
+    def normalisation(
+        self, mean: Channels | None, std: Channels | None
+    ) -> tuple[Channels | None, Channels | None]:
+        """Return the source's mean and std, with what is said here in their place."""
+        return mean if self.mean is None else self.mean, std if self.std is None else self.std
+
+    def predictor(
+        self,
+        module: nn.Module,
+        *,
+        known: InputSpec | None = None,
+        mean: Channels | None = None,
+        std: Channels | None = None,
+        classes: int | None = None,
+        fingerprint: str | None = None,
+    ) -> TorchPredictor:
+        """Return a module as a predictor; `known`, `mean` and `std` are the source's own."""
+        mean, std = self.normalisation(mean, std)
+        return TorchPredictor(
+            module,
+            mean=mean,
+            std=std,
+            outputs=self.outputs or "logits",
+            device=self.device,
+            classes=classes,
+            input=self.input_spec(known),
+            fingerprint=fingerprint,
+        )
 
     def refuse(self, source: str, *names: str) -> None:
         """Raise if one of the named options is given: the source brings its own (logits)."""

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
-from relook.io.files import one_line, write_bytes_atomic
-from relook.models.initial import drawn_network
+from relook.models.weights import drawn_network, read_tensors, save_tensors
 
 _FORMAT = "relook-small-1"
 _LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
@@ -58,10 +55,8 @@ def new_small(channels: int = 1, classes: int = 10, *, width: int = 16, seed: in
 
 def save_small(network: SmallNet, path: str | Path) -> None:
     """Write the network as safetensors with its shape as metadata, whole or not at all."""
-    tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
     shape = {name: getattr(network, name) for name in _LIMITS}
-    # One entry alone: safetensors writes several in an order that changes from run to run.
-    write_bytes_atomic(path, save(tensors, metadata={_FORMAT: json.dumps(shape)}))
+    save_tensors(path, network.state_dict(), **{_FORMAT: shape})
 
 
 def load_small(path: str | Path) -> SmallNet:
@@ -69,13 +64,8 @@ def load_small(path: str | Path) -> SmallNet:
     path = Path(path)
     if not path.is_file():
         raise RelookError(f"no such checkpoint: {path}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            shape = _shape(path, file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = one_line(str(error)[:200])
-        raise FileFormatError(f"{path}: expected a safetensors file: {reason}") from None
+    tensors, metadata = read_tensors(path)
+    shape = _shape(path, metadata)
     with torch.device("meta"):
         network = SmallNet(**shape)
     expected = {name: (t.dtype, t.shape) for name, t in network.state_dict().items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.registry import by_name
-from relook.models import cifar_source, hf_models, onnx_file, timm_models, torch_factory
+from relook.models import cifar_networks, hf_models, onnx_file, timm_models, torch_factory
 from relook.models.base import Outputs, Predictor
 from relook.models.options import ModelOptions
 from relook.models.small import load_small
@@ -65,7 +65,7 @@ _ROWS = (
     ModelSource("timm", timm_models.FORM, timm_models.load_timm),
     ModelSource("onnx", onnx_file.FORM, onnx_file.load_onnx),
     ModelSource("hf", hf_models.FORM, hf_models.load_hf),
-    ModelSource("cifar", cifar_source.FORM, cifar_source.load_cifar),
+    ModelSource("cifar", cifar_networks.CIFAR_FORM, cifar_networks.load_cifar),
     ModelSource("small", "small@FILE.safetensors", _load_small),
 )
 

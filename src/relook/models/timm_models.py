@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
+from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.models.base import INTERPOLATIONS, InputSpec, Predictor, first_line
-from relook.models.checkpoints import load_weights, read_weights, rows_of
+from relook.models.base import InputSpec, Predictor
 from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
 from relook.models.torchvision_import import import_torchvision
+from relook.models.weights import load_weights, read_weights, rows_of
+from relook.transforms.centre_crop import INTERPOLATIONS
 
 FORM = "timm:NAME[@checkpoint]"
 
@@ -58,11 +59,9 @@ def _predictor(
         interpolation if interpolation in INTERPOLATIONS else "bicubic",
         settings["channels"],
     )
-    mean = options.mean if options.mean is not None else settings["mean"]
-    std = options.std if options.std is not None else settings["std"]
-    return SizedTorchPredictor(
+    mean, std = options.normalisation(settings["mean"], settings["std"])
+    return options.predictor(
         network,
-        options,
         known=known,
         mean=mean,
         std=std,

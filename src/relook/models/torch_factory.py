@@ -13,10 +13,10 @@ from typing import cast
 from torch import nn
 
 from relook.errors import RelookError, unknown_name
-from relook.models.base import Predictor, first_line
-from relook.models.checkpoints import load_checkpoint
+from relook.foundation.wording import first_line
+from relook.models.base import Predictor
 from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
+from relook.models.weights import load_checkpoint
 
 FORM = "torch:package.module:factory[@checkpoint]"
 
@@ -42,7 +42,7 @@ def load_torch(rest: str, options: ModelOptions) -> Predictor:
         )
     if checkpoint:
         load_checkpoint(network, checkpoint)
-    return SizedTorchPredictor(network, options)
+    return options.predictor(network)
 
 
 @contextmanager

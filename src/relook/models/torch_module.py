@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError, unknown_name
+from relook.foundation.wording import first_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
-from relook.models.base import Outputs, Predictor, check_outputs, first_line, to_log_probs
+from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, to_log_probs
 from relook.transforms.checks import check_images
 
 Channels = float | Sequence[float]
@@ -25,7 +26,7 @@ class TorchPredictor:
     `mean` and `std` are on the scale 0…1: one number for all channels, or one a channel.
     The module is moved to `device` and not copied. The fingerprint is made when it is first
     asked for, from the class's name, the weights, the normalisation and `outputs`; a change
-    of the class's code alone is not noticed.
+    of the class's code alone is not noticed. `input` is what images it takes, where known.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class TorchPredictor:
         outputs: Outputs = "logits",
         fingerprint: str | None = None,
         classes: int | None = None,
+        input: InputSpec | None = None,
     ) -> None:
         check_outputs(outputs)
-        self.classes = classes
+        self.classes, self.input = classes, input
         self._mean = _channel_values("mean", mean, 0.0)
         self._std = _channel_values("std", std, 1.0)
         self._outputs: Outputs = outputs

@@ -130,7 +130,7 @@ def test_images_may_have_their_channels_last(tmp_path: Path) -> None:
 
 def sized(model: nn.Module, **spec: Any) -> TorchPredictor:
     predictor = TorchPredictor(model)
-    predictor.input = InputSpec((32, 32), channels=3, **spec)  # type: ignore[attr-defined]
+    predictor.input = InputSpec((32, 32), channels=3, **spec)
     return predictor
 
 

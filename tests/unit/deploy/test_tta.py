@@ -208,7 +208,7 @@ def test_a_stated_size_goes_before_the_recipe_s() -> None:
 
 def test_a_network_that_knows_its_size_says_so() -> None:
     predictor = TorchPredictor(network())
-    predictor.input = InputSpec((48, 48))  # type: ignore[attr-defined]
+    predictor.input = InputSpec((48, 48))
     with pytest.raises(RelookError, match="expected images of 48×48"):
         TTA(predictor, fixed_policy())(some_images())
 

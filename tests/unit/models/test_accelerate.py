@@ -13,7 +13,6 @@ from relook.models.accelerate import accelerate as make_fast
 from relook.models.accelerate import accelerate_run
 from relook.models.base import InputSpec, input_of
 from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
 
 pytest.importorskip("onnxruntime")
 
@@ -152,7 +151,7 @@ def test_channels_last_is_what_the_layers_see(predictor: TorchPredictor) -> None
 
 @pytest.mark.parametrize("mode", ["channels-last", "onnx"])
 def test_what_images_a_model_takes_stays_known(mode: str) -> None:
-    sized = SizedTorchPredictor(network(), ModelOptions(size=(40, 48), crop=0.9))
+    sized = ModelOptions(size=(40, 48), crop=0.9).predictor(network())
     made = make_fast(sized, images(8), mode=mode).predictor
     assert made is not sized
     assert input_of(made) == InputSpec((40, 48), crop=0.9)

@@ -9,7 +9,6 @@ from relook.errors import RelookError
 from relook.models import EnsemblePredictor, InputSpec, Predictor, TorchPredictor
 from relook.models.describe import describe_model, model_record
 from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
 from relook.models.small import new_small
 
 
@@ -17,8 +16,8 @@ def member(seed: int, classes: int = 6) -> TorchPredictor:
     return TorchPredictor(new_small(3, classes, width=2, seed=seed), mean=0.1 * seed, std=0.5)
 
 
-def sized(spec: InputSpec) -> SizedTorchPredictor:
-    return SizedTorchPredictor(nn.Flatten(), ModelOptions(), known=spec)
+def sized(spec: InputSpec) -> TorchPredictor:
+    return TorchPredictor(nn.Flatten(), input=spec)
 
 
 def test_the_probabilities_are_averaged(images: Tensor) -> None:
@@ -87,7 +86,7 @@ def test_members_take_the_same_images() -> None:
 def test_what_a_model_does_to_its_images_is_told() -> None:
     spec = InputSpec((224, 192), 0.95, "bicubic", 3)
     options = ModelOptions(mean=(0.485, 0.456, 0.406), std=0.25)
-    one = SizedTorchPredictor(nn.Flatten(), options, known=spec, classes=10)
+    one = options.predictor(nn.Flatten(), known=spec, classes=10)
     text = "10 classes, images of 224×192, mean 0.485 0.456 0.406, std 0.25, logits"
     assert describe_model(one) == text
     assert model_record(one) == {

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from relook.errors import RelookError
 from relook.models import load_model
-from relook.models.checkpoints import load_checkpoint
 from relook.models.small import new_small, save_small
+from relook.models.weights import load_checkpoint
 
 MODULE = """
 import torch

@@ -21,7 +21,6 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
 from relook.models.base import InputSpec, input_of
-from relook.models.options import USUAL_CROP
 from relook.policy import Policy
 from relook.transforms.centre_crop import Plan
 from relook.transforms.checks import check_images
@@ -110,7 +109,7 @@ def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> 
     if form.resize_from is None or form.resize_from == size:
         return ImageInput(network, network, form.layout)
     source = Shape(channels, *form.resize_from)
-    spec = spec or InputSpec(size, crop=USUAL_CROP)
+    spec = spec or InputSpec(size)
     plan = Plan(size, spec.crop, channels, spec.interpolation)
     return ImageInput(source, network, form.layout, plan)
 

@@ -12,8 +12,8 @@ from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.onnx.check import as_probabilities, compare, own_predictions
 from relook.deploy.tta import TTA
 from relook.errors import RelookError
+from relook.foundation.wording import first_line
 from relook.models import TorchPredictor
-from relook.models.base import first_line
 
 
 def write_program(job: ExportJob) -> Export:

@@ -15,8 +15,8 @@ from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, buil
 from relook.deploy.onnx.moves import Shape
 from relook.deploy.onnx.writer import to_bytes
 from relook.errors import RelookError
+from relook.foundation.wording import first_line
 from relook.models import Predictor
-from relook.models.base import first_line
 from relook.models.onnx_runtime import open_session
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.numerics.randomness import uniforms

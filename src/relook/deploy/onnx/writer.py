@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.errors import MissingExtraError, RelookError
-from relook.models.base import first_line
+from relook.foundation.wording import first_line
 
 OPSET = 17
 """Known to ONNX Runtime for years (tried from 1.16 on); a network of a later one keeps its own."""

@@ -26,8 +26,9 @@ import torch
 
 from relook.errors import MissingExtraError, RelookError, RunError
 from relook.foundation.watchdog import current_limit
+from relook.foundation.wording import first_line
 from relook.io.files import one_line
-from relook.models.base import Predictor, first_line
+from relook.models.base import Predictor
 from relook.predictions.engines.base import Done
 from relook.predictions.engines.worker import Answer, Failure, Task, Worker, last_line, part_of
 from relook.predictions.passes import Passes

@@ -11,10 +11,8 @@ import torch
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
-from relook.models import InputSpec, Predictor
+from relook.models import InputSpec, Predictor, TorchPredictor
 from relook.models.base import input_of
-from relook.models.options import ModelOptions
-from relook.models.sized import SizedTorchPredictor
 from relook.numerics.splits import parse_split
 from relook.policy_search.search import pool_of
 from relook.predictions.passes import View, estimate
@@ -197,7 +195,7 @@ def _untrained(study: Study, name: str, device: str) -> Predictor | None:
     built = network.build(network.channels or 1, 10, 0).eval()
     side = network.side or study.views.image_size or 32
     known = InputSpec((side, side), crop=1.0, channels=network.channels or 1)
-    return SizedTorchPredictor(built, ModelOptions(device=device), known=known, classes=10)
+    return TorchPredictor(built, device=device, input=known, classes=10)
 
 
 def _given(study: Study, name: str, device: str) -> Predictor | None:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RunError
-from relook.io.files import write_bytes_atomic
+from relook.io.fingerprint import JSON
+from relook.models.weights import read_tensors, save_tensors
 
 _FORMAT = "relook-training-1"
 _WEIGHTS, _MOMENTUM = "weights.", "momentum."
@@ -52,10 +51,8 @@ def save_state(
         buffer = optimizer.state[parameter].get(_BUFFER)
         if buffer is not None:
             tensors[_MOMENTUM + name] = buffer
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    record = {"belongs_to": belongs_to, "losses": list(reached.losses)}
-    # One entry alone: safetensors writes several in an order that changes from run to run.
-    write_bytes_atomic(path, save(held, metadata={_FORMAT: json.dumps(record)}))
+    record: dict[str, JSON] = {"belongs_to": belongs_to, "losses": list(reached.losses)}
+    save_tensors(path, tensors, **{_FORMAT: record})
 
 
 def load_state(
@@ -65,11 +62,9 @@ def load_state(
     if not path.exists():
         return Reached()
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from None
+        tensors, metadata = read_tensors(path)
+    except FileFormatError as error:
+        raise _damaged(path, str(error).removeprefix(f"{path}: ")) from None
     reached = _reached(path, metadata, belongs_to)
     weights = _with_prefix(tensors, _WEIGHTS)
     _check_shapes(path, weights, network.state_dict())

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from safetensors.torch import save
 from torch import nn
 
 from relook.errors import RelookError, unknown_name
-from relook.io.files import write_bytes_atomic
 from relook.models.cifar_networks import CIFAR_NETWORKS
-from relook.models.initial import drawn_network
 from relook.models.small import SmallNet, new_small, save_small
+from relook.models.weights import drawn_network, save_tensors
 
 FORM = f"small, small:WIDTH, or cifar:NAME with one of {', '.join(CIFAR_NETWORKS)}"
 
@@ -101,5 +99,4 @@ def _small(spec: str, width: str) -> TrainableNetwork:
 
 
 def _save_weights(network: nn.Module, path: Path) -> None:
-    tensors = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
-    write_bytes_atomic(path, save(tensors))
+    save_tensors(path, network.state_dict())

@@ -1,26 +1,28 @@
-"""Weights from files: safetensors and torch checkpoints, and no code of theirs."""
+"""Weights: drawn from a seed, written, and read from safetensors and torch files, never as code."""
 
 from __future__ import annotations
 
+import json
 import mmap
 import pickle
 import pickletools
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RelookError
-from relook.io.files import one_line
-from relook.models.base import first_line
+from relook.foundation.wording import first_line
+from relook.io.files import one_line, write_bytes_atomic
+from relook.io.fingerprint import JSON
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
@@ -28,6 +30,53 @@ _NAMES_SHOWN = 3
 _LONGEST_NAME = 200
 _PICKLES = 4  # of an old file, before its tensors: mark, protocol, machine, names
 _MAKER = b"bytearray"  # a number is enough for it to take that many bytes
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def drawn_network(build: Callable[[], Network], seed: int) -> Network:
+    """Build a network with weights from the seed alone (He et al., fan-in), biases 0."""
+    network = undrawn_network(build)
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            module.reset_parameters()
+    return network
+
+
+def undrawn_network(build: Callable[[], Network]) -> Network:
+    """Build a network whose weights are still to be set, without moving the global generator."""
+    # PyTorch's layers draw their weights from the global generator; on "meta" they cannot.
+    with torch.device("meta"):
+        network = build()
+    network.to_empty(device="cpu")
+    for buffer in network.buffers():
+        buffer.zero_()  # old files lack BatchNorm's counters: what was in memory must not show
+    return network
+
+
+def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], **record: JSON) -> None:
+    """Write tensors as safetensors, whole or not at all; at most one record, as JSON metadata.
+
+    One record alone: safetensors writes several in an order that changes from run to run.
+    """
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {name: json.dumps(content) for name, content in record.items()}
+    write_bytes_atomic(path, save(held, metadata=metadata or None))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a safetensors file, and its metadata."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        reason = one_line(first_line(error)[:_LONGEST_NAME])
+        raise FileFormatError(f"{path}: expected a safetensors file: {reason}") from None
 
 
 def load_checkpoint(network: nn.Module, path: str | Path) -> None:
@@ -44,7 +93,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     path = Path(path).expanduser()
     if not path.is_file():
         raise RelookError(f"no such checkpoint: {path}")
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    content = read_tensors(path)[0] if path.suffix == ".safetensors" else _read_torch(path)
     weights = _unwrapped(path, content)
     _check_held(path, weights)
     return weights
@@ -82,14 +131,6 @@ def _some(names: Sequence[str]) -> str:
         ", …" if len(names) > _NAMES_SHOWN else ""
     )
     return one_line(shown)
-
-
-def _read_safetensors(path: Path) -> object:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = one_line(first_line(error)[:_LONGEST_NAME])
-        raise FileFormatError(f"{path}: expected a safetensors file: {reason}") from None
 
 
 def _read_torch(path: Path) -> object:
