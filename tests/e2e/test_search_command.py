@@ -64,7 +64,7 @@ def test_a_steady_search_begins_with_spread_views_and_can_be_repeated(
     assert relook(*command, *QUICK).code == 0
     search = (out / "search.json").read_bytes()
     content = json.loads(search)
-    assert float(content["caution"]) in (1, 3)
+    assert float(content["threshold"]) in (1, 3)
     assert content["pool"][0]["steps"] == []
     assert len(content["pool"]) == 12
     assert relook(*command, *QUICK).code == 0

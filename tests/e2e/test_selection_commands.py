@@ -14,9 +14,10 @@ from tests.e2e.conftest import Finished, Relook
 from tests.oracles.plain_search import random_pool
 
 from relook.foundation import memory
-from relook.selection import greedy
+from relook.selection import greedy, greedy_search
 from relook.selection import record as selection_record
 from relook.selection.plan import plan_selection
+from relook.selection.scorers import Pick
 
 LOG_PROBS, LABELS = random_pool(4, 12, 60, 5)
 QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")
@@ -36,10 +37,10 @@ def command(files: Path, *more: object, predictions: str = "p.npy") -> tuple[obj
 
 def interrupt_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C once that many steps are picked."""
-    search = greedy.greedy_search
+    search = greedy_search
 
     def interrupted(*arguments: Any, picked: Any, **options: Any) -> Any:
-        def pick(each: greedy.Pick) -> None:
+        def pick(each: Pick) -> None:
             picked(each)
             nonlocal steps
             steps -= 1

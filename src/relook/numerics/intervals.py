@@ -1,7 +1,8 @@
-"""Intervals for comparisons: the paired bootstrap over images, or over groups of images."""
+"""How sure a mean over images is: its standard error, and the paired bootstrap's interval."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray
 
+Groups = NDArray[np.int64]
+"""Which images belong together, `[image]`: numbers from 0 on."""
+
 _BLOCK_DRAWS = 1 << 20  # draws held at once: 8 MB, whatever the number of images
+_TINY = 1e-300  # in place of 0 as a divisor, where the dividend is 0 as well
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,22 @@ def mean_and_deviation(values: ArrayLike) -> tuple[float, float]:
     if numbers.ndim != 1 or not len(numbers):
         raise RelookError(f"expected a list of at least 1 value, got shape {numbers.shape}")
     return float(numbers.mean()), float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+
+
+def mean_and_error(
+    values: FloatArray, weights: FloatArray, groups: Groups | None = None
+) -> tuple[float, float]:
+    """Return the weighted mean of `values` `[image]`, and its standard error.
+
+    Images of one group say little more than one of them: the error is that of groups.
+    """
+    if groups is not None:
+        sums = np.bincount(groups, weights * values).astype(np.float64)
+        weights = np.bincount(groups, weights).astype(np.float64)
+        values = sums / np.maximum(weights, _TINY)
+    shares = weights / weights.sum()
+    mean = float((shares * values).sum())  # no product of vectors: its sum depends on the threads
+    return mean, math.sqrt(float((shares**2 * (values - mean) ** 2).sum()))
 
 
 def _resampled_means(

@@ -163,8 +163,8 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
     return {
         "format": SEARCH_FORMAT,
         "version": VERSION,
-        "caution": None if trace.caution is None else str(trace.caution),
-        "guide": trace.guide,
+        "threshold": None if trace.threshold is None else str(trace.threshold),
+        "soft_targets": trace.soft_targets,
         "steps": [
             {
                 "pick": pick,

@@ -1,15 +1,17 @@
-"""Selection that resists luck: a pick must beat the next evenly spread view by more than noise.
+"""Conservative selection: quasi-random views unless another candidate proves better.
 
 Among hundreds of candidates and a few thousand images the best score belongs to luck as much as
 to worth. So each step has a default, the first of some given views that is not yet in the policy,
 and the best candidate takes its place only if its gain over it, image by image, is larger than
-`caution` standard errors. Gains are measured by a guide's targets beside the labels (guide.py).
+`threshold` standard errors: the one-standard-error rule (Breiman et al. 1984), with the number of
+standard errors left open. Gains are measured on soft targets as well as the labels
+(soft_targets.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,34 +19,34 @@ from numpy.typing import NDArray
 
 from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
-from relook.selection.greedy import (
+from relook.numerics.intervals import Groups, mean_and_error
+from relook.selection.greedy import Scoring, search_with
+from relook.selection.needs import COMPACT_FROM
+from relook.selection.objectives import OBJECTIVES
+from relook.selection.scorers import (
     Pick,
     PlainScorer,
     Scorer,
     SearchResult,
     extended_mean,
     floored_log,
-    search_with,
 )
-from relook.selection.needs import COMPACT_FROM
-from relook.selection.objectives import OBJECTIVES
 from relook.selection.soft_targets import (
     POOL,
+    QUASI_RANDOM,
     SEARCH,
-    SPREAD,
-    Guide,
     Rows,
+    SoftTargets,
     average_of,
-    choose_guide,
+    choose_soft_targets,
     hard_rows,
-    make_guide,
+    make_soft_targets,
     soft_rows,
 )
-from relook.selection.standard_error import Groups, mean_and_error
 
-CAUTIONS = {SPREAD: 3.0, POOL: 1.0, SEARCH: 1.0}
+THRESHOLDS = {QUASI_RANDOM: 3.0, POOL: 1.0, SEARCH: 1.0}
 """Standard errors that a pick must gain over its default. Where no average is better than that of
-the spread views, which are the defaults, there is more reason to keep to them."""
+the quasi-random views, which are the defaults, there is more reason to keep to them."""
 
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
@@ -52,15 +54,12 @@ _SAMPLE = 48  # of the pool's candidates, where an average of all would take min
 MOST_VALUES = 1 << 29
 """Values of the predictions with images repeated, at most: about 2 GB."""
 
-Opening = Callable[[LogProbs, Labels, FloatArray], AbstractContextManager[Scorer]]
-"""Opens a scorer for predictions, labels and weights of the images."""
 
-
-class SteadyScorer:
+class ConservativeScorer:
     """Picks as another scorer does, but only what proves better than the step's default.
 
-    `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `teller` knows
-    the images and their labels, and says what a pick scores.
+    `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `reporter`
+    knows the images and their labels, and says what a pick scores.
     """
 
     def __init__(
@@ -69,17 +68,17 @@ class SteadyScorer:
         rows: Rows,
         log_probs: LogProbs,
         weights: FloatArray,
-        teller: Scorer,
+        reporter: Scorer,
         defaults: Sequence[int],
-        caution: float,
+        threshold: float,
         groups: Groups | None = None,
     ) -> None:
         self._groups = groups
-        self._chooser, self._teller = chooser, teller
+        self._chooser, self._reporter = chooser, reporter
         self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
         self._left = list(self._defaults)
-        self._caution = caution
+        self._threshold = threshold
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
@@ -97,7 +96,7 @@ class SteadyScorer:
             self._left.remove(candidate)
         # Once all are in, each counting once more keeps their average.
         self._left = self._left or list(self._defaults)
-        return self._teller.only(candidate, mean, step, temperature)
+        return self._reporter.only(candidate, mean, step, temperature)
 
     def _proven(self, best: Pick, default: Pick, mean: FloatArray, step: int) -> bool:
         better, worse = (
@@ -110,7 +109,7 @@ class SteadyScorer:
         )
         gains = self._by_image(self._rows.shares * (better - worse))
         gain, error = mean_and_error(gains, self._by_image(self._weights), self._groups)
-        return gain > self._caution * error
+        return gain > self._threshold * error
 
     def _by_image(self, values: FloatArray) -> FloatArray:
         """Add up the rows' values, `[image]`."""
@@ -118,10 +117,10 @@ class SteadyScorer:
 
 
 @dataclass(frozen=True)
-class Material:
+class Problem:
     """What is selected from, by what labels, and how it is scored."""
 
-    open_scorer: Opening
+    scoring: Scoring
     log_probs: LogProbs
     labels: Labels
     weights: FloatArray
@@ -138,8 +137,8 @@ class Material:
         return int(self.log_probs.shape[2])
 
 
-def steady_search(
-    material: Material,
+def conservative_search(
+    problem: Problem,
     length: int,
     defaults: Sequence[int],
     *,
@@ -148,25 +147,25 @@ def steady_search(
     progress: StepProgress | None = None,
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
-    """Search with the guide that the labels choose; see `greedy_search`."""
-    log_probs = material.log_probs
-    trials = _FOLDS * _TRIAL if _has_folds(material) else 0
+    """Search with the soft targets that the labels choose; see `greedy_search`."""
+    log_probs = problem.log_probs
+    trials = _FOLDS * _TRIAL if _has_folds(problem) else 0
     total = trials + length
-    guide = _guide(material, defaults, preselected, part_of(progress, 0, total))
-    rows = hard_rows(material.labels)
+    targets = _soft_targets(problem, defaults, preselected, part_of(progress, 0, total))
+    rows = hard_rows(problem.labels)
     if log_probs.size <= MOST_VALUES:
-        soft = soft_rows(guide, material.independent)
-        if len(log_probs) * len(soft.images) * material.classes <= MOST_VALUES:
+        soft = soft_rows(targets, problem.independent)
+        if len(log_probs) * len(soft.images) * problem.classes <= MOST_VALUES:
             rows = soft
-    caution, tell = CAUTIONS[guide.name], part_of(progress, trials, total)
-    with _steady(material, rows, defaults, caution) as scorer:
-        found = search_with(scorer, log_probs, length, start, tell, picked)
-    return replace(found, caution=caution, guide=guide.name)
+    threshold, rest = THRESHOLDS[targets.name], part_of(progress, trials, total)
+    with _open_conservative(problem, rows, defaults, threshold) as scorer:
+        found = search_with(scorer, log_probs, length, start, rest, picked)
+    return replace(found, threshold=threshold, soft_targets=targets.name)
 
 
-def _has_folds(material: Material) -> bool:
+def _has_folds(problem: Problem) -> bool:
     """Whether policies are searched by folds: many classes take minutes, few images say nothing."""
-    return material.classes < COMPACT_FROM and material.independent >= 2 * _FOLDS
+    return problem.classes < COMPACT_FROM and problem.independent >= 2 * _FOLDS
 
 
 def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: float) -> FloatArray:
@@ -177,34 +176,36 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
 
 
 @contextmanager
-def _steady(
-    material: Material, rows: Rows, defaults: Sequence[int], caution: float
-) -> Iterator[SteadyScorer]:
-    log_probs, labels, weights = material.log_probs, material.labels, material.weights
+def _open_conservative(
+    problem: Problem, rows: Rows, defaults: Sequence[int], threshold: float
+) -> Iterator[ConservativeScorer]:
+    log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
     if np.array_equal(rows.labels, labels):
-        with material.open_scorer(log_probs, labels, weights) as scorer:
-            yield SteadyScorer(
-                scorer, rows, log_probs, weights, scorer, defaults, caution, material.groups
+        with problem.scoring.open(log_probs, labels, weights) as scorer:
+            yield ConservativeScorer(
+                scorer, rows, log_probs, weights, scorer, defaults, threshold, problem.groups
             )
         return
     repeated = np.ascontiguousarray(log_probs[:, rows.images])
     own = weights[rows.images] * rows.shares
-    teller = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
-    with material.open_scorer(repeated, rows.labels, own) as chooser:
-        yield SteadyScorer(chooser, rows, repeated, own, teller, defaults, caution, material.groups)
+    reporter = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
+    with problem.scoring.open(repeated, rows.labels, own) as chooser:
+        yield ConservativeScorer(
+            chooser, rows, repeated, own, reporter, defaults, threshold, problem.groups
+        )
 
 
-def _guide(
-    material: Material, defaults: Sequence[int], preselected: bool, progress: StepProgress | None
-) -> Guide:
-    log_probs, labels, weights = material.log_probs, material.labels, material.weights
-    averages = {SPREAD: average_of(log_probs, tuple(dict.fromkeys(defaults)))}
+def _soft_targets(
+    problem: Problem, defaults: Sequence[int], preselected: bool, progress: StepProgress | None
+) -> SoftTargets:
+    log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
+    averages = {QUASI_RANDOM: average_of(log_probs, tuple(dict.fromkeys(defaults)))}
     if not preselected:
-        averages[POOL] = average_of(log_probs, _of_pool(len(log_probs), material.classes))
-    if _has_folds(material):
-        averages[SEARCH] = _by_folds(material, progress)
-    guides = [make_guide(name, each, labels, weights) for name, each in averages.items()]
-    return choose_guide(guides, weights, material.groups)
+        averages[POOL] = average_of(log_probs, _of_pool(len(log_probs), problem.classes))
+    if _has_folds(problem):
+        averages[SEARCH] = _by_folds(problem, progress)
+    found = [make_soft_targets(name, each, labels, weights) for name, each in averages.items()]
+    return choose_soft_targets(found, weights, problem.groups)
 
 
 def _of_pool(candidates: int, classes: int) -> Sequence[int]:
@@ -214,19 +215,19 @@ def _of_pool(candidates: int, classes: int) -> Sequence[int]:
     return [int(one) for one in np.linspace(0, candidates - 1, _SAMPLE).round()]
 
 
-def _by_folds(material: Material, progress: StepProgress | None) -> FloatArray:
+def _by_folds(problem: Problem, progress: StepProgress | None) -> FloatArray:
     """Return each image's average under the policy that was found without its fold."""
-    average = np.empty(material.log_probs.shape[1:])
+    average = np.empty(problem.log_probs.shape[1:])
     for fold in range(_FOLDS):
-        outside = material.groups % _FOLDS == fold
-        picks = _picks_without(material, outside, part_of(progress, fold * _TRIAL, _FOLDS * _TRIAL))
-        average[outside] = average_of(material.log_probs, picks, outside)
+        outside = problem.groups % _FOLDS == fold
+        picks = _picks_without(problem, outside, part_of(progress, fold * _TRIAL, _FOLDS * _TRIAL))
+        average[outside] = average_of(problem.log_probs, picks, outside)
     return average
 
 
 def _picks_without(
-    material: Material, outside: NDArray[np.bool_], progress: StepProgress | None
+    problem: Problem, outside: NDArray[np.bool_], progress: StepProgress | None
 ) -> tuple[int, ...]:
-    weights = np.where(outside, 0.0, material.weights)
-    with material.open_scorer(material.log_probs, material.labels, weights) as scorer:
-        return search_with(scorer, material.log_probs, _TRIAL, progress=progress).picks
+    weights = np.where(outside, 0.0, problem.weights)
+    with problem.scoring.open(problem.log_probs, problem.labels, weights) as scorer:
+        return search_with(scorer, problem.log_probs, _TRIAL, progress=progress).picks

@@ -10,7 +10,7 @@ import numpy as np
 
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
-from relook.selection import greedy
+from relook.selection import greedy, scorers
 from relook.selection.conservative import MOST_VALUES
 from relook.selection.needs import COMPACT_FROM, classes_to_keep, selection_needs
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
@@ -94,7 +94,7 @@ def is_compiled(
     shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
 ) -> bool:
     """Whether compiled kernels search such predictions."""
-    large = greedy.is_large(math.prod(shape), steady=steady)
+    large = greedy.is_large(math.prod(shape), conservative=steady)
     return large and resolve_objective(objective) is OBJECTIVES["cll"]
 
 
@@ -109,7 +109,8 @@ def _plain_needs(shape: tuple[int, int, int]) -> int:
     """Return about how much memory the scoring by NumPy takes."""
     averages = 8 * shape[1] * shape[2]
     return max(
-        _AVERAGES * averages, min(greedy.BLOCK_BYTES, greedy.ARRAYS_IN_FLIGHT * averages * shape[0])
+        _AVERAGES * averages,
+        min(scorers.BLOCK_BYTES, scorers.ARRAYS_IN_FLIGHT * averages * shape[0]),
     )
 
 

@@ -1,8 +1,8 @@
-"""Racing: judge the pool on few, telling images first, and spend the passes on what may matter.
+"""Racing: judge the pool on few, informative images first, and spend the passes on what may matter.
 
-Most images are easy under every view and tell candidates hardly apart. A few candidates, the
-*scouts*, are predicted on all search images and decide which images come first and what they
-weigh (`racing_images.py`). The pool is predicted on the first sixteenth; then, as the images
+Most images are easy under every view and hardly distinguish candidates. A few *pilot candidates*
+are predicted on all search images and decide which images come first and what they weigh
+(`racing_images.py`). The pool is predicted on the first sixteenth; then, as the images
 double (1/16, 1/8, 1/4), the pool is cut, and only what is left is predicted on the next images.
 A round on fewer than `LEAST_IMAGES` is left out. The selection itself is the ordinary search
 among the survivors, on all search images.
@@ -13,8 +13,8 @@ run (the first team), and another one without the candidates that the first has 
 reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
 one. Resamples go on until as many have a vote as may stay, a hundred at most. Candidates
 without a vote are dropped; of the others the best 30, 20 and 12 % of the pool stay, but never
-fewer than `SPARE` × the policy's length. Candidates that are to be kept in any case, a steady
-search's first defaults, are the scouts and count among those that stay.
+fewer than `SPARE` × the policy's length. Candidates that are to be kept in any case, a conservative
+search's first defaults, are the pilots and count among those that stay.
 
 Its confidence. A candidate that would get a vote on a share p of all resamples is without one
 in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
@@ -38,14 +38,15 @@ from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import JSON
 from relook.numerics.arrays import FloatArray, Indices, Labels
 from relook.numerics.randomness import check_seed
-from relook.selection.greedy import COMPILED_FROM, PlainScorer, SearchResult, search_with
+from relook.selection.greedy import COMPILED_FROM, search_with
 from relook.selection.objectives import OBJECTIVES, Objective, UserObjective, class_weights
 from relook.selection.racing_images import ImageOrder, image_order
+from relook.selection.scorers import PlainScorer, SearchResult
 
 ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.20), (1 / 4, 0.12))
 """For each round: the share of the images seen by then, and of the pool that may stay."""
 
-SCOUTS = 0.02
+PILOTS = 0.02
 """The share of the pool that is predicted on all images from the start."""
 
 RESAMPLES, MOST_RESAMPLES = 10, 100
@@ -59,7 +60,7 @@ LEAST_IMAGES = 100
 """A round on fewer images would be a lottery."""
 
 Predict = Callable[[str, Indices, Indices, Progress | None], NDArray[np.float32]]
-"""Called with a round's name, its candidates and images, and what to tell of its passes;
+"""Called with a round's name, its candidates and images, and what to report its passes to;
 returns log-probabilities `[candidate, image, class]`."""
 
 
@@ -114,7 +115,7 @@ def _gathered(known: Sequence[_Known], candidates: Indices, images: Indices) -> 
 
 @dataclass(frozen=True)
 class _Judge:
-    """What decides the votes, beside the predictions."""
+    """What decides the votes, apart from the predictions."""
 
     objective: Objective
     length: int
@@ -147,19 +148,19 @@ def race(
     sizes = round_sizes(len(labels))
     most = most_passes(len(labels), candidates, length, len(kept))
     stay = np.unique(np.asarray(kept, dtype=np.int64))
-    scouts = stay if len(stay) else scouts_of(candidates)
+    pilots = stay if len(stay) else pilots_of(candidates)
     everyone = np.arange(len(labels))
-    scouted = predict("scouts", scouts, everyone, part_of(progress, 0, most))
-    images = image_order(scouted, labels, balance, seed)
+    piloted = predict("pilots", pilots, everyone, part_of(progress, 0, most))
+    images = image_order(piloted, labels, balance, seed)
     judge = _Judge(named, min(length, TEAM), seed, images)
-    passes = len(scouts) * len(labels)
-    known = [_Known(scouts, everyone, scouted)]
+    passes = len(pilots) * len(labels)
+    known = [_Known(pilots, everyone, piloted)]
     alive, rounds = np.arange(candidates), []
     for number, (begin, end) in enumerate(zip((0, *sizes), (*sizes, len(labels)), strict=True)):
-        asked, part = np.setdiff1d(alive, scouts), np.sort(images.order[begin:end])
+        asked, part = np.setdiff1d(alive, pilots), np.sort(images.order[begin:end])
         if len(asked) and len(part):
-            tell = part_of(progress, passes, most)
-            known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, tell)))
+            report = part_of(progress, passes, most)
+            known.append(_Known(asked, part, predict(f"{number + 1}", asked, part, report)))
             passes += len(asked) * len(part)
         if end < len(labels):
             seen = images.order[:end]
@@ -178,9 +179,9 @@ def race(
     return Race(alive, log_probs, passes, candidates * len(labels), tuple(rounds))
 
 
-def scouts_of(candidates: int) -> Indices:
+def pilots_of(candidates: int) -> Indices:
     """Return the candidates to predict first: evenly spread, with the last, the plain image."""
-    count = min(candidates, max(2, round(SCOUTS * candidates)))
+    count = min(candidates, max(2, round(PILOTS * candidates)))
     return np.unique(np.linspace(0, candidates - 1, count).round().astype(np.int64))
 
 
@@ -199,12 +200,12 @@ def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
 def most_passes(images: int, candidates: int, length: int, kept: int = 0) -> int:
     """Return how many model passes a race takes at most, if so many candidates are kept."""
     sizes = round_sizes(images)
-    scouts = kept or len(scouts_of(candidates))
+    pilots = kept or len(pilots_of(candidates))
     places = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]
     alive = [max(0, place - kept) for place in places]
     parts = np.diff((0, *sizes, images))
-    asked = sum(int(part) * n for part, n in zip(parts, (candidates - scouts, *alive), strict=True))
-    return scouts * images + asked
+    asked = sum(int(part) * n for part, n in zip(parts, (candidates - pilots, *alive), strict=True))
+    return pilots * images + asked
 
 
 def most_survivors(images: int, candidates: int, length: int) -> int:

@@ -1,15 +1,15 @@
 """Which images a race looks at first, and what they weigh.
 
-The scouts are predicted on all search images. Their average, calibrated, has a loss on each
-image, and each scout's voice changes it a little: its *gain*, which is what decides in a greedy
-search. Images that lose much, or whose gains differ much from scout to scout, tell candidates
-apart, and their chance to come early is greater. The order is that of bottom-k sampling
-(exponential keys over the chances): with the weights 1/(chance to be among them) the first m
-images give unbiased sums over all images, for every m.
+The pilot candidates are predicted on all search images. Their average, calibrated, has a loss on
+each image, and each pilot changes it a little: its *gain*, which is what decides in a greedy
+search. Images that lose much, or whose gains differ much from pilot to pilot, distinguish the
+candidates, and their chance to come early is greater. The order is that of bottom-k sampling
+(exponential keys over the chances): with the weights 1/(chance to be among them) the first m images
+give unbiased sums over all images, for every m.
 
-The scouts tell more: their loss and gains are known on all images, so the weights can be changed
+More is known: the pilots' loss and gains are known on all images, so the weights can be changed
 a little until the first images have the same means (the calibration estimator of survey
-sampling, with a ridge). Whatever goes along with the scouts' gains is then no longer left to
+sampling, with a ridge). Whatever goes along with the pilots' gains is then no longer left to
 luck.
 """
 
@@ -33,8 +33,8 @@ RIDGE = 0.1
 CHANGES = (0.1, 10.0)
 """The least and the most that a weight may be multiplied by."""
 
-_VOICES = 10
-"""A scout's gain is that of one more voice beside so many of the average."""
+_VIEWS = 10
+"""A pilot's gain is that of one more view added to so many in the average."""
 
 _BLOCK_VALUES = 1 << 22
 
@@ -76,15 +76,15 @@ class ImageOrder:
 
 
 def image_order(
-    scouted: NDArray[np.float32], labels: Labels, balance: FloatArray, seed: int
+    predicted: NDArray[np.float32], labels: Labels, balance: FloatArray, seed: int
 ) -> ImageOrder:
-    """Return the order of the images that the scouts' predictions `[scout, image, class]` ask for.
+    """Return the order of the images that the pilots' predictions `[pilot, image, class]` ask for.
 
     `balance` `[image]` has a mean of 1.
     """
-    loss, gains = _loss_and_gains(scouted, labels, balance)
-    told = _share(balance * gains.std(axis=1)) + _share(balance * loss)
-    chances = told + EASY
+    loss, gains = _loss_and_gains(predicted, labels, balance)
+    informative = _share(balance * gains.std(axis=1)) + _share(balance * loss)
+    chances = informative + EASY
     keys = np.random.default_rng([seed, len(labels)]).exponential(size=len(labels)) / chances
     features = _standardised(np.column_stack((loss, gains)), balance)
     features = np.column_stack((np.ones(len(labels)), features))
@@ -92,22 +92,22 @@ def image_order(
 
 
 def _loss_and_gains(
-    scouted: NDArray[np.float32], labels: Labels, balance: FloatArray
+    predicted: NDArray[np.float32], labels: Labels, balance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the loss of the scouts' average `[image]`, and each one's gain `[image, scout]`."""
-    blocks = list(_blocks(scouted.shape))
-    average = np.concatenate([mean_log_probs(scouted[:, block]) for block in blocks])
+    """Return the loss of the pilots' average `[image]`, and each one's gain `[image, pilot]`."""
+    blocks = list(_blocks(predicted.shape))
+    average = np.concatenate([mean_log_probs(predicted[:, block]) for block in blocks])
     temperature = fit_temperature(average, labels, balance)
     loss = np.empty(len(labels))
-    gains = np.empty((len(labels), len(scouted)))
+    gains = np.empty((len(labels), len(predicted)))
     for block in blocks:
         own = labels[block, None]
         before = _at(temper(average[block], temperature), own)
         loss[block] = -before
-        for scout, log_probs in enumerate(scouted[:, block]):
+        for pilot, log_probs in enumerate(predicted[:, block]):
             both = np.stack((average[block], log_probs))
-            mixed = mean_log_probs(both, counts=np.array([_VOICES, 1]))
-            gains[block, scout] = _at(temper(mixed, temperature), own) - before
+            mixed = mean_log_probs(both, counts=np.array([_VIEWS, 1]))
+            gains[block, pilot] = _at(temper(mixed, temperature), own) - before
     return loss, gains
 
 
@@ -117,8 +117,8 @@ def _at(log_probs: FloatArray, labels: Labels) -> FloatArray:
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
     """Cut the images so that the predictions of a block stay small."""
-    scouts, images, classes = shape
-    step = max(1, _BLOCK_VALUES // (scouts * classes))
+    pilots, images, classes = shape
+    step = max(1, _BLOCK_VALUES // (pilots * classes))
     for begin in range(0, images, step):
         yield slice(begin, begin + step)
 

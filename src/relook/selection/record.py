@@ -21,9 +21,9 @@ from relook.io.records import Kind
 from relook.numerics.arrays import Labels, LogProbs
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy_search
-from relook.selection.greedy import Pick
 from relook.selection.objectives import UserObjective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection
+from relook.selection.scorers import Pick
 from relook.version import __version__
 
 FORMAT = "relook-selection"
@@ -111,8 +111,8 @@ def select(
         say(f"selection: going on after {len(trace.picks)} steps, kept in {path}")
     get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
     log_probs = get()
-    if len(trace.picks) >= length and not defaults:  # a steady one also tells its caution
-        return Selected(_result(trace.picks[:length]), log_probs, plan)
+    if len(trace.picks) >= length and not defaults:  # a conservative one also reports its threshold
+        return Selected(SearchResult.of(trace.picks[:length]), log_probs, plan)
     recorder = _Recorder(path, replace(trace, memory=limit))
     try:
         result = greedy_search(
@@ -171,14 +171,6 @@ def _same_limit(path: Path, trace: Trace, memory: int | None) -> int:
     raise RunError(
         f"{path} was begun with a memory limit of {trace.memory:,} bytes, got {memory:,}: with so "
         "many classes the limit can decide picks; leave --memory out to go on, or delete that file"
-    )
-
-
-def _result(picks: Sequence[Pick]) -> SearchResult:
-    return SearchResult(
-        tuple(pick.candidate for pick in picks),
-        tuple(pick.score for pick in picks),
-        tuple(pick.temperature for pick in picks),
     )
 
 

@@ -1,4 +1,4 @@
-"""What averages of many views say of the images: targets with less noise than the labels alone.
+"""Soft targets: averages of many views, which have less noise than the labels alone.
 
 Which of hundreds of candidates is best is decided by few uncertain images, and a label says of such
 an image only what it happened to be. An average of many views says how likely each class is. The
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection.greedy import floored_log
-from relook.selection.standard_error import Groups, mean_and_error
+from relook.numerics.intervals import Groups, mean_and_error
+from relook.selection.scorers import floored_log
 
-SPREAD, POOL, SEARCH = "spread", "pool", "search"
-"""What an average is of: the evenly spread views, the whole pool, or policies found by folds."""
+QUASI_RANDOM, POOL, SEARCH = "quasi-random", "pool", "search"
+"""What an average is of: the quasi-random views, the whole pool, or policies found by folds."""
 
-_EVEN_IMAGES = 600  # with so many, labels and the guide count the same
+_EVEN_IMAGES = 600  # with so many, labels and soft targets count the same
 MOST_CLASSES = 4
 """How many classes an image may have in its targets."""
 
@@ -32,7 +32,7 @@ _LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
-class Guide:
+class SoftTargets:
     """An average of many views, calibrated: `targets` `[image, class]`."""
 
     name: str
@@ -46,13 +46,15 @@ class Guide:
         return np.asarray(np.log(np.maximum(self.targets[rows, self.labels], 1e-35)))
 
 
-def make_guide(name: str, average: FloatArray, labels: Labels, weights: FloatArray) -> Guide:
+def make_soft_targets(
+    name: str, average: FloatArray, labels: Labels, weights: FloatArray
+) -> SoftTargets:
     """Return average probabilities `[image, class]` at the temperature that fits the labels."""
     log_q = floored_log(average)
     _, temperature = calibrated_log_likelihood(log_q, labels, weights)
     log_q /= temperature
     log_q -= np.logaddexp.reduce(log_q, axis=1, keepdims=True)
-    return Guide(name, np.exp(log_q), labels)
+    return SoftTargets(name, np.exp(log_q), labels)
 
 
 def average_of(
@@ -66,12 +68,12 @@ def average_of(
     return np.asarray(total / len(candidates))
 
 
-def choose_guide(
-    guides: Sequence[Guide], weights: FloatArray, groups: Groups | None = None
-) -> Guide:
-    """Return the guide that fits the labels best; a later one only if by a standard error."""
-    best = guides[0]
-    for other in guides[1:]:
+def choose_soft_targets(
+    found: Sequence[SoftTargets], weights: FloatArray, groups: Groups | None = None
+) -> SoftTargets:
+    """Return the targets that fit the labels best; later ones only if by a standard error."""
+    best = found[0]
+    for other in found[1:]:
         gains = other.log_likelihoods - best.log_likelihoods
         gain, error = mean_and_error(gains, weights, groups)
         if gain > error:
@@ -88,16 +90,16 @@ class Rows:
     shares: FloatArray
 
 
-def soft_rows(guide: Guide, independent: int | None = None) -> Rows:
-    """Return the images with the classes that the guide and the labels give them.
+def soft_rows(soft: SoftTargets, independent: int | None = None) -> Rows:
+    """Return the images with the classes that the soft targets and the labels give them.
 
     `independent` is how many groups of images there are; by default each is its own.
     """
-    images = len(guide.labels)
+    images = len(soft.labels)
     known = images if independent is None else independent
     trust = known / (known + _EVEN_IMAGES)
-    targets = (1 - trust) * guide.targets
-    targets[np.arange(images), guide.labels] += trust
+    targets = (1 - trust) * soft.targets
+    targets[np.arange(images), soft.labels] += trust
     likely = np.argsort(-targets, axis=1, kind="stable")[:, :MOST_CLASSES]
     shares = np.take_along_axis(targets, likely, axis=1)
     shares[:, 1:][shares[:, 1:] < _LEAST_SHARE] = 0

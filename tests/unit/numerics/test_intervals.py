@@ -8,7 +8,12 @@ from scipy.stats import bootstrap
 
 from relook.errors import RelookError
 from relook.numerics import intervals as statistics
-from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.intervals import (
+    Interval,
+    mean_and_deviation,
+    mean_and_error,
+    paired_bootstrap,
+)
 
 
 def skewed(n: int, seed: int = 0) -> np.ndarray:
@@ -115,3 +120,23 @@ def test_mean_and_deviation() -> None:
     assert mean_and_deviation([4.0]) == (4.0, 0.0)
     with pytest.raises(RelookError, match="at least 1 value"):
         mean_and_deviation([])
+
+
+def test_the_mean_and_its_error_are_the_textbooks() -> None:
+    values = np.random.default_rng(1).normal(size=30)
+    mean, error = mean_and_error(values, np.ones(30))
+    assert mean == pytest.approx(values.mean())
+    assert error == pytest.approx(values.std() / np.sqrt(30))
+    twice = mean_and_error(values[:10], np.arange(1.0, 11.0))
+    repeated = np.repeat(values[:10], np.arange(1, 11))
+    assert twice[0] == pytest.approx(repeated.mean())
+
+
+def test_the_error_of_groups_is_that_of_their_means() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=30)
+    alone = mean_and_error(values, weights)
+    copied = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4))
+    grouped = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4), np.arange(120) // 4)
+    assert grouped == pytest.approx(alone)
+    assert copied[1] == pytest.approx(alone[1] / 2)

@@ -1,10 +1,9 @@
-"""Steady selection: defaults unless a candidate proves better, and how careful to be."""
+"""Conservative selection: defaults unless a candidate proves better."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,17 +12,17 @@ from scipy.stats import ttest_1samp
 
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection import conservative as steady
-from relook.selection import greedy_search
+from relook.selection import conservative, greedy_search
 from relook.selection.conservative import (
-    CAUTIONS,
-    Material,
-    SteadyScorer,
+    THRESHOLDS,
+    ConservativeScorer,
+    Problem,
+    conservative_search,
     log_likelihoods,
-    steady_search,
 )
-from relook.selection.greedy import PlainScorer, search_with
+from relook.selection.greedy import Scoring, search_with
 from relook.selection.objectives import OBJECTIVES
+from relook.selection.scorers import PlainScorer
 from relook.selection.soft_targets import hard_rows
 
 Floats = NDArray[np.float64]
@@ -42,33 +41,35 @@ def _pool(
     return logits - np.logaddexp.reduce(logits, axis=2, keepdims=True), labels
 
 
-def _steady(
+def _picks(
     log_probs: Floats,
     labels: NDArray[np.int64],
-    caution: float,
+    threshold: float,
     defaults: Sequence[int] = range(6),
     length: int = 6,
 ) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
     rows, even = hard_rows(labels), np.ones(len(labels))
-    steady = SteadyScorer(scorer, rows, log_probs, even, scorer, defaults, caution)
-    return search_with(steady, log_probs, length).picks
+    scorer_with_defaults = ConservativeScorer(
+        scorer, rows, log_probs, even, scorer, defaults, threshold
+    )
+    return search_with(scorer_with_defaults, log_probs, length).picks
 
 
 def test_without_evidence_the_defaults_are_taken_in_order() -> None:
     log_probs, labels = _pool(60, 300, {})
-    assert _steady(log_probs, labels, 4.0) == (0, 1, 2, 3, 4, 5)
-    assert _steady(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
+    assert _picks(log_probs, labels, 4.0) == (0, 1, 2, 3, 4, 5)
+    assert _picks(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
 
 
-def test_without_caution_it_is_the_greedy_search() -> None:
+def test_without_a_threshold_it_is_the_greedy_search() -> None:
     log_probs, labels = _pool(60, 300, {})
-    assert _steady(log_probs, labels, 0.0) == greedy_search(log_probs, labels, 6).picks
+    assert _picks(log_probs, labels, 0.0) == greedy_search(log_probs, labels, 6).picks
 
 
-def test_a_candidate_that_is_really_better_is_picked_in_spite_of_caution() -> None:
+def test_a_candidate_that_is_really_better_is_picked_above_the_threshold() -> None:
     log_probs, labels = _pool(60, 300, {41: 3.0})
-    assert _steady(log_probs, labels, 3.0)[0] == 41
+    assert _picks(log_probs, labels, 3.0)[0] == 41
 
 
 def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
@@ -83,31 +84,31 @@ def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
     images = len(labels)
     # The test's error has n − 1 in it, ours n.
     statistic = float(ttest_1samp(best - other, 0).statistic) * math.sqrt(images / (images - 1))
-    assert _steady(log_probs, labels, statistic - 1e-6)[0] == first.picks[0]
-    assert _steady(log_probs, labels, statistic + 1e-6)[0] == 0
+    assert _picks(log_probs, labels, statistic - 1e-6)[0] == first.picks[0]
+    assert _picks(log_probs, labels, statistic + 1e-6)[0] == 0
 
 
-def test_spread_views_are_the_guide_where_there_is_only_luck() -> None:
+def test_quasi_random_views_give_the_targets_where_there_is_only_luck() -> None:
     log_probs, labels = _pool(60, 300, {})
     found = greedy_search(log_probs, labels, 6, defaults=range(50))
-    assert (found.guide, found.caution) == ("spread", CAUTIONS["spread"])
+    assert (found.soft_targets, found.threshold) == ("quasi-random", THRESHOLDS["quasi-random"])
 
 
-def test_what_is_worth_more_is_found_by_its_guide() -> None:
+def test_what_is_worth_more_is_found_by_its_soft_targets() -> None:
     log_probs, labels = _pool(60, 300, dict.fromkeys(range(20, 40), 1.0))
     found = greedy_search(log_probs, labels, 6, defaults=range(10))
-    assert found.guide == "search"
+    assert found.soft_targets == "search"
     assert set(found.picks) <= set(range(20, 40))
 
 
-def test_an_average_of_what_the_labels_chose_is_no_guide() -> None:
+def test_an_average_of_what_the_labels_chose_gives_no_targets() -> None:
     log_probs, labels = _pool(600, 300, {})
     alone = [calibrated_log_likelihood(one, labels)[0] for one in log_probs[10:]]
     lucky = log_probs[[*range(10), *(10 + np.argsort(alone)[-20:])]]
     fooled = greedy_search(lucky, labels, 6, defaults=range(10))
-    assert fooled.guide == "pool"
+    assert fooled.soft_targets == "pool"
     found = greedy_search(lucky, labels, 6, defaults=range(10), preselected=True)
-    assert found.guide in ("spread", "search")
+    assert found.soft_targets in ("quasi-random", "search")
 
 
 def test_scores_and_temperatures_are_those_of_the_labels() -> None:
@@ -120,7 +121,7 @@ def test_scores_and_temperatures_are_those_of_the_labels() -> None:
         assert found.temperatures[step - 1] == pytest.approx(temperature, rel=1e-3)
 
 
-def test_a_guide_finds_with_few_labels_what_they_alone_do_not() -> None:
+def test_soft_targets_find_with_few_labels_what_they_alone_do_not() -> None:
     """Views of one hidden truth with noise of their own: the average knows more than labels."""
     rng = np.random.default_rng(2)
     truth = 2 * rng.normal(size=(4000, 6))
@@ -132,7 +133,7 @@ def test_a_guide_finds_with_few_labels_what_they_alone_do_not() -> None:
     few, many = slice(0, 100), slice(100, None)
     picks = {
         name: greedy_search(log_probs[:, few], labels[few], 5, defaults=defaults).picks
-        for name, defaults in (("greedy", ()), ("steady", range(20)))
+        for name, defaults in (("greedy", ()), ("conservative", range(20)))
     }
     held_out = {
         name: calibrated_log_likelihood(
@@ -140,38 +141,35 @@ def test_a_guide_finds_with_few_labels_what_they_alone_do_not() -> None:
         )[0]
         for name, found in picks.items()
     }
-    assert held_out["steady"] > held_out["greedy"] + 0.01
+    assert held_out["conservative"] > held_out["greedy"] + 0.01
 
 
 def test_the_choice_is_the_same_by_compiled_kernels() -> None:
-    from relook.selection.kernels.fast import FastScorer
-
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
-    even = np.ones(len(labels))
+    even, groups = np.ones(len(labels)), np.arange(len(labels))
     found = [
-        steady_search(Material(kind, log_probs, labels, even, np.arange(len(labels))), 5, range(8))
-        for kind in (
-            FastScorer,
-            lambda part, truth, weights: nullcontext(
-                PlainScorer(part, truth, OBJECTIVES["cll"], weights)
-            ),
+        conservative_search(
+            Problem(Scoring(OBJECTIVES["cll"], compiled), log_probs, labels, even, groups),
+            5,
+            range(8),
         )
+        for compiled in (True, False)
     ]
     assert found[0].picks == found[1].picks
-    assert found[0].guide == found[1].guide
+    assert found[0].soft_targets == found[1].soft_targets
 
 
 def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
-    monkeypatch.setattr(steady, "MOST_VALUES", 0)
+    monkeypatch.setattr(conservative, "MOST_VALUES", 0)
     found = greedy_search(log_probs, labels, 6, defaults=range(6))
-    assert found.caution is not None
-    assert found.picks == _steady(log_probs, labels, found.caution)
+    assert found.threshold is not None
+    assert found.picks == _picks(log_probs, labels, found.threshold)
 
 
-def test_a_continued_steady_search_ends_the_same() -> None:
+def test_a_continued_conservative_search_ends_the_same() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     whole = greedy_search(log_probs, labels, 6, defaults=range(10))
     assert greedy_search(log_probs, labels, 6, start=whole.picks[:3], defaults=range(10)) == whole
@@ -179,13 +177,13 @@ def test_a_continued_steady_search_ends_the_same() -> None:
 
 def test_another_objective_is_refused() -> None:
     log_probs, labels = _pool(5, 20, {})
-    with pytest.raises(RelookError, match="steady selection needs the objective cll"):
+    with pytest.raises(RelookError, match="conservative selection needs the objective cll"):
         greedy_search(log_probs, labels, 2, "accuracy", defaults=[0])
 
 
 def test_the_defaults_begin_again_once_all_are_in() -> None:
     log_probs, labels = _pool(60, 300, {})
-    assert _steady(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)
+    assert _picks(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)
 
 
 def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
@@ -194,10 +192,10 @@ def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
     groups = np.repeat([f"patient {one}" for one in range(100)], 6)
     alone = greedy_search(log_probs, labels, 6, defaults=range(8))
     grouped = greedy_search(many, truth, 6, defaults=range(8), groups=groups)
-    assert grouped.guide == alone.guide
-    assert grouped.caution == alone.caution
-    material = Material(None, many, truth, np.ones(600), np.repeat(np.arange(100), 6))  # type: ignore[arg-type]
-    assert material.independent == 100
+    assert grouped.soft_targets == alone.soft_targets
+    assert grouped.threshold == alone.threshold
+    problem = Problem(None, many, truth, np.ones(600), np.repeat(np.arange(100), 6))  # type: ignore[arg-type]
+    assert problem.independent == 100
 
 
 def test_the_first_picks_are_the_same_for_every_length() -> None:
@@ -213,7 +211,7 @@ def test_the_first_picks_are_the_same_for_every_length() -> None:
 def test_few_images_have_no_folds(images: int) -> None:
     log_probs, labels = _pool(12, images, {})
     found = greedy_search(log_probs, labels, 3, defaults=range(4))
-    assert found.guide in ("spread", "pool")
+    assert found.soft_targets in ("quasi-random", "pool")
     assert np.isfinite(found.scores).all()
 
 

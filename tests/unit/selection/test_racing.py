@@ -20,10 +20,10 @@ from relook.policy_search.settings import SearchSettings
 from relook.selection import greedy_search
 from relook.selection.racing import (
     most_passes,
+    pilots_of,
     places_after,
     race,
     round_sizes,
-    scouts_of,
     survivors,
 )
 
@@ -82,10 +82,10 @@ def test_a_race_asks_once_and_keeps_what_complements() -> None:
         assert asked.count.sum() == result.passes
         assert result.passes <= most_passes(IMAGES, len(log_probs), LENGTH)
         assert result.full_passes / result.passes > 4
-        assert asked.names == ["scouts", "1", "2", "3", "4"]
+        assert asked.names == ["pilots", "1", "2", "3", "4"]
 
 
-def test_what_is_to_be_kept_scouts_and_stays() -> None:
+def test_what_is_to_be_kept_is_a_pilot_and_stays() -> None:
     log_probs, labels = pool_of(0)
     asked = Asked(log_probs)
     result = race(asked, labels, len(log_probs), LENGTH, kept=(60, 61, 62))
@@ -128,10 +128,10 @@ def test_who_stays() -> None:
     assert places_after(0, 3, 10, 20) == 10
 
 
-def test_scouts_are_spread_and_have_the_plain_image() -> None:
-    assert scouts_of(201).tolist() == [0, 67, 133, 200]
-    assert scouts_of(1).tolist() == [0]
-    assert len(scouts_of(1101)) == 22
+def test_pilots_are_spread_and_have_the_plain_image() -> None:
+    assert pilots_of(201).tolist() == [0, 67, 133, 200]
+    assert pilots_of(1).tolist() == [0]
+    assert len(pilots_of(1101)) == 22
 
 
 def test_progress_ends_at_what_was_announced() -> None:
@@ -182,7 +182,7 @@ def test_a_raced_search_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
     assert first.race["passes"] < first.race["full_passes"] == 40 * 440
     assert [first.pool[pick] for pick in first.trace.picks] == list(first.policy)
     rounds = sorted(path.name for path in (tmp_path / "whole").glob("race-*"))
-    assert rounds == ["race-1.zarr", "race-2.zarr", "race-scouts.zarr"]
+    assert rounds == ["race-1.zarr", "race-2.zarr", "race-pilots.zarr"]
 
     (tmp_path / "whole").rename(tmp_path / "cut")
     shutil.rmtree(tmp_path / "cut" / "race-2.zarr")

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs, temper
 from relook.selection.racing_images import CHANGES, EASY, image_order
 
-IMAGES, CLASSES, SCOUTS = 800, 4, 3
+IMAGES, CLASSES, PILOTS = 800, 4, 3
 
 LogProbs = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 
-def predictions(seed: int, candidates: int = SCOUTS) -> tuple[LogProbs, NDArray[np.int64]]:
+def predictions(seed: int, candidates: int = PILOTS) -> tuple[LogProbs, NDArray[np.int64]]:
     """Make predictions of images, every third a hard one; candidates are mixtures of few kinds."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, CLASSES, IMAGES)
@@ -27,7 +27,7 @@ def predictions(seed: int, candidates: int = SCOUTS) -> tuple[LogProbs, NDArray[
 
 
 def gains_of(log_probs: LogProbs, average: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Return what one more voice changes on each image, `[candidate, image]`, spelt out."""
+    """Return what one more view changes on each image, `[candidate, image]`, spelt out."""
     temperature = calibrated_log_likelihood(average, labels)[1]
     every = np.arange(len(labels))
     before = temper(average, temperature)[every, labels]
@@ -44,11 +44,11 @@ def scaled(weights: Floats) -> Floats:
 
 
 def test_the_weights_of_the_first_images_are_unbiased() -> None:
-    log_probs, labels = predictions(3, SCOUTS + 1)
+    log_probs, labels = predictions(3, PILOTS + 1)
     values = -log_probs[-1, np.arange(IMAGES), labels].astype(np.float64)
     estimates = []
     for seed in range(400):
-        images = image_order(log_probs[:SCOUTS], labels, ones(), seed)
+        images = image_order(log_probs[:PILOTS], labels, ones(), seed)
         estimates.append((images.weights(100) * values[images.order[:100]]).sum() / IMAGES)
     error = np.std(estimates) / np.sqrt(len(estimates))
     assert abs(np.mean(estimates) - values.mean()) < 4 * error
@@ -60,8 +60,8 @@ def test_images_that_tell_candidates_apart_come_first() -> None:
     images = image_order(log_probs, labels, ones(), 0)
     assert sorted(images.order.tolist()) == list(range(IMAGES))
     gains = gains_of(log_probs, mean_log_probs(log_probs), labels)
-    told = gains.std(axis=0)
-    assert told[images.order[:100]].mean() > 1.5 * told.mean()
+    spread = gains.std(axis=0)
+    assert spread[images.order[:100]].mean() > 1.5 * spread.mean()
 
 
 def test_the_features_are_the_loss_and_the_gains() -> None:
@@ -88,12 +88,12 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_matched_weights_estimate_the_gain_of_others_better() -> None:
-    """What a race needs: how a candidate that is no scout does on all images, from a few."""
+    """What a race needs: how a candidate that is no pilot does on all images, from a few."""
     log_probs, labels = predictions(4, 40)
-    gains = gains_of(log_probs, mean_log_probs(log_probs[:SCOUTS]), labels)[SCOUTS:]
+    gains = gains_of(log_probs, mean_log_probs(log_probs[:PILOTS]), labels)[PILOTS:]
     errors: dict[str, list[float]] = {"design": [], "matched": []}
     for seed in range(60):
-        images = image_order(log_probs[:SCOUTS], labels, ones(), seed)
+        images = image_order(log_probs[:PILOTS], labels, ones(), seed)
         first, weights = images.order[:150], images.weights(150)
         ways = {"design": scaled(weights), "matched": images.matched(first, weights)}
         for name, own in ways.items():
@@ -132,7 +132,7 @@ def test_balanced_weights_give_classes_the_same_share() -> None:
     assert np.mean(shares, axis=0) == pytest.approx([1 / 3] * 3, abs=0.05)
 
 
-def test_scouts_that_agree_in_everything_leave_the_order_to_chance() -> None:
+def test_pilots_that_agree_in_everything_leave_the_order_to_chance() -> None:
     labels = np.zeros(IMAGES, dtype=np.int64)
     log_probs = np.full((2, IMAGES, CLASSES), -np.log(CLASSES), dtype=np.float32)
     images = image_order(log_probs, labels, ones(), 0)

@@ -1,4 +1,4 @@
-"""Guides: calibrated averages, which one is trusted, and targets beside the labels."""
+"""Soft targets: calibrated averages, which one is trusted, and how labels count with them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection.soft_targets import Guide, average_of, choose_guide, make_guide, soft_rows
-from relook.selection.standard_error import mean_and_error
+from relook.selection.soft_targets import (
+    SoftTargets,
+    average_of,
+    choose_soft_targets,
+    make_soft_targets,
+    soft_rows,
+)
 
 Floats = NDArray[np.float64]
 
@@ -23,12 +28,12 @@ def _average(seed: int, images: int = 50, classes: int = 5) -> tuple[Floats, NDA
     )
 
 
-def test_a_guide_is_the_average_at_the_temperature_that_fits_the_labels() -> None:
+def test_soft_targets_are_the_average_at_the_temperature_that_fits_the_labels() -> None:
     average, labels = _average(0)
-    guide = make_guide("pool", average, labels, np.ones(50))
+    found = make_soft_targets("pool", average, labels, np.ones(50))
     score, temperature = calibrated_log_likelihood(np.log(average), labels)
-    np.testing.assert_allclose(guide.targets, softmax(np.log(average) / temperature, axis=1))
-    assert guide.log_likelihoods.mean() == pytest.approx(score)
+    np.testing.assert_allclose(found.targets, softmax(np.log(average) / temperature, axis=1))
+    assert found.log_likelihoods.mean() == pytest.approx(score)
 
 
 def test_averages_are_of_probabilities_and_of_some_images_if_said() -> None:
@@ -40,22 +45,24 @@ def test_averages_are_of_probabilities_and_of_some_images_if_said() -> None:
     )
 
 
-def test_a_later_guide_must_be_better_by_a_standard_error() -> None:
+def test_later_targets_must_be_better_by_a_standard_error() -> None:
     labels = np.zeros(100, np.int64)
     base = np.tile([0.5, 0.5], (100, 1))
     noisy, sure = base.copy(), base.copy()
     noisy[:, 0] = np.where(np.arange(100) % 2, 0.9, 0.29)  # a gain of 0.02 ± 0.06
     sure[:, 0] = 0.55
-    first = Guide("first", base, labels)
-    assert choose_guide([first, Guide("noisy", noisy, labels)], np.ones(100)) is first
-    assert choose_guide([first, Guide("sure", sure, labels)], np.ones(100)).name == "sure"
+    first = SoftTargets("first", base, labels)
+    assert choose_soft_targets([first, SoftTargets("noisy", noisy, labels)], np.ones(100)) is first
+    assert (
+        choose_soft_targets([first, SoftTargets("sure", sure, labels)], np.ones(100)).name == "sure"
+    )
 
 
 @given(seed=st.integers(0, 1000), images=st.sampled_from([1, 7, 600, 2400]))
 @settings(deadline=None, max_examples=30)
 def test_rows_share_each_image_between_its_likely_classes(seed: int, images: int) -> None:
     average, labels = _average(seed, images, 8)
-    rows = soft_rows(Guide("pool", average, labels))
+    rows = soft_rows(SoftTargets("pool", average, labels))
     np.testing.assert_allclose(np.bincount(rows.images, rows.shares), np.ones(images))
     assert len({*zip(rows.images.tolist(), rows.labels.tolist(), strict=True)}) == len(rows.images)
     trust = images / (images + 600)
@@ -71,26 +78,6 @@ def test_rows_share_each_image_between_its_likely_classes(seed: int, images: int
 
 def test_an_image_of_which_nothing_is_known_keeps_its_likeliest_class() -> None:
     flat = np.full((2, 1000), 0.001)
-    rows = soft_rows(Guide("pool", flat, np.array([3, 9])))
+    rows = soft_rows(SoftTargets("pool", flat, np.array([3, 9])))
     assert rows.labels.tolist() == [3, 9]
     assert rows.shares.tolist() == [1, 1]
-
-
-def test_the_mean_and_its_error_are_the_textbooks() -> None:
-    values = np.random.default_rng(1).normal(size=30)
-    mean, error = mean_and_error(values, np.ones(30))
-    assert mean == pytest.approx(values.mean())
-    assert error == pytest.approx(values.std() / np.sqrt(30))
-    twice = mean_and_error(values[:10], np.arange(1.0, 11.0))
-    repeated = np.repeat(values[:10], np.arange(1, 11))
-    assert twice[0] == pytest.approx(repeated.mean())
-
-
-def test_the_error_of_groups_is_that_of_their_means() -> None:
-    values = np.random.default_rng(0).normal(size=30)
-    weights = np.random.default_rng(1).uniform(0.5, 2, size=30)
-    alone = mean_and_error(values, weights)
-    copied = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4))
-    grouped = mean_and_error(np.repeat(values, 4), np.repeat(weights, 4), np.arange(120) // 4)
-    assert grouped == pytest.approx(alone)
-    assert copied[1] == pytest.approx(alone[1] / 2)

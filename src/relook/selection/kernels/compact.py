@@ -13,7 +13,6 @@ from types import TracebackType
 import numpy as np
 
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.selection.greedy import Pick
 from relook.selection.kernels import float32 as kernels
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.compact_pool import read_predictions
@@ -23,6 +22,7 @@ from relook.selection.kernels.row_kernels import describe_rest
 from relook.selection.kernels.rows import Rows
 from relook.selection.kernels.screening import GRID
 from relook.selection.needs import classes_to_keep
+from relook.selection.scorers import Pick
 
 _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import newton_step
-from relook.selection.greedy import TIE, first_best
 from relook.selection.kernels import float64 as kernels64
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.rows import Rows
+from relook.selection.scorers import TIE, first_best
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only

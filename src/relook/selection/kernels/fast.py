@@ -10,11 +10,11 @@ import numpy as np
 
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
-from relook.selection.greedy import Pick
 from relook.selection.kernels.exact import ExactScorer
 from relook.selection.kernels.fast_pool import FastPool
 from relook.selection.kernels.rows import Rows
 from relook.selection.kernels.screening import Screen
+from relook.selection.scorers import Pick
 
 
 class FastScorer:

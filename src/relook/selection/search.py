@@ -1,0 +1,106 @@
+"""Greedy policy search over a pool's predictions: the plain rule, or the conservative one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.errors import RelookError
+from relook.foundation.progress import StepProgress
+from relook.numerics.arrays import Labels, LogProbs
+from relook.selection.checks import (
+    check_defaults,
+    check_length,
+    check_predictions,
+    check_shapes,
+    group_numbers,
+)
+from relook.selection.conservative import Problem, conservative_search
+from relook.selection.greedy import Scoring, is_large, search_with
+from relook.selection.objectives import OBJECTIVES, UserObjective, class_weights, resolve_objective
+from relook.selection.scorers import Pick, SearchResult
+
+
+class ConservativeOptions(TypedDict, total=False):
+    """The keywords that only a conservative selection takes."""
+
+    defaults: Sequence[int]
+    groups: ArrayLike | None
+    preselected: bool
+
+
+@dataclass(frozen=True)
+class _Conservative:
+    """Those keywords with what they are if left out: no defaults, each image its own group."""
+
+    defaults: Sequence[int] = ()
+    groups: ArrayLike | None = None
+    preselected: bool = False
+
+
+def greedy_search(
+    log_probs: LogProbs,
+    labels: Labels,
+    length: int,
+    objective: str | UserObjective = "cll",
+    *,
+    balanced: bool = False,
+    progress: StepProgress | None = None,
+    start: Sequence[int] = (),
+    threads: int | None = None,
+    memory: int = 16 << 30,
+    picked: Callable[[Pick], None] | None = None,
+    **conservative: Unpack[ConservativeOptions],
+) -> SearchResult:
+    """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
+
+    `log_probs` is `[candidate, image, class]`, `labels` `[image]`. `balanced` gives each class
+    the same weight, in the score and in the temperatures, which are always fitted by cLL.
+    `start` holds the first picks, made beforehand and counted in `length`; a search that goes
+    on from its own first picks ends in the same result. `progress(done, total, score)` is
+    called after each step, and `picked(pick)` with each entry beyond `start`. `threads`
+    (default: all cores) changes nothing but the time.
+
+    With `defaults` the selection is conservative: a step takes the first of these candidates that
+    is not picked yet, unless another one is better by more than noise; `groups` `[image]` says
+    which images belong together, which is less proof than as many single ones. `preselected` says
+    that the same labels decided who the candidates are: a good average of all of them then proves
+    nothing, and gives no soft targets.
+
+    With more than 200 classes, cLL and large predictions (which may be a memory map, float16
+    too), a compact form proposes candidates and the full predictions decide; it takes at most
+    about `memory` bytes. Every score is exact.
+    """
+    log_probs, labels = np.asarray(log_probs), np.asarray(labels)
+    check_shapes(log_probs, labels)
+    check_length(length, start, len(log_probs))
+    options = _Conservative(**conservative)
+    defaults = check_defaults(options.defaults, len(log_probs))
+    labels = labels.astype(np.int64)
+    chosen = resolve_objective(objective)
+    weights = class_weights(labels) if balanced else None
+    is_cll = chosen is OBJECTIVES["cll"]
+    compiled = is_cll and is_large(log_probs.size, conservative=bool(defaults))
+    if not compiled:
+        check_predictions(log_probs, labels)
+    scoring = Scoring(chosen, compiled, threads, memory)
+    if not defaults:
+        with scoring.open(log_probs, labels, weights) as scorer:
+            return search_with(scorer, log_probs, length, start, progress, picked)
+    if not is_cll:
+        raise RelookError(f"a conservative selection needs the objective cll, got {objective!r}")
+    even = np.ones(len(labels)) if weights is None else weights
+    groups = group_numbers(options.groups, len(labels))
+    return conservative_search(
+        Problem(scoring, log_probs, labels, even, groups),
+        length,
+        defaults,
+        preselected=options.preselected,
+        start=start,
+        progress=progress,
+        picked=picked,
+    )
