@@ -98,7 +98,7 @@ def test_where_the_images_are_kept_changes_nothing(
     relook: Relook, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert relook(*search(photos, "memory")).code == 0
-    monkeypatch.setattr("relook.data.full_size.IN_MEMORY", 1000)
+    monkeypatch.setattr("relook.data.image_files.IN_MEMORY", 1000)
     done = relook(*search(photos, "mapped", "--batch", "64"))
     assert done.code == 0, done.err
     assert (tmp_path / "mapped.images").is_dir()

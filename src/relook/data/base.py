@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
 from relook.errors import RelookError
+from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages, content_of
 from relook.transforms.full_views import plain_views
 
 Column = NDArray[Any]
+_MOST_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,26 @@ class Dataset:
             groups=None if self.groups is None else self.groups[places],
             columns={name: column[places] for name, column in self.columns.items()},
         )
+
+
+def numbered_classes(labels: ArrayLike, where: str) -> tuple[str, ...]:
+    """Return the names of classes that are known by number alone, at least two."""
+    numbers = np.asarray(labels)
+    whole = numbers.size > 0 and numbers.dtype.kind in "iu"  # the data set's own check says more
+    highest = int(numbers.max()) if whole else 1
+    if highest >= _MOST_CLASSES:
+        raise RelookError(
+            f"{where}: expected labels below {_MOST_CLASSES} where no classes are named, "
+            f"got {highest}"
+        )
+    return tuple(map(str, range(max(1, highest) + 1)))
+
+
+def named_labels(names: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels `[n]` for the names of classes, and the classes, which are sorted."""
+    classes = sorted(set(names))
+    place = {name: i for i, name in enumerate(classes)}
+    return np.array([place[name] for name in names]), tuple(map(one_line, classes))
 
 
 def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:

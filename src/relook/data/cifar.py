@@ -12,18 +12,17 @@ import torch
 from numpy.typing import NDArray
 
 from relook.data.base import Column, Dataset
-from relook.data.parts import part_of
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.spec_query import split_query
 from relook.io.files import describe, one_line, read_bytes
 from relook.io.safe_pickle import load_pickle
 
 _PIXELS = 3 * 32 * 32
 _LARGEST_FILE = 400_000_000
-_PARTS = ("test", "train", "all")
 
 
 @dataclass(frozen=True)
-class _Version:
+class CifarVersion:
     """How one of the two data sets is laid out: its files, and the labels of an image."""
 
     name: str
@@ -38,7 +37,7 @@ class _Version:
     """The Python version's file of names, the key in it, and the binary version's file."""
 
 
-CIFAR10 = _Version(
+CIFAR10 = CifarVersion(
     "cifar10",
     10,
     ("cifar-10-batches-py", "cifar-10-batches-bin"),
@@ -48,7 +47,7 @@ CIFAR10 = _Version(
     (0,),
     ("batches.meta", "label_names", "batches.meta.txt"),
 )
-CIFAR100 = _Version(
+CIFAR100 = CifarVersion(
     "cifar100",
     100,
     ("cifar-100-python", "cifar-100-binary"),
@@ -60,21 +59,15 @@ CIFAR100 = _Version(
 )
 
 
-def load_cifar10(rest: str) -> Dataset:
-    """Return CIFAR-10 from `DIR[?part=test|train|all]`, the test part by default."""
-    return _load(CIFAR10, rest)
+def load_cifar(version: CifarVersion, rest: str) -> Dataset:
+    """Return a version from `DIR[?part=test|train|all]`, the test part by default.
 
-
-def load_cifar100(rest: str) -> Dataset:
-    """Return CIFAR-100 from `DIR[?part=test|train|all]`; the column `coarse` is the superclass."""
-    return _load(CIFAR100, rest)
-
-
-def _load(version: _Version, rest: str) -> Dataset:
-    folder, part = part_of(rest, version.name, _PARTS)
+    CIFAR-100's column `coarse` is the superclass.
+    """
+    parts = {"test": version.test, "train": version.train, "all": version.train + version.test}
+    folder, said = split_query(rest, version.name, {"part": tuple(parts)})
     root = _found(version, Path(folder).expanduser())
-    wanted = {"test": version.test, "train": version.train, "all": version.train + version.test}
-    batches = [_batch(version, root, name) for name in wanted[part]]
+    batches = [_batch(version, root, name) for name in parts[said.get("part", "test")]]
     images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
     labels = [np.concatenate(column) for column in zip(*(rows for _, rows in batches), strict=True)]
     columns = {"coarse": labels[1]} if len(labels) > 1 else {}
@@ -84,12 +77,13 @@ def _load(version: _Version, rest: str) -> Dataset:
     )
 
 
-def _found(version: _Version, folder: Path) -> Path:
+def _found(version: CifarVersion, folder: Path) -> Path:
     """Return where the files are: the folder itself, or the one that the archive unpacks to."""
     first = version.test[0]
     places = [folder, *(folder / name for name in version.folders)]
     for place in places:
-        if any((place / f"{name}{end}").is_file() for name in _every(version) for end in _ENDS):
+        names = version.test + version.train
+        if any((place / f"{name}{end}").is_file() for name in names for end in _ENDS):
             return place
     raise RelookError(
         f"{one_line(str(folder))}: expected the files of {version.name} ({first} or {first}.bin, "
@@ -97,11 +91,7 @@ def _found(version: _Version, folder: Path) -> Path:
     )
 
 
-def _every(version: _Version) -> tuple[str, ...]:
-    return version.test + version.train
-
-
-def _batch(version: _Version, root: Path, name: str) -> tuple[NDArray[np.uint8], list[Column]]:
+def _batch(version: CifarVersion, root: Path, name: str) -> tuple[NDArray[np.uint8], list[Column]]:
     """Return the pixels `[n, 3072]` and the labels of one file, fine ones first."""
     for end, read in _ENDS.items():
         path = root / f"{name}{end}"
@@ -112,7 +102,7 @@ def _batch(version: _Version, root: Path, name: str) -> tuple[NDArray[np.uint8],
 
 
 def _from_pickle(
-    version: _Version, data: bytes, path: Path
+    version: CifarVersion, data: bytes, path: Path
 ) -> tuple[NDArray[np.uint8], list[Column]]:
     content = _named(load_pickle(data, str(path)), path)
     pixels = content.get("data")
@@ -139,7 +129,7 @@ def _labels(values: object, key: str, count: int, path: Path) -> Column:
 
 
 def _from_binary(
-    version: _Version, data: bytes, path: Path
+    version: CifarVersion, data: bytes, path: Path
 ) -> tuple[NDArray[np.uint8], list[Column]]:
     before = len(version.bytes_before)
     if not data or len(data) % (before + _PIXELS):
@@ -152,11 +142,11 @@ def _from_binary(
     return records[:, before:], labels
 
 
-_Reader = Callable[[_Version, bytes, Path], tuple[NDArray[np.uint8], list[Column]]]
+_Reader = Callable[[CifarVersion, bytes, Path], tuple[NDArray[np.uint8], list[Column]]]
 _ENDS: dict[str, _Reader] = {"": _from_pickle, ".bin": _from_binary}
 
 
-def _classes(version: _Version, root: Path) -> tuple[str, ...]:
+def _classes(version: CifarVersion, root: Path) -> tuple[str, ...]:
     """Return the names of the classes, or their numbers where the file of names is missing."""
     pickled, key, listed = version.names
     names: list[str] = [str(i) for i in range(version.classes)]

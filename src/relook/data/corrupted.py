@@ -14,9 +14,10 @@ from torch import Tensor
 
 from relook.data.base import Dataset
 from relook.data.folder import load_folder
+from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.data.read import read_images
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.foundation.spec_query import split_query
 from relook.io.arrays import map_npy, read_npy
 from relook.io.files import one_line, read_json
 from relook.transforms.full_views import plain_views
@@ -143,14 +144,14 @@ def corrupted_source(folder: str | Path, dataset: Dataset, indices: NDArray[np.i
     return _from_folders(root, dataset)
 
 
-def load_cifar10c(rest: str) -> Dataset:
-    """Return a part of CIFAR-10-C: `DIR?corruption=NAME&severity=1…5`."""
-    return _load_arrays(rest, "cifar10c", 10)
-
-
-def load_cifar100c(rest: str) -> Dataset:
-    """Return a part of CIFAR-100-C: `DIR?corruption=NAME&severity=1…5`."""
-    return _load_arrays(rest, "cifar100c", 100)
+def load_cifarc(classes: int, rest: str) -> Dataset:
+    """Return a part of CIFAR-10-C or CIFAR-100-C: `DIR?corruption=NAME&severity=1…5`."""
+    source = f"cifar{classes}c"
+    folder, corruption, severity = _parsed(rest, source)
+    arrays = open_arrays(folder)
+    images = _to_tensor(arrays.images(corruption, severity))
+    names = tuple(map(str, range(classes)))
+    return Dataset(images, arrays.labels, names, f"{source}:{one_line(rest)}")
 
 
 def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
@@ -161,21 +162,9 @@ def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
     return replace(loaded, name=f"imagenetc:{one_line(rest)}")
 
 
-def _load_arrays(rest: str, source: str, classes: int) -> Dataset:
-    folder, corruption, severity = _parsed(rest, source)
-    arrays = open_arrays(folder)
-    images = _to_tensor(arrays.images(corruption, severity))
-    names = tuple(map(str, range(classes)))
-    return Dataset(images, arrays.labels, names, f"{source}:{one_line(rest)}")
-
-
 def _parsed(rest: str, source: str) -> tuple[str, str, int]:
     """Read `DIR?corruption=NAME&severity=1…5`."""
-    folder, _, text = rest.partition("?")
-    options = dict(part.partition("=")[::2] for part in text.split("&") if part)
-    for key in options:
-        if key not in ("corruption", "severity"):
-            raise unknown_name(f"{source} option", key, ["corruption", "severity"])
+    folder, options = split_query(rest, source, {"corruption": (), "severity": ()})
     if len(options) < 2 or options["severity"] not in map(str, SEVERITIES):
         raise RelookError(
             f"expected {source}:DIR?corruption=NAME&severity=1…5, got {source}:{one_line(rest)}"

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.data.base import Dataset
+from relook.data.base import Dataset, named_labels, numbered_classes
+from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.data.read import read_images
 from relook.errors import FileFormatError
 from relook.io.files import one_line, read_bytes
 
 LARGEST_CSV = 512_000_000
-_MOST_CLASSES = 1_000_000
 _NEEDED = ("path", "label")
 
 
@@ -74,11 +73,5 @@ def _labels(labels: list[str], file: Path) -> tuple[NDArray[np.int64], tuple[str
         )
     if all(re.fullmatch("[0-9]{1,9}", label) for label in labels):
         numbers = np.array([int(label) for label in labels])
-        if numbers.max() >= _MOST_CLASSES:
-            raise FileFormatError(
-                f"{file}: expected labels below {_MOST_CLASSES}, got {numbers.max()}"
-            )
-        return numbers, tuple(str(i) for i in range(max(1, int(numbers.max())) + 1))
-    classes = sorted(set(labels))
-    place = {name: i for i, name in enumerate(classes)}
-    return np.array([place[label] for label in labels]), tuple(map(one_line, classes))
+        return numbers, numbered_classes(numbers, str(file))
+    return named_labels(labels)

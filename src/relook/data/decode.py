@@ -6,11 +6,9 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -22,6 +20,8 @@ from torch import Tensor
 
 from relook.data.prepare import Preparation, check_memory, is_grey, to_array
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.ahead import made_ahead
+from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.transforms.centre_crop import MOST_PIXELS, Levels, Plan, Size
 
@@ -143,8 +143,7 @@ def _with_image(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return _too_large("more")
     except Exception as error:  # damaged files make decoders fail in any way
-        why = next(iter(str(error).splitlines()), "") or type(error).__name__
-        return Bad(one_line(why))
+        return Bad(one_line(first_line(error)))
 
 
 def _opened(file: ImageFile) -> Path | IO[bytes] | Bad:
@@ -190,12 +189,9 @@ def mapped(
     """Yield results in order, computed by a few threads that run only a little ahead."""
     items = list(items)
     threads = max(1, min(_MOST_THREADS, os.cpu_count() or 1))
-    with ThreadPoolExecutor(threads) as pool:
-        rest = iter(items)
-        waiting = [pool.submit(function, item) for item in islice(rest, threads * _IN_FLIGHT)]
-        for done in range(1, len(items) + 1):
-            yield waiting.pop(0).result()
-            waiting += [pool.submit(function, item) for item in islice(rest, 1)]
+    with made_ahead(function, items, threads * _IN_FLIGHT, threads) as results:
+        for done, result in enumerate(results, start=1):
+            yield result
             if wanted.progress is not None:
                 wanted.progress(stage, done, len(items))
 

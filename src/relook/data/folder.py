@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from relook.data.base import Dataset
+from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.data.read import read_images
 from relook.errors import RelookError
 from relook.io.files import one_line
 

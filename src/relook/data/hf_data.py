@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.data.base import Dataset
+from relook.data.base import Dataset, named_labels, numbered_classes
 from relook.data.decode import EncodedImage
+from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.data.read import read_images
 from relook.errors import MissingExtraError, RelookError, unknown_name
+from relook.foundation.spec_query import split_query
+from relook.foundation.wording import first_line
 from relook.io.files import one_line
 
 FORM = "hf:DIR_OR_NAME[?part=NAME&image=COLUMN&label=COLUMN]"
-_OPTIONS = ("part", "image", "label")
+_OPTIONS = {"part": (), "image": (), "label": ()}
 _USUAL_PARTS = ("test", "validation", "val")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -34,7 +36,9 @@ def load_hf_data(rest: str, wanted: Preparation) -> Dataset:
     The part is `test` or `validation` unless it is said or the only one; the columns are those
     with images and with class labels. Code that comes with a data set is never run.
     """
-    name, said = _query(rest)
+    name, said = split_query(rest, "hf", _OPTIONS)
+    if not name:
+        raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
     where = f"hf:{one_line(rest)}"
     datasets = import_datasets()
     with _quiet(datasets, where):
@@ -57,19 +61,6 @@ def import_datasets() -> Any:
     except ImportError:
         raise MissingExtraError("datasets", "hf-data", "hf: data") from None
     return datasets
-
-
-def _query(rest: str) -> tuple[str, Mapping[str, str]]:
-    name, _, query = rest.partition("?")
-    pairs = [part.partition("=") for part in query.split("&")] if query else []
-    for key, _, value in pairs:
-        if key not in _OPTIONS:
-            raise unknown_name("option of hf: data", key, _OPTIONS)
-        if not value:
-            raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
-    if not name:
-        raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
-    return name, {key: value for key, _, value in pairs}
 
 
 def _load(datasets: Any, name: str) -> Any:
@@ -146,15 +137,14 @@ def _labels(
             f"{where}: expected a label for each image, row {values.index(None)}: none"
         )
     if all(isinstance(value, str) for value in values):
-        names = sorted(set(values))
-        places = {name: i for i, name in enumerate(names)}
-        return np.array([places[value] for value in values]), tuple(map(one_line, names))
+        return named_labels(values)
     if not all(isinstance(value, int) for value in values):
         raise RelookError(
             f"{where}: expected labels as names or whole numbers, got {values[0]!r:.60}"
         )
-    known = getattr(feature, "names", None) or range(max(1, *values) + 1)
-    return np.array(values), tuple(one_line(str(name)) for name in known)
+    labels = np.array(values)
+    known = getattr(feature, "names", None) or numbered_classes(labels, where)
+    return labels, tuple(one_line(str(name)) for name in known)
 
 
 def _files(table: Any, column: str, datasets: Any, where: str) -> list[EncodedImage]:
@@ -190,8 +180,7 @@ def _quiet(datasets: Any, where: str) -> Iterator[None]:
     except RelookError:
         raise
     except Exception as error:  # its readers and the hub's client fail in many ways
-        why = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise RelookError(f"{where}: cannot be loaded: {one_line(why)}") from None
+        raise RelookError(f"{where}: cannot be loaded: {one_line(first_line(error))}") from None
     finally:
         if shown:
             datasets.enable_progress_bars()

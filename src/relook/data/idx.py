@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relook.data.base import Dataset
-from relook.data.parts import part_of
+from relook.data.base import Dataset, numbered_classes
 from relook.data.prepare import half_of_memory
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.spec_query import split_query
 from relook.io.files import one_line
 
 _PREFIXES = {"test": ("t10k", "test"), "train": ("train",)}
@@ -29,16 +29,17 @@ def load_idx(rest: str) -> Dataset:
     The files are named as MNIST's, `t10k-images-idx3-ubyte` and so on, gzipped or not. They
     hold no names of classes, so these are numbers.
     """
-    folder, part = part_of(rest, "idx", tuple(_PREFIXES))
+    folder, said = split_query(rest, "idx", {"part": tuple(_PREFIXES)})
+    part = said.get("part", "test")
     root = Path(folder).expanduser()
     images = _read(_file(root, part, "images-idx3-ubyte"), axes=3)
     labels = _read(_file(root, part, "labels-idx1-ubyte"), axes=1)
-    classes = tuple(str(i) for i in range(max(1, int(labels.max(initial=0))) + 1))
+    where = f"idx:{one_line(rest)}"
     return Dataset(
         torch.from_numpy(images[:, None]),
         labels.astype(np.int64),
-        classes,
-        f"idx:{one_line(rest)}",
+        numbered_classes(labels, where),
+        where,
     )
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relook.data.base import Column, Dataset
-from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.data.base import Column, Dataset, numbered_classes
+from relook.errors import FileFormatError, RelookError
+from relook.foundation.spec_query import split_query
 from relook.io.arrays import Header, read_npz
 from relook.io.files import one_line
 
@@ -17,7 +18,6 @@ LAYOUTS = ("nchw", "nhwc", "nhw")
 _CHANNELS = (1, 3)
 _NEEDED = ("images", "labels")
 _KNOWN = (*_NEEDED, "classes", "groups")
-_MOST_CLASSES = 1_000_000
 
 
 def load_npz(rest: str) -> Dataset:
@@ -26,11 +26,10 @@ def load_npz(rest: str) -> Dataset:
     The archive holds `images` (uint8) and `labels` (whole numbers), and may hold `classes`
     (their names), `groups`, and further columns with one entry an image.
     """
-    file, _, option = rest.partition("?")
-    layout = _layout(option)
+    file, said = split_query(rest, "npz", {"layout": LAYOUTS})
     path = Path(file).expanduser()
     arrays = read_npz(path, lambda headers: _chosen(headers, path))
-    images = _to_nchw(arrays["images"], layout, path)
+    images = _to_nchw(arrays["images"], said.get("layout"), path)
     labels = arrays["labels"]
     classes = _classes(arrays.get("classes"), labels, path)
     columns = {name: column for name, column in arrays.items() if name not in _KNOWN}
@@ -51,17 +50,6 @@ def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:
         for name, header in headers.items()
         if name in _KNOWN or (header.shape == rows and not header.dtype.hasobject)
     ]
-
-
-def _layout(option: str) -> str | None:
-    if not option:
-        return None
-    key, _, layout = option.partition("=")
-    if key != "layout":
-        raise unknown_name("npz option", key, ["layout"])
-    if layout not in LAYOUTS:
-        raise unknown_name("layout", layout, LAYOUTS)
-    return layout
 
 
 def _to_nchw(images: Column, layout: str | None, path: Path) -> torch.Tensor:
@@ -108,11 +96,4 @@ def _classes(names: Column | None, labels: Column, path: Path) -> tuple[str, ...
                 f"{path}: expected classes as text [class], got {names.dtype} {list(names.shape)}"
             )
         return tuple(str(name) for name in names)
-    whole = labels.size > 0 and labels.dtype.kind in "iu"  # the data set's own check says more
-    highest = int(labels.max()) if whole else 1
-    if highest >= _MOST_CLASSES:
-        raise RelookError(
-            f"{path}: expected labels below {_MOST_CLASSES} where no classes are named, "
-            f"got {highest}"
-        )
-    return tuple(map(str, range(max(1, highest) + 1)))
+    return numbered_classes(labels, str(path))

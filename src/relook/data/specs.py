@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from relook.data.base import Column, Dataset, checked_groups
-from relook.data.cifar import load_cifar10, load_cifar100
-from relook.data.corrupted import load_cifar10c, load_cifar100c, load_imagenetc
+from relook.data.cifar import CIFAR10, CIFAR100, load_cifar
+from relook.data.corrupted import load_cifarc, load_imagenetc
 from relook.data.csv_file import load_csv
 from relook.data.digits import load_digits
 from relook.data.folder import load_folder
@@ -126,12 +127,16 @@ _ROWS = (
     DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _whole(load_npz)),
     DataSource("folder", "folder:DIR", load_folder, prepares=True),
     DataSource("csv", "csv:FILE", load_csv, prepares=True),
-    DataSource("cifar10", "cifar10:DIR[?part=test|train|all]", _whole(load_cifar10)),
-    DataSource("cifar100", "cifar100:DIR[?part=test|train|all]", _whole(load_cifar100)),
+    DataSource(
+        "cifar10", "cifar10:DIR[?part=test|train|all]", _whole(partial(load_cifar, CIFAR10))
+    ),
+    DataSource(
+        "cifar100", "cifar100:DIR[?part=test|train|all]", _whole(partial(load_cifar, CIFAR100))
+    ),
     DataSource("idx", "idx:DIR[?part=test|train]", _whole(load_idx)),
     DataSource("hf", HF_FORM, load_hf_data, prepares=True),
-    DataSource("cifar10c", f"cifar10c:DIR{_CORRUPTED}", _whole(load_cifar10c)),
-    DataSource("cifar100c", f"cifar100c:DIR{_CORRUPTED}", _whole(load_cifar100c)),
+    DataSource("cifar10c", f"cifar10c:DIR{_CORRUPTED}", _whole(partial(load_cifarc, 10))),
+    DataSource("cifar100c", f"cifar100c:DIR{_CORRUPTED}", _whole(partial(load_cifarc, 100))),
     DataSource("imagenetc", f"imagenetc:DIR{_CORRUPTED}", load_imagenetc, prepares=True),
 )
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
 
-from relook.data.base import Dataset
+from relook.data.base import Dataset, numbered_classes
 from relook.data.prepare import (
     Preparation,
     check_memory,
@@ -65,9 +65,7 @@ def _classes(
 ) -> tuple[str, ...]:
     inner = source.dataset if isinstance(source, DataLoader) else source
     names = given or getattr(inner, "classes", None)
-    if names is None:
-        names = range(max(1, int(labels.max())) + 1)
-    return tuple(str(name) for name in names)
+    return numbered_classes(labels, "labels") if names is None else tuple(map(str, names))
 
 
 def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:

@@ -6,7 +6,7 @@ outputs are is read from the graph's last node, or has to be said: it is never g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
+from relook.foundation.spec_query import split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import InputSpec, Outputs, Predictor, check_outputs
 from relook.models.onnx_graph import (
+    LAYOUTS,
     GraphInput,
     GraphSource,
     end_of_graph,
@@ -143,8 +145,7 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     options.refuse("onnx:", "pretrained")
     if options.outputs is not None:
         check_outputs(options.outputs)
-    name, _, query = rest.partition("?")
-    said = _query(query)
+    name, said = split_query(rest, "onnx", {"layout": LAYOUTS, "output": ()})
     path = Path(name).expanduser()
     if not path.is_file():
         raise RelookError(f"no such ONNX file: {path}")
@@ -205,13 +206,6 @@ def _session_mark(session: Any, output: str) -> str:
         "expected a session made from a file or bytes, got one that does not tell: give "
         "fingerprint=, a text that stands for its weights"
     )
-
-
-def _query(text: str) -> Mapping[str, str]:
-    pairs = [part.partition("=") for part in text.split("&")] if text else []
-    if any(key not in ("layout", "output") or not value for key, _, value in pairs):
-        raise RelookError(f"expected a model as {FORM}, got ?{text}")
-    return {key: value for key, _, value in pairs}
 
 
 def _import_onnx() -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError, RunError
+from relook.foundation.ahead import made_ahead
 from relook.foundation.progress import Progress
 from relook.foundation.watchdog import watched
 from relook.io.fingerprint import JSON, fingerprint
@@ -23,7 +24,7 @@ from relook.numerics.calibration import LOG_FLOOR
 from relook.numerics.randomness import check_seed
 from relook.policy import SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.predictions.calls import Call, Segment, calls_of, made_ahead
+from relook.predictions.calls import Call, Segment, calls_of
 from relook.predictions.engines.base import Done, current_engine, on_other_gpus
 from relook.predictions.store import Block, Plan, PredictionStore
 from relook.transforms.checks import check_images

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from relook.errors import FileFormatError, RelookError, RunError, unknown_name
+from relook.foundation.ahead import made_ahead
 from relook.io.fingerprint import JSON, differences
-from relook.predictions.calls import made_ahead
 from relook.predictions.locations import (
     MANIFEST,
     Bucket,

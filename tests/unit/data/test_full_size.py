@@ -13,9 +13,9 @@ from tests.unit.data.full_size_files import SHAPES, SIZE, full, read_full, write
 from tests.unit.data.image_files import encoded, photo, png_that_declares, with_orientation
 
 import relook
-import relook.data.full_size as full_size
+import relook.data.image_files as full_size
 from relook.data import Dataset, Preparation, load_data
-from relook.data.full_size import LARGEST, kept_size
+from relook.data.image_files import LARGEST, kept_size
 from relook.errors import FileFormatError, RelookError
 from relook.transforms.centre_crop import Plan
 from relook.transforms.full_images import FullImages
@@ -184,7 +184,7 @@ class TestCache:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("relook.data.full_cache.write_json_atomic", stop)
+            patch.setattr("relook.data.decoded_cache.write_json_atomic", stop)
             with pytest.raises(KeyboardInterrupt):
                 read_full(photos, cache=tmp_path / "cache")
         assert list((tmp_path / "cache").iterdir()) == []

@@ -225,7 +225,7 @@ def test_inputs_that_are_no_images_are_refused(
     ("rest", "message"),
     [
         ("absent.onnx", "no such ONNX file: absent.onnx"),
-        ("absent.onnx?size=3", "expected a model as onnx:FILE"),
+        ("absent.onnx?size=3", "unknown onnx option 'size'"),
         ("net.onnx?layout=chwn", "unknown layout 'chwn'"),
     ],
 )

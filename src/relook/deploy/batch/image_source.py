@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relook.data import Dataset, load_data
 from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
-from relook.data.full_size import LARGEST, full_levels
+from relook.data.image_files import LARGEST, full_levels
 from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
 from relook.io.files import one_line

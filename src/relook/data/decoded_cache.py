@@ -109,13 +109,8 @@ def _check_some(found: Decoded) -> None:
     sound = np.flatnonzero(sizes)
     for i in sound[:: -(-len(sound) // _CHECKED)]:
         levels = found.pixels[ends[i] - sizes[i] : ends[i]]
-        if mark_of(levels.reshape(*found.shapes[i], found.channels)) != found.marks[i]:
+        if fingerprint(levels.reshape(*found.shapes[i], found.channels)) != found.marks[i]:
             raise ValueError("its pixels are damaged")
-
-
-def mark_of(levels: Levels) -> str:
-    """Return what stands for an image `[h, w, c]`: equal for equal pixels."""
-    return fingerprint(levels)
 
 
 def map_file(file: IO[bytes]) -> Levels:

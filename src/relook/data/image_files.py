@@ -1,4 +1,7 @@
-"""Files read at full size: each decoded once, reduced where it is far larger than needed, kept."""
+"""Image files → a data set's images: all of one size in memory, or kept at full size.
+
+At full size each file is decoded once, reduced where it is far larger than needed, and kept.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -14,31 +18,33 @@ import numpy as np
 import PIL
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from relook.data.decode import (
     Bad,
     Faults,
     ImageFile,
     Seen,
+    decode_all,
     decoded,
+    look_at,
     mapped,
     nothing_left,
     quiet,
     report_faults,
 )
-from relook.data.full_cache import (
+from relook.data.decoded_cache import (
     Decoded,
     Write,
     append_pixels,
     find_decoded,
     key_of,
     map_file,
-    mark_of,
     new_decoded,
 )
-from relook.data.prepare import Preparation, in_mode
+from relook.data.prepare import Preparation, in_mode, make_plan
 from relook.errors import RelookError
-from relook.io.fingerprint import JSON
+from relook.io.fingerprint import JSON, fingerprint
 from relook.transforms.centre_crop import Levels, Plan, Size, resized_size
 from relook.transforms.full_images import FullImages
 
@@ -52,7 +58,29 @@ Found = tuple[FullImages, NDArray[np.int64]]
 Keep = Callable[[Decoded], Decoded]
 
 
-def kept_images(files: Sequence[ImageFile], wanted: Preparation, where: str) -> Found | None:
+def read_images(
+    files: Sequence[ImageFile], wanted: Preparation, where: str
+) -> tuple[Tensor | FullImages, NDArray[np.int64]]:
+    """Return the images of files, and which of the files they are.
+
+    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
+    of the input's size already. Files that cannot be read raise one error that names the first
+    and counts them, or are left out and told of with `skip_bad`.
+    """
+    if wanted.full_size:
+        kept = _kept_before(files, wanted, where)
+        if kept is not None:
+            return kept
+    heads, faults = look_at(files, wanted)
+    report_faults(faults, files, wanted, where)
+    grey = all(head.grey for head in heads.values())
+    plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
+    if wanted.full_size and plan.crop is not None:
+        return _read_full(files, heads, faults, plan, wanted, where)
+    return decode_all(files, heads, plan, wanted, where)
+
+
+def _kept_before(files: Sequence[ImageFile], wanted: Preparation, where: str) -> Found | None:
     """Return the images if an earlier command has decoded and kept them."""
     for directory in (wanted.cache, wanted.overflow):
         if directory is None or wanted.size is None:
@@ -66,7 +94,7 @@ def kept_images(files: Sequence[ImageFile], wanted: Preparation, where: str) -> 
     return None
 
 
-def read_full_images(
+def _read_full(
     files: Sequence[ImageFile],
     heads: dict[int, Seen],
     faults: Faults,
@@ -127,7 +155,7 @@ def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str]
         if (image.height, image.width) != size:
             raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
         levels = full_levels(image, plan)
-        return levels, mark_of(levels)
+        return levels, fingerprint(levels)
 
     return decoded(file, content)
 
@@ -171,19 +199,15 @@ def _in_memory(nbytes: int) -> tuple[Write, Keep]:
         pixels[end : end + levels.size] = levels.reshape(-1)
         end += levels.size
 
-    return write, lambda found: _with_pixels(found, pixels[:end])
+    return write, lambda found: replace(found, pixels=pixels[:end])
 
 
 def _in_file(file: IO[bytes]) -> tuple[Write, Keep]:
     def keep(found: Decoded) -> Decoded:
         file.flush()
-        return _with_pixels(found, map_file(file))
+        return replace(found, pixels=map_file(file))
 
     return partial(append_pixels, file), keep
-
-
-def _with_pixels(found: Decoded, pixels: Levels) -> Decoded:
-    return Decoded(pixels, found.shapes, found.marks, found.faults, found.channels)
 
 
 def _images(found: Decoded, plan: Plan) -> Found:
