@@ -1,7 +1,7 @@
 """A web service around an exported ONNX file: post an image, get its likeliest classes.
 
     pip install fastapi uvicorn onnxruntime pillow numpy
-    relook export --policy runs/mine --out model.onnx --layout nhwc
+    relook export runs/mine --out model.onnx --layout nhwc
     MODEL=model.onnx uvicorn service:app
     curl --data-binary @cat.jpg -H 'Content-Type: image/jpeg' localhost:8000/predict
 

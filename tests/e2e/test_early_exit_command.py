@@ -25,7 +25,7 @@ def policy(tmp_path: Path) -> Path:
 def test_a_rule_is_learned_reported_and_runs(
     relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
-    common = ("early-exit", "-m", model, "-p", policy, "-d", data, "--target", "views=2.5")
+    common = ("early-exit", policy, "-m", model, "-d", data, "--target", "views=2.5")
     done = relook(*common)
     assert done.code == 0, done.err
     assert "120 images to learn on, 120 to report on" in done.err

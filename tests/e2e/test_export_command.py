@@ -33,7 +33,7 @@ def test_a_file_comes_out_that_gives_ttas_predictions(
     relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "model.onnx"
-    done = relook("export", "-m", model, "-p", policy, "-d", data, "--out", out, "--json")
+    done = relook("export", policy, "-m", model, "-d", data, "--out", out, "--json")
     assert done.code == 0, done.err
     report = json.loads(done.out)
     assert report["views"] == 2
@@ -87,7 +87,7 @@ def test_a_run_brings_its_model_and_size(
         *("--out", run),
     )
     assert searched.code == 0, searched.err
-    done = relook("export", "-p", run, "--views", 1, "--out", tmp_path / "m.onnx")
+    done = relook("export", run, "--views", 1, "--out", tmp_path / "m.onnx")
     assert done.code == 0, done.err
     assert "of 1 views" in done.err
 

@@ -37,7 +37,7 @@ def test_a_folder_of_images(
     names = tmp_path / "names.txt"
     names.write_text("\n".join(f"digit {i}" for i in range(10)))
     out = tmp_path / "out.csv"
-    common = ("predict", "--model", model, "--policy", policy, "--data", f"folder:{pictures}")
+    common = ("predict", policy, "--model", model, "--data", f"folder:{pictures}")
     done = relook(*common, "--out", out, "--classes", names, "--views", 2, "--top", 3)
     assert done.code == 0, done.err
     assert "12 images of 1×32×32, 2 views each" in done.err
@@ -72,9 +72,15 @@ def test_a_run_brings_its_model_and_names(
     )
     assert searched.code == 0, searched.err
     out = tmp_path / "out.csv"
-    done = relook("predict", "--policy", run, "--data", pictures, "--out", out)
+    done = relook("predict", run, "--data", pictures, "--out", out)
     assert done.code == 0, done.err
     assert len(out.read_text().splitlines()) == 13
+    calibrated = relook("calibrate", run, "--data", data)
+    assert calibrated.code == 0, calibrated.err
+    assert (run / "policy.calibrated.json").exists()
+    nothing = relook("calibrate", "--model", model, "--data", data)
+    assert nothing.code == 2
+    assert "expected RUN, the directory of a search or a policy file" in nothing.err
 
 
 @pytest.mark.parametrize(

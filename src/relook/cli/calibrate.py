@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from relook.cli import full_size as images_kept
-from relook.cli import groups, options
+from relook.cli import groups, options, sources
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
@@ -23,14 +23,14 @@ _WEIGHTS = ("equal", "learn", "always")
 @groups.spelled_out
 def calibrate_command(
     *,
-    model: options.ModelOption,
-    policy: options.PolicyOption,
+    source: sources.RunOrPolicy,
     data: options.DataOption,
+    model: sources.SearchedModelOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write the calibrated policy; beside the old one by default."),
+        typer.Option(help="Where to write the calibrated policy; next to the old one by default."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: sources.ForceOption = False,
     balanced: Annotated[
         bool, typer.Option("--balanced", help="Give each class the same weight.")
     ] = False,
@@ -58,24 +58,26 @@ def calibrate_command(
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight an image")
-    policy = policy / "policy.json" if policy.is_dir() else policy
+    policy = source.policy
     found = Policy.load(policy)
     target = policy.with_suffix(".calibrated.json") if out is None else out
-    if target.exists() and not force:
-        raise RelookError(f"{target} exists: give another --out, or --force to overwrite it")
-    predictor = network.load(model, device, reading)
+    sources.check_free(target, force)
+    given = options.origin(model=model or None, **reading.given(), **network.given())
+    # Another model than the search's may want other images: nothing of the search holds for it.
+    record = None if model else source.record()
+    known = sources.ModelOfRun.load(record, given, device)
     kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
-    how = {**reading.given(), "full_size": kept}
-    dataset = options.read_data(data, model=predictor, **how)
+    how = {**options.images_of(known.given), "full_size": kept}
+    dataset = options.read_data(data, model=known.predictor, **how)
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":
             calibrated = calibrate_policy(
-                predictor, dataset, found, balanced=balanced, batch=batch, progress=bar
+                known.predictor, dataset, found, balanced=balanced, batch=batch, progress=bar
             )
         else:
             weighed = weigh_policy(
-                predictor,
+                known.predictor,
                 dataset,
                 found,
                 always=weights == "always",

@@ -30,14 +30,14 @@ _FILES = "Results"
 def compare_command(
     *,
     run: sources.RunOption = None,
-    model: sources.OwnModelOption = None,
+    model: sources.SearchedModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
             help="Labelled images that the policy was not searched on: folder:DIR, npz:FILE …",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     policy: sources.PoliciesOption = None,
@@ -45,7 +45,7 @@ def compare_command(
         str | None,
         typer.Option(
             help="Images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "1,5,10,20",

@@ -18,7 +18,7 @@ from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
-from relook.errors import MissingExtraError, RelookError
+from relook.errors import MissingExtraError
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
@@ -33,6 +33,7 @@ from relook.report.tables import new_table
 @groups.spelled_out
 def early_exit_command(
     *,
+    source: sources.RunOrPolicy,
     target: Annotated[
         str,
         typer.Option(
@@ -41,20 +42,15 @@ def early_exit_command(
             show_default=False,
         ),
     ],
-    run: sources.RunOption = None,
-    model: sources.OwnModelOption = None,
+    model: sources.SearchedModelOption = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        options.of_model(
             "--data",
             "-d",
             help="Labelled images that the policy was not searched on.",
-            rich_help_panel=sources.PANEL,
+            show_default="the search's held-out ones",
         ),
-    ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option("--policy", "-p", help="A policy file.", rich_help_panel=sources.PANEL),
     ] = None,
     views: Annotated[
         int | None,
@@ -81,10 +77,8 @@ def early_exit_command(
     device: options.DeviceOption = "cpu",
     accelerate_with: Annotated[
         str,
-        typer.Option(
-            "--accelerate",
-            help="How the model runs: torch, channels-last, onnx, or auto.",
-            rich_help_panel="Speed",
+        options.of_speed(
+            "--accelerate", help="How the model runs: torch, channels-last, onnx, or auto."
         ),
     ] = "torch",
     seed: options.SeedOption = 0,
@@ -99,15 +93,13 @@ def early_exit_command(
     """
     wanted = parse_target(target)
     given = options.origin(
-        model=model or None,
-        data=data,
-        group=group,
-        **network.given(),
-        **reading.given(),
+        model=model or None, data=data, group=group, **network.given(), **reading.given()
     )
-    file = _file(out, policy, run, force)
-    searched = None if policy is None else [policy]
-    inputs = read_policy_inputs(run, searched, given, device, reading.full_size)
+    policy = source.policy
+    file = out or policy.with_name("early-exit.json")
+    sources.check_free(file, force)
+    policies = None if source.file is None else [source.file]
+    inputs = read_policy_inputs(source.directory, policies, given, device, reading.full_size)
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
@@ -128,15 +120,6 @@ def early_exit_command(
         groups=_groups(dataset, report_on),
     )
     _finish(rule, report, inputs, plan, file, figures, as_json)
-
-
-def _file(out: Path | None, policy: Path | None, run: Path | None, force: bool) -> Path:
-    """Return where the rule goes, or raise where something is there already."""
-    beside = run if policy is None else policy.parent
-    file = out or (beside or Path()) / "early-exit.json"
-    if file.exists() and not force:
-        raise RelookError(f"{file} exists: give another --out, or --force to overwrite it")
-    return file
 
 
 def _predictions(

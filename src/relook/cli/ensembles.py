@@ -42,14 +42,14 @@ def ensembles_command(
             "-m",
             help="A member, as in  relook search. Give two or more.",
             show_default=False,
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ],
     data: options.DataOption,
     test: Annotated[
         str | None,
         typer.Option(
-            help="A separate test set instead of a held-out share.", rich_help_panel=sources.PANEL
+            help="A separate test set instead of a held-out share.", rich_help_panel=options.PANEL
         ),
     ] = None,
     name: Annotated[
@@ -57,7 +57,7 @@ def ensembles_command(
         typer.Option(
             help="What tables call the members, in order.",
             show_default="from their files",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     single: Annotated[

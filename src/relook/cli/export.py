@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from torch import Tensor
 
 from relook.cli import groups, options, sources
 from relook.cli.console import print_json, resumable, say
-from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.deploy.export import export
-from relook.errors import RelookError
-from relook.models import Predictor
-from relook.policy_search.run_record import load_run
 
 _IMAGES = 16
 
@@ -24,15 +19,7 @@ _IMAGES = 16
 @groups.spelled_out
 def export_command(
     *,
-    policy: Annotated[
-        Path,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="A policy file, or the directory of a search: its policy, model and classes.",
-            show_default=False,
-        ),
-    ],
+    source: sources.RunOrPolicy,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="The file to write: model.onnx.", show_default=False),
@@ -40,13 +27,12 @@ def export_command(
     model: sources.SearchedModelOption = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        options.of_model(
             "--data",
             "-d",
             help=f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
             "classes' names go into the file.",
             show_default="generated images",
-            rich_help_panel=sources.PANEL,
         ),
     ] = None,
     views: sources.ViewsOption = None,
@@ -74,50 +60,33 @@ def export_command(
         str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
     ] = "onnx",
     force: sources.ForceOption = False,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
-    classes: options.ClassesOption = None,
+    image: groups.ImageOptions,
     network: groups.NetworkOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
-    if out.exists() and not force:
-        raise RelookError(f"{out} exists: give another --out, or --force to overwrite it")
-    record = load_run(policy) if policy.is_dir() else None
-    given = {
-        **of_run(record),
-        **options.origin(
-            model=model or None,
-            size=size,
-            crop=crop,
-            channels=channels,
-            classes=classes,
-            **network.given(),
-        ),
-    }
+    sources.check_free(out, force)
+    policy, record = source.policy, source.record()
     if record is not None and record.data.get("full_size"):
         say("the search cut its views from full-size images; the file cuts them from its input")
-    shape = shape_of(record)
-    if shape is not None:
-        given.setdefault("channels", shape[0])
-    predictor = model_of(given, "cpu")
-    names = names_of(given, record, predictor)
-    images, found = _images(data, given, predictor, resize_from)
+    given = options.origin(model=model or None, **image.given(), **network.given())
+    known = sources.ModelOfRun.load(record, given)
+    names = known.class_names
+    images, found = _images(data, known, resize_from)
     with resumable("Nothing was written.", timeout):
         done = export(
-            predictor,
-            policy / "policy.json" if record is not None else policy,
+            known.predictor,
+            policy,
             out,
             views=views,
-            temperature=temperature_of(temperature),
+            temperature=sources.temperature_of(temperature),
             seed=seed,
             output=output,
             layout=layout,
             format=format,
-            size=size_of(given, record),
-            channels=given.get("channels"),
+            size=known.size,
+            channels=known.channels,
             resize_from=options.pixels(resize_from),
             classes=names or found,
             images=images,
@@ -129,22 +98,20 @@ def export_command(
 
 
 def _images(
-    data: str | None,
-    given: Mapping[str, Any],
-    predictor: Predictor,
-    resize_from: str | None,
+    data: str | None, known: sources.ModelOfRun, resize_from: str | None
 ) -> tuple[Tensor | None, tuple[str, ...] | None]:
     """Return a few images as the file takes them, and the names of their classes."""
     if data is None:
         return None, None
+    given, outputs = known.given, known.predictor.classes
     dataset = options.read_data(
         data,
-        model=predictor,
+        model=known.predictor,
         size=resize_from or given.get("size"),
         crop=1.0 if resize_from is not None else given.get("crop"),
-        channels=given.get("channels"),
+        channels=known.channels,
         classes=given.get("classes"),
     )
     names = dataset.classes
-    named = predictor.classes in (None, len(names)) and names != tuple(map(str, range(len(names))))
+    named = outputs in (None, len(names)) and names != tuple(map(str, range(len(names))))
     return dataset.plain[:_IMAGES], names if named else None

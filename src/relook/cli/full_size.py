@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from relook.cli.options import of_model
 from relook.data.specs import DATA_SOURCES
 from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
@@ -18,20 +17,18 @@ CHOICES = ("auto", "yes", "no")
 
 FullSizeOption = Annotated[
     str,
-    typer.Option(
+    of_model(
         "--full-size",
         help="Cut crops from the original files instead of from images of the model's size: yes, "
         "no, or auto: where the recipe or the policy begins with such crops.",
-        rich_help_panel="Model and data",
     ),
 ]
 CacheOption = Annotated[
     Path | None,
-    typer.Option(
+    of_model(
         "--cache",
         help="A directory for decoded full-size images, which later commands find there.",
         show_default="memory; above 1 GB beside the run",
-        rich_help_panel="Model and data",
     ),
 ]
 

@@ -46,20 +46,30 @@ def _fields_of(kind: Any) -> list[Parameter]:
 
 
 @dataclass(frozen=True)
-class ReadingOptions:
-    """How images are read, as `options.read_data` takes it."""
+class ImageOptions:
+    """What images a model takes, and its classes."""
 
     size: options.SizeOption = None
     crop: options.CropOption = None
     channels: options.ChannelsOption = None
-    skip_bad: options.SkipBadOption = False
     classes: options.ClassesOption = None
+
+    def given(self) -> dict[str, Any]:
+        """Return what was given."""
+        return _given(self)
+
+
+@dataclass(frozen=True)
+class ReadingOptions(ImageOptions):
+    """How images are read, as `options.read_data` takes it."""
+
+    skip_bad: options.SkipBadOption = False
     full_size: images_kept.FullSizeOption = "auto"
     cache: images_kept.CacheOption = None
 
     def given(self) -> dict[str, Any]:
         """Return what was given, except for `full_size`, which hangs on the views too."""
-        return {name: value for name, value in _given(self).items() if name != "full_size"}
+        return {name: value for name, value in super().given().items() if name != "full_size"}
 
     def of(self, data: str, *, crops: bool) -> dict[str, Any]:
         """Return what was given, settled for these images; `crops`: views begin with crops."""
@@ -87,7 +97,7 @@ class NetworkOptions:
         )
 
 
-def _given(group: ReadingOptions | NetworkOptions) -> dict[str, Any]:
+def _given(group: ImageOptions | NetworkOptions) -> dict[str, Any]:
     """Return the options that were given; a number 0 is one of them."""
     return {
         name: value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,117 +21,97 @@ from relook.foundation.progress import StageProgress
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
 
-OF_IMAGES = ("size", "crop", "channels", "skip_bad", "classes", "full_size", "cache")
+OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
 """Options that say how images are read, as they are recorded."""
 
-ModelOption = Annotated[
-    list[str],
-    typer.Option(
-        "--model",
-        "-m",
-        help="The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, "
-        "hf:DIR, cifar:NAME@FILE or small@FILE. Given several times: their mean.",
-        show_default=False,
-        rich_help_panel="Model and data",
-    ),
-]
+PANEL = "Model and data"
+"""Where `--help` lists what says where model and images come from."""
+
+CLASSIFIER = (
+    "The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, hf:DIR, "
+    "cifar:NAME@FILE or small@FILE. Given several times: their mean."
+)
+
+of_model: Callable[..., Any] = partial(typer.Option, rich_help_panel=PANEL)
+of_speed: Callable[..., Any] = partial(typer.Option, rich_help_panel="Speed")
+
+ModelOption = Annotated[list[str], of_model("--model", "-m", help=CLASSIFIER, show_default=False)]
 DataOption = Annotated[
     str,
-    typer.Option(
+    of_model(
         "--data",
         "-d",
         help="Labelled images: folder:DIR (a folder a class), csv:FILE (path,label), npz:FILE, "
         "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits.",
         show_default=False,
-        rich_help_panel="Model and data",
     ),
 ]
 MeanOption = Annotated[
     str | None,
-    typer.Option(
+    of_model(
         help="What the model's inputs subtract, on the scale 0…1: one number, or one a "
-        "channel: 0.49,0.48,0.45.",
-        rich_help_panel="Model and data",
+        "channel: 0.49,0.48,0.45."
     ),
 ]
 StdOption = Annotated[
     str | None,
-    typer.Option(
-        help="What the model's inputs are divided by, after the mean.",
-        rich_help_panel="Model and data",
-    ),
+    of_model(help="What the model's inputs are divided by, after the mean."),
 ]
 OutputsOption = Annotated[
     str | None,
-    typer.Option(
+    of_model(
         help="What the model returns: logits, probabilities or log_probs.",
         show_default="logits; an ONNX graph must tell",
-        rich_help_panel="Model and data",
     ),
 ]
 PretrainedOption = Annotated[
     bool,
-    typer.Option(
-        "--pretrained",
-        help="Fetch timm's own weights for timm:NAME.",
-        rich_help_panel="Model and data",
-    ),
+    of_model("--pretrained", help="Fetch timm's own weights for timm:NAME."),
 ]
-DeviceOption = Annotated[
-    str, typer.Option(help="Where the model runs: cpu, cuda …", rich_help_panel="Model and data")
-]
+DeviceOption = Annotated[str, of_model(help="Where the model runs: cpu, cuda …")]
 SizeOption = Annotated[
     str | None,
-    typer.Option(
+    of_model(
         "--size",
         help="Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
         show_default="the model's, or the images' own",
-        rich_help_panel="Model and data",
     ),
 ]
 CropOption = Annotated[
     float | None,
-    typer.Option(
+    of_model(
         "--crop",
         help="Share of the resized image that the centre crop to --size keeps.",
         show_default="the model's, or 0.875; 1 for images of that size",
-        rich_help_panel="Model and data",
     ),
 ]
 ChannelsOption = Annotated[
     int | None,
-    typer.Option(
+    of_model(
         "--channels",
         help="1 for grey images, 3 for colour.",
         show_default="the model's, or the images' own",
-        rich_help_panel="Model and data",
     ),
 ]
 SkipBadOption = Annotated[
     bool,
-    typer.Option(
-        "--skip-bad",
-        help="Leave files out that cannot be read as images, and list them.",
-        rich_help_panel="Model and data",
-    ),
+    of_model("--skip-bad", help="Leave files out that cannot be read as images, and list them."),
 ]
 ClassesOption = Annotated[
     Path | None,
-    typer.Option(
+    of_model(
         "--classes",
         help="The model's classes in its order: text with a name a line, or JSON "
         '{"name": index}. Folders and labels are found in it by name.',
-        rich_help_panel="Model and data",
     ),
 ]
 GroupOption = Annotated[
     str | None,
-    typer.Option(
+    of_model(
         "--group",
         help="Images that belong together (one patient, scene or video) stay on one side of "
         "every split: a column of the csv file, an array of the npz file, or a file with one id an "
         "image.",
-        rich_help_panel="Model and data",
     ),
 ]
 RecipeOption = Annotated[
@@ -149,38 +130,26 @@ ExcludeOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
 BatchOption = Annotated[
     int | None,
-    typer.Option(
-        help="Images in one model call.",
-        min=1,
-        show_default="by the images' size",
-        rich_help_panel="Speed",
-    ),
+    of_speed(help="Images in one model call.", min=1, show_default="by the images' size"),
 ]
 AccelerateOption = Annotated[
     str,
-    typer.Option(
+    of_speed(
         help="How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
-        "fastest on this machine whose outputs agree with torch's.",
-        rich_help_panel="Speed",
+        "fastest on this machine whose outputs agree with torch's."
     ),
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option(
-        help="Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are.",
-        rich_help_panel="Speed",
-    ),
+    of_speed(help="Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are."),
 ]
-CompileOption = Annotated[
-    bool, typer.Option("--compile", help="Compile the model (slow start).", rich_help_panel="Speed")
-]
+CompileOption = Annotated[bool, of_speed("--compile", help="Compile the model (slow start).")]
 RaceOption = Annotated[
     bool,
-    typer.Option(
+    of_speed(
         "--race",
         help="Drop candidates that show no promise on a part of the images: several times "
         "fewer model passes.",
-        rich_help_panel="Speed",
     ),
 ]
 SplitOption = Annotated[
@@ -196,55 +165,43 @@ SplitOption = Annotated[
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(
+    of_speed(
         "--memory",
         metavar="SIZE",
         help="The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
         "it are read from disk.",
         show_default=f"{SHARE:.0%} of what is free".replace("%", " %"),
-        rich_help_panel="Speed",
     ),
 ]
 StorePrecisionOption = Annotated[
     str,
-    typer.Option(
+    of_speed(
         "--store-precision",
         help="Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
         "float16 above 200 classes.",
-        rich_help_panel="Speed",
     ),
 ]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option(
+    of_speed(
         "--timeout",
         metavar="SECONDS",
         help="End with an error when one call of the model takes longer; what is done is kept.",
         show_default="none",
-        rich_help_panel="Speed",
     ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
 ]
-PolicyOption = Annotated[
-    Path,
-    typer.Option(
-        "--policy",
-        "-p",
-        help="A policy file (policy.json), or a run's directory.",
-        show_default=False,
-    ),
-]
 
 
 def read_model(
     specs: str | Sequence[str],
-    mean: str | None,
-    std: str | None,
-    outputs: str | None,
-    device: str,
     *,
+    mean: str | None = None,
+    std: str | None = None,
+    outputs: str | None = None,
+    device: str = "cpu",
     size: str | None = None,
     crop: float | None = None,
     pretrained: bool = False,

@@ -9,7 +9,7 @@ import typer
 
 from relook.cli.console import print_json, say
 from relook.cli.options import JsonOption, SeedOption
-from relook.cli.sources import ForceOption
+from relook.cli.sources import ForceOption, check_free
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.policy import Policy
@@ -36,7 +36,7 @@ def import_policy(
     as_json: JsonOption = False,
 ) -> None:
     """Turn a published GPS policy into a relook policy file."""
-    _check_free(out, force)
+    check_free(out, force)
     _write(Policy.from_reference(file), out, as_json)
 
 
@@ -52,7 +52,7 @@ def freeze_policy(
 
     The temperatures were those of other views and are dropped: fit them with relook calibrate.
     """
-    _check_free(out, force)
+    check_free(out, force)
     policy = Policy.load(file)
     if policy.is_fixed:
         raise RelookError(
@@ -60,13 +60,6 @@ def freeze_policy(
         )
     _write(policy.freeze(seed), out, as_json)
     say("it has no temperatures: fit them with  relook calibrate")
-
-
-def _check_free(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise RelookError(
-            f"{one_line(str(out))} exists: pass --force to write over it, or another --out"
-        )
 
 
 def _write(policy: Policy, out: Path, as_json: bool) -> None:

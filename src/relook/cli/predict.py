@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources
 from relook.cli.console import print_json, progress_bar, resumable, say
-from relook.cli.of_run import model_of, names_of, of_run, shape_of, size_of, temperature_of
 from relook.data import Preparation
 from relook.deploy.batch.files import writer_for
 from relook.deploy.batch.image_source import ImageSource, file_source, open_source
 from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
-from relook.errors import RelookError
 from relook.io.files import one_line
-from relook.models import Predictor
-from relook.policy_search.run_record import RunRecord, load_run
 
 _SHOWN = 20
 
@@ -29,24 +24,15 @@ _SHOWN = 20
 @groups.spelled_out
 def predict_command(
     *,
-    policy: Annotated[
-        Path,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="A policy file, or the directory of a search: its policy, model and classes.",
-            show_default=False,
-        ),
-    ],
+    source: sources.RunOrPolicy,
     data: Annotated[
         str,
-        typer.Option(
+        options.of_model(
             "--data",
             "-d",
-            help="Images: folder:DIR (at any depth, labels are left alone), files:LIST (a path a "
-            "line), an image file, or a data set (npz:FILE, csv:FILE …).",
+            help="Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path "
+            "per line), an image file, or a data set (npz:FILE, csv:FILE …).",
             show_default=False,
-            rich_help_panel=sources.PANEL,
         ),
     ],
     out: Annotated[
@@ -71,11 +57,8 @@ def predict_command(
         str, typer.Option(help="fixed (a fresh policy is frozen by its seed) or fresh.")
     ] = "fixed",
     force: sources.ForceOption = False,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
+    images: groups.ImageOptions,
     skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
     full_size: images_kept.FullSizeOption = "auto",
     network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
@@ -88,44 +71,34 @@ def predict_command(
     An interrupted run goes on when the same command is given again.
     """
     writer_for(out)
-    if out.exists() and not force:
-        raise RelookError(f"{out} exists: give another --out, or --force to overwrite it")
-    record = load_run(policy) if policy.is_dir() else None
-    given = options.origin(
-        model=model or None,
-        size=size,
-        crop=crop,
-        channels=channels,
-        classes=classes,
-        **network.given(),
-    )
-    given = {**of_run(record), **given}
-    predictor = model_of(given, device)
-    file = policy / "policy.json" if record is not None else policy
+    sources.check_free(out, force)
+    policy = source.policy
+    given = options.origin(model=model or None, **images.given(), **network.given())
+    known = sources.ModelOfRun.load(source.record(), given, device)
     tta = TTA(
-        predictor,
-        file,
+        known.predictor,
+        policy,
         views=views,
-        temperature=temperature_of(temperature),
+        temperature=sources.temperature_of(temperature),
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
-        size=size_of(given, record),
-        classes=names_of(given, record, predictor),
+        size=known.size,
+        classes=known.class_names,
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = images_kept.kept_as_searched(full_size, file_source(data), file, [tta.policy])
-    source = _source(data, given, predictor, record, skip_bad, full)
+    full = images_kept.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
+    found = _images(data, known, skip_bad, full)
     most = "" if early_exit is None else "at most "
-    say(f"{len(source.names):,} images of {source.prepared}, {most}{tta.views} views each")
+    say(f"{len(found.names):,} images of {found.prepared}, {most}{tta.views} views each")
     with (
         resumable("Run the same command again to go on.", timeout),
         progress_bar("predicting", "images") as bar,
     ):
         done = predict_source(
             tta,
-            source,
+            found,
             out,
-            model=predictor.fingerprint,
+            model=known.predictor.fingerprint,
             top=top,
             skip_bad=skip_bad,
             force=force,
@@ -134,14 +107,8 @@ def predict_command(
     _print(done, as_json)
 
 
-def _source(
-    data: str,
-    given: Mapping[str, Any],
-    predictor: Predictor,
-    record: RunRecord | None,
-    skip_bad: bool,
-    full_size: bool,
-) -> ImageSource:
+def _images(data: str, known: sources.ModelOfRun, skip_bad: bool, full_size: bool) -> ImageSource:
+    given = known.given
     wanted = Preparation(
         options.pixels(given.get("size")),
         given.get("crop"),
@@ -149,14 +116,17 @@ def _source(
         skip_bad=skip_bad,
         full_size=full_size,
         tell=say,
-    ).for_model(predictor)
-    shape = shape_of(record)
-    if shape is not None:
-        wanted = replace(
-            wanted, size=wanted.size or shape[1:], channels=wanted.channels or shape[0]
-        )
+    ).for_model(known.predictor)
     with options.reading_bars() as progress:
-        return open_source(data, replace(wanted, progress=progress))
+        return open_source(
+            data,
+            replace(
+                wanted,
+                size=wanted.size or known.size,
+                channels=wanted.channels or known.channels,
+                progress=progress,
+            ),
+        )
 
 
 def _print(done: Predicted, as_json: bool) -> None:

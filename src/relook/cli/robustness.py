@@ -38,14 +38,14 @@ _FILES = "Results"
 def robustness_command(
     *,
     run: sources.RunOption = None,
-    model: sources.OwnModelOption = None,
+    model: sources.SearchedModelOption = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
             help="Clean labelled images that the policy was not searched on.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     policy: sources.PoliciesOption = None,
@@ -53,7 +53,7 @@ def robustness_command(
         str | None,
         typer.Option(
             help="Clean images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     corrupted: Annotated[
@@ -62,7 +62,7 @@ def robustness_command(
             help="The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's "
             "folders, or what  relook corrupt  wrote.",
             show_default="made from the clean images",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     corruptions: CorruptionsOption = None,

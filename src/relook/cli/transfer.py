@@ -34,7 +34,7 @@ def transfer_command(
         list[Path] | None,
         typer.Option(
             help="A finished search: its model, data and policy. Give several.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     model: Annotated[
@@ -43,7 +43,7 @@ def transfer_command(
             "--model",
             "-m",
             help="A classifier to apply the policies to, as in  relook search. Give several.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     policy: Annotated[
@@ -53,7 +53,7 @@ def transfer_command(
             "-p",
             help="The policy of each --model, in their order. With one --model, or none: policies "
             "that were found elsewhere.",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     data: Annotated[
@@ -63,7 +63,7 @@ def transfer_command(
             "-d",
             help="Labelled images: one set for all, or one for each run and model, in order.",
             show_default="those of the runs",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     name: Annotated[
@@ -71,7 +71,7 @@ def transfer_command(
         typer.Option(
             help="What tables call the runs and models, in order.",
             show_default="from their files",
-            rich_help_panel=sources.PANEL,
+            rich_help_panel=options.PANEL,
         ),
     ] = None,
     budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "5,10,20",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.cli.console import say
-from relook.cli.of_run import model_of
+from relook.cli.sources import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.models.base import input_of

@@ -31,7 +31,7 @@ def test_import_writes_to_policy_json_and_never_over_it_unasked(
     result = CliRunner().invoke(app, ["import", "gps.npy"])
     assert isinstance(result.exception, RelookError)
     assert str(result.exception) == (
-        "policy.json exists: pass --force to write over it, or another --out"
+        "policy.json exists: give another --out, or --force to overwrite it"
     )
     assert Path("policy.json").read_text(encoding="utf-8") == "mine"
     assert CliRunner().invoke(app, ["import", "gps.npy", "--force"]).exit_code == 0

@@ -1,0 +1,67 @@
+"""What a command works on: RUN, and the older names --run and --policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from relook.cli.groups import spelled_out
+from relook.cli.sources import RunOrPolicy, check_free
+from relook.errors import RelookError
+
+
+def given(*arguments: str) -> RunOrPolicy:
+    """Return what a command gets from a shell's arguments."""
+    got: list[RunOrPolicy] = []
+
+    @spelled_out
+    def command(*, source: RunOrPolicy) -> None:
+        got.append(source)
+
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return got[0]
+
+
+@pytest.mark.parametrize("arguments", [["{}"], ["--run", "{}"], ["--policy", "{}"], ["-p", "{}"]])
+def test_a_run_brings_its_policy(arguments: list[str], tmp_path: Path) -> None:
+    source = given(*(one.format(tmp_path) for one in arguments))
+    assert source.directory == tmp_path
+    assert source.file is None
+    assert source.policy == tmp_path / "policy.json"
+
+
+@pytest.mark.parametrize("arguments", [["{}"], ["--policy", "{}"], ["-p", "{}"]])
+def test_a_policy_file_has_no_run(arguments: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    source = given(*(one.format(file) for one in arguments))
+    assert source.directory is None
+    assert source.record() is None
+    assert source.policy == source.file == file
+
+
+@pytest.mark.parametrize("run", [["{}"], ["--run", "{}"]])
+def test_a_policy_takes_the_place_of_the_runs(run: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    source = given(*(one.format(tmp_path) for one in run), "--policy", str(file))
+    assert source.directory == tmp_path
+    assert source.policy == file
+
+
+def test_nothing_to_work_on_is_said() -> None:
+    with pytest.raises(RelookError, match="expected RUN, the directory of a search or a policy"):
+        given().policy  # noqa: B018
+
+
+def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    check_free(out, force=False)
+    out.touch()
+    check_free(out, force=True)
+    with pytest.raises(RelookError, match="exists: give another --out, or --force"):
+        check_free(out, force=False)
