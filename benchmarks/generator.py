@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from relook.selection.kernels.float32 import scaled_exp
+from relook.selection.kernels.arithmetic import scaled_exp
 
 FACTORS = 4
 _NOISE = 1 << 20

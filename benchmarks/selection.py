@@ -26,7 +26,7 @@ from relook.predictions.external import load_labels, open_predictions
 from relook.selection import SearchResult, greedy_search
 from relook.selection.greedy import search_with
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.fast import FastScorer, available_cores
+from relook.selection.kernels.scorer import CompiledScorer, available_cores
 from relook.selection.needs import COMPACT_FROM
 from relook.selection.scorers import extended_mean
 
@@ -58,7 +58,7 @@ def compile_kernels() -> None:
         log_probs = pool.log_probs(slice(None), slice(None))
         for kind in (np.float32, np.float16):
             predictions = log_probs.astype(kind)
-            scorer = CompactScorer if classes >= COMPACT_FROM else FastScorer
+            scorer = CompactScorer if classes >= COMPACT_FROM else CompiledScorer
             with scorer(predictions, pool.labels) as opened:
                 search_with(opened, predictions, 3)
 
@@ -68,7 +68,7 @@ def worst_regret(
 ) -> float:
     """Return the most that any step's pick falls short of that step's exact best, in cLL."""
     mean, temperature, worst = np.zeros(log_probs.shape[1:]), 1.0, 0.0
-    with FastScorer(log_probs, labels) as scorer:
+    with CompiledScorer(log_probs, labels) as scorer:
         for step, pick in enumerate(result.picks, start=1):
             best = scorer.best(mean, step, temperature)
             worst = max(worst, best.score - result.scores[step - 1])

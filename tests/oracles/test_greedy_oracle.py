@@ -16,7 +16,7 @@ from tests.oracles.plain_search import (
 
 from relook.selection import SearchResult, greedy_search
 from relook.selection.greedy import search_with
-from relook.selection.kernels.fast import FastScorer
+from relook.selection.kernels.scorer import CompiledScorer
 from relook.selection.objectives import class_weights
 
 TIE = 5e-9  # what the oracle's own rounding may add to a tie of 1e-9
@@ -35,7 +35,7 @@ def compiled_search(
 ) -> SearchResult:
     """The search as it runs on large problems, whatever the size."""
     weights = class_weights(labels) if balanced else None
-    with FastScorer(log_probs, labels, weights, threads) as scorer:
+    with CompiledScorer(log_probs, labels, weights, threads) as scorer:
         return search_with(scorer, log_probs, length)
 
 

@@ -45,12 +45,12 @@ class Scoring:
         if not self.compiled:
             return nullcontext(PlainScorer(log_probs, labels, self.objective, weights))
         from relook.selection.kernels.compact import CompactScorer  # numba: only where it pays
-        from relook.selection.kernels.fast import FastScorer
+        from relook.selection.kernels.scorer import CompiledScorer
 
         if log_probs.shape[2] >= COMPACT_FROM:
             return CompactScorer(log_probs, labels, weights, self.threads, self.memory)
         check_memory(log_probs.shape, self.memory)
-        return FastScorer(log_probs, labels, weights, self.threads)
+        return CompiledScorer(log_probs, labels, weights, self.threads)
 
 
 def search_with(

@@ -251,9 +251,9 @@ def _search(
     """Run a greedy search with a weight for each image."""
     values = 2 * RESAMPLES * log_probs.size  # of all the searches of a round
     if judge.objective is OBJECTIVES["cll"] and values >= COMPILED_FROM:
-        from relook.selection.kernels.fast import FastScorer  # numba: only where it pays
+        from relook.selection.kernels.scorer import CompiledScorer  # numba: only where it pays
 
-        with FastScorer(log_probs, labels, weights) as scorer:
+        with CompiledScorer(log_probs, labels, weights) as scorer:
             return search_with(scorer, log_probs, judge.length)
     plain = PlainScorer(log_probs, labels, judge.objective, weights)
     return search_with(plain, log_probs, judge.length)

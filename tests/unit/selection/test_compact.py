@@ -11,7 +11,7 @@ from relook.numerics.calibration import calibrated_log_likelihood
 from relook.selection import SearchResult, greedy_search, needs, selection_needs
 from relook.selection.greedy import search_with
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.fast import FastScorer
+from relook.selection.kernels.scorer import CompiledScorer
 from relook.selection.needs import classes_to_keep
 from relook.selection.scorers import extended_mean, floored_log
 
@@ -30,7 +30,7 @@ def test_no_step_falls_short_of_the_exact_search(seed: int) -> None:
     log_probs, labels = pool_of_many_classes(seed)
     result = searched(log_probs, labels, 6)
     mean, temperature = np.zeros(log_probs.shape[1:]), 1.0
-    with FastScorer(log_probs, labels) as exact:
+    with CompiledScorer(log_probs, labels) as exact:
         for step, pick in enumerate(result.picks, start=1):
             best = exact.best(mean, step, temperature)
             assert best.score - 1e-4 <= result.scores[step - 1] <= best.score + 1e-12

@@ -10,19 +10,11 @@ from hypothesis import strategies as st
 from tests.oracles.plain_search import Array, plain_cll, random_pool
 
 from relook.numerics.calibration import floor_log_probs
-from relook.selection.kernels import fast_pool
-from relook.selection.kernels import float32 as kernels
-from relook.selection.kernels import float64 as kernels64
-from relook.selection.kernels.bounds import (
-    HIGHEST_BETA,
-    LOWEST_BETA,
-    Values,
-    bounds_outside,
-    upper_bounds,
-)
-from relook.selection.kernels.fast_pool import FastPool
+from relook.selection.kernels import arithmetic
+from relook.selection.kernels import pool as pool_module
+from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection.kernels.pool import Pool
 from relook.selection.kernels.screening import slack
-from relook.selection.kernels.slim_pool import Window
 
 WHOLE_RANGE = np.concatenate([np.linspace(-80, 0, 4001), -np.logspace(-12, 1.9, 2001)])
 BETAS = (LOWEST_BETA, 0.3, 0.8, 1.0, 1.3, 3.0, HIGHEST_BETA)
@@ -42,33 +34,33 @@ def mapped(function: object, values: Array) -> Array:
 def test_float32_logarithm() -> None:
     values = np.exp(WHOLE_RANGE).astype(np.float32)
     expected = np.log2(values.astype(np.float64))
-    np.testing.assert_allclose(mapped(kernels.log2, values), expected, rtol=1.5e-7)
+    np.testing.assert_allclose(mapped(arithmetic.log2, values), expected, rtol=1.5e-7)
     scaled = values * np.float32(2.0**24)
-    np.testing.assert_allclose(mapped(kernels.scaled_log2, scaled), expected, rtol=1.5e-7)
+    np.testing.assert_allclose(mapped(arithmetic.scaled_log2, scaled), expected, rtol=1.5e-7)
 
 
 def test_float32_powers() -> None:
     values = np.linspace(-125, 1, 5001).astype(np.float32)
     expected = np.exp2(values.astype(np.float64))
-    np.testing.assert_allclose(mapped(kernels.exp2, values), expected, rtol=2.5e-7)
-    assert kernels.exp2(np.float32(-1e30)) == pytest.approx(2.0**-125, rel=1e-6)
+    np.testing.assert_allclose(mapped(arithmetic.exp2, values), expected, rtol=2.5e-7)
+    assert arithmetic.exp2(np.float32(-1e30)) == pytest.approx(2.0**-125, rel=1e-6)
 
 
 def test_float32_exponential_reaches_below_the_floor() -> None:
     values = np.concatenate([WHOLE_RANGE, np.linspace(-103, -80, 101)]).astype(np.float32)
     expected = np.exp(values.astype(np.float64)) * 2.0**24
-    np.testing.assert_allclose(mapped(kernels.scaled_exp, values), expected, rtol=4e-7)
-    assert kernels.scaled_exp(np.float32(-104)) == 0
-    assert kernels.scaled_exp(np.float32(-np.inf)) == 0
+    np.testing.assert_allclose(mapped(arithmetic.scaled_exp, values), expected, rtol=4e-7)
+    assert arithmetic.scaled_exp(np.float32(-104)) == 0
+    assert arithmetic.scaled_exp(np.float32(-np.inf)) == 0
 
 
 def test_float64_logarithm_and_powers() -> None:
     values = np.exp(WHOLE_RANGE)
     np.testing.assert_allclose(
-        mapped(kernels64.log2, values), np.log2(values), rtol=4e-16, atol=4e-16
+        mapped(arithmetic.log2_double, values), np.log2(values), rtol=4e-16, atol=4e-16
     )
     powers = np.linspace(-1000, 100, 5001)
-    np.testing.assert_allclose(mapped(kernels64.exp2, powers), np.exp2(powers), rtol=6e-16)
+    np.testing.assert_allclose(mapped(arithmetic.exp2_double, powers), np.exp2(powers), rtol=6e-16)
 
 
 def exact(log_q: Array, labels: Array, beta: float) -> Values:
@@ -112,7 +104,7 @@ def test_float32_scores_are_within_the_stated_slack(
     log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
     mean, log_q = step_of(log_probs, step, seed)
     with ThreadPoolExecutor(1) as threads:
-        pool = FastPool(log_probs, labels, None, 1e-3, threads)
+        pool = Pool(log_probs, labels, None, 1e-3, threads)
         pool.start_step(mean, step)
         for beta in BETAS:
             found = pool.evaluate(np.arange(5), np.full(5, beta))
@@ -131,56 +123,13 @@ def test_likely_classes_bound_the_score_from_above(
     log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
     mean, log_q = step_of(log_probs, step, seed)
     with ThreadPoolExecutor(1) as threads:
-        pool = FastPool(log_probs, labels, None, 1e-3, threads)
+        pool = Pool(log_probs, labels, None, 1e-3, threads)
         pool.start_step(mean, step)
         for beta in (each for each in BETAS if each <= pool.steepest):
             true = exact(log_q, labels, beta).score
-            bound = pool.look(np.arange(5), np.full(5, beta))[0].score
+            bound = pool.bound(np.arange(5), np.full(5, beta)).score
             allowed = [slack(score, beta, classes) for score in true]
             assert (bound >= true - allowed).all()
-
-
-@given(**POOLS, beta=st.floats(1.001, 2.5), down=st.floats(0.01, 0.5), up=st.floats(0.01, 0.5))
-@settings(max_examples=60, deadline=None)
-def test_tangents_bound_the_score_from_above(
-    seed: int,
-    images: int,
-    classes: int,
-    sharpness: float,
-    zeros: float,
-    step: int,
-    beta: float,
-    down: float,
-    up: float,
-) -> None:
-    log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
-    mean, log_q = step_of(log_probs, step, seed)
-    low, high = max(1.0, beta - down), beta + up
-    betas = np.full(5, beta)
-    with ThreadPoolExecutor(1) as threads:
-        pool = FastPool(log_probs, labels, None, 1e-3, threads)
-        pool.start_step(mean, step)
-        window = Window(np.full(5, low), np.full(5, high))
-        anywhere, inside = pool.look(np.arange(5), betas, window)
-    near = upper_bounds(betas, inside, 81.0, np.inf)
-    far = bounds_outside(betas, anywhere, window.low, window.high, 80.01, classes)
-    allowed = np.array([2 * slack(score, high, classes) for score in anywhere.score])
-    for other in np.concatenate([np.linspace(low, high, 7), BETAS, [0.9 * low, 1.1 * high]]):
-        true = exact(log_q, labels, float(other)).score
-        assert ((near if low <= other <= high else far) >= true - allowed).all()
-    assert (inside.score >= exact(log_q, labels, beta).score - allowed).all()
-    assert (inside.score <= anywhere.score + allowed).all()
-
-
-def test_tangents_are_tight_after_some_steps(threads: Executor) -> None:
-    log_probs, labels = random_pool(6, 8, 600, 60, sharpness=2.0)
-    mean, log_q = step_of(log_probs, 50, 6)
-    pool = FastPool(log_probs, labels, None, 1e-3, threads)
-    pool.start_step(mean, 50)
-    betas = np.full(8, 1.3)
-    anywhere, inside = pool.look(np.arange(8), betas, Window(betas - 0.1, betas + 0.1))
-    true = exact(log_q, labels, 1.3).score
-    assert (inside.score - true < 0.1 * (anywhere.score - true)).all()
 
 
 @given(**POOLS)
@@ -212,17 +161,17 @@ def test_sums_do_not_depend_on_the_threads() -> None:
     results = []
     for count in (1, 2, 5):
         with ThreadPoolExecutor(count) as threads:
-            pool = FastPool(log_probs, labels, None, 1e-3, threads)
+            pool = Pool(log_probs, labels, None, 1e-3, threads)
             pool.start_step(mean, 4)
             values = pool.evaluate(np.arange(30), np.linspace(0.5, 2, 30))
-            bounds, _ = pool.look(np.arange(30), np.linspace(0.5, 2, 30))
+            bounds = pool.bound(np.arange(30), np.linspace(0.5, 2, 30))
             results.append((values.score.tobytes(), values.slope.tobytes(), bounds.score.tobytes()))
     assert results[0] == results[1] == results[2]
 
 
 def test_sums_do_not_depend_on_what_is_evaluated_beside(threads: Executor) -> None:
     log_probs, labels = random_pool(2, 30, 300, 7)
-    pool = FastPool(log_probs, labels, None, 1e-3, threads)
+    pool = Pool(log_probs, labels, None, 1e-3, threads)
     betas = np.linspace(0.5, 2, 30)
     whole = pool.evaluate(np.arange(30), betas)
     part = pool.evaluate(np.array([3, 17]), betas[[3, 17]])
@@ -234,9 +183,9 @@ def test_candidates_are_evaluated_alike_in_any_slot(
 ) -> None:
     log_probs, labels = random_pool(3, 21, 130, 60, sharpness=6.0)
     betas = np.linspace(0.5, 2, 21)
-    together = FastPool(log_probs, labels, None, 1e-3, threads).evaluate(np.arange(21), betas).score
-    monkeypatch.setattr(fast_pool, "slots", lambda shape: 4)
-    tight = FastPool(log_probs, labels, None, 1e-3, threads)
+    together = Pool(log_probs, labels, None, 1e-3, threads).evaluate(np.arange(21), betas).score
+    monkeypatch.setattr(pool_module, "slots", lambda shape: 4)
+    tight = Pool(log_probs, labels, None, 1e-3, threads)
     for which in ([20], [4, 9, 17], [9, 3, 4, 1], range(21), [0, 20]):
         chosen = np.array(which)
         assert tight.evaluate(chosen, betas[chosen]).score.tolist() == together[chosen].tolist()
@@ -246,8 +195,8 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
     log_probs, labels = random_pool(7, 6, 300, 12)
     inside = np.arange(300) % 4 != 1
     mean, _ = step_of(log_probs, 5, 7)
-    whole = FastPool(log_probs, labels, inside.astype(float), 1e-3, threads)
-    part = FastPool(log_probs[:, inside], labels[inside], None, 1e-3, threads)
+    whole = Pool(log_probs, labels, inside.astype(float), 1e-3, threads)
+    part = Pool(log_probs[:, inside], labels[inside], None, 1e-3, threads)
     whole.start_step(mean, 5)
     part.start_step(mean[inside], 5)
     every, betas = np.arange(6), np.linspace(0.7, 1.4, 6)
@@ -255,7 +204,7 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
         whole.evaluate(every, betas).score, part.evaluate(every, betas).score, rtol=1e-6
     )
     np.testing.assert_allclose(
-        whole.look(every, betas)[0].score, part.look(every, betas)[0].score, rtol=0.01
+        whole.bound(every, betas).score, part.bound(every, betas).score, rtol=0.01
     )
 
 
@@ -263,7 +212,7 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
 def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
     log_probs, labels = random_pool(5, 4, 70, 50, zeros=0.2)
     log_probs = log_probs.astype(kind)
-    found = FastPool(log_probs, labels, None, 1e-2, threads)
+    found = Pool(log_probs, labels, None, 1e-2, threads)
     assert not found.wrong.any()
     score = found.evaluate(np.arange(4), np.ones(4)).score
     np.testing.assert_allclose(score, exact(log_probs, labels, 1.0).score, atol=1e-5)
@@ -272,7 +221,7 @@ def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -0.001])
 def test_the_layout_notices_suspect_rows(threads: Executor, value: float) -> None:
     log_probs, labels = random_pool(4, 12, 90, 6)
-    assert not FastPool(log_probs, labels, None, 1e-3, threads).wrong.any()
+    assert not Pool(log_probs, labels, None, 1e-3, threads).wrong.any()
     log_probs[9, 77, 3] = value
-    wrong = FastPool(log_probs, labels, None, 1e-3, threads).wrong
+    wrong = Pool(log_probs, labels, None, 1e-3, threads).wrong
     assert np.flatnonzero(wrong).tolist() == [9]

@@ -57,25 +57,3 @@ def _by_bend(slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatA
         gain = bend / limit**2 * (x + rest * np.log(rest))
         usable = (x < 1) & (-np.log(rest) / limit <= way)
     return np.where(usable, gain, np.inf)
-
-
-def bounds_outside(
-    beta: FloatArray, values: Values, low: FloatArray, high: FloatArray, spread: float, classes: int
-) -> FloatArray:
-    """Return what each score cannot exceed at any β outside `low` … `high`, which hold β `[k]`.
-
-    By the same bound on the bend, f(β + δ) ≤ f + slope·δ − bend/limit²·(e^(−limit·|δ|) − 1 +
-    limit·|δ|), which falls outwards once its slope does; where it does not at an end of the
-    range, infinity is returned.
-    """
-    slower = math.log(classes) / low  # of the limits, on the way down to `low`
-    downwards = _way_out(-values.slope, values.bend, np.minimum(spread, slower), beta - low)
-    upwards = _way_out(values.slope, values.bend, np.full_like(beta, spread), high - beta)
-    return np.asarray(values.score + np.maximum(downwards, upwards))
-
-
-def _way_out(slope: FloatArray, bend: FloatArray, limit: FloatArray, way: FloatArray) -> FloatArray:
-    """Return what the score can gain beyond `way`, in a direction where it has this slope."""
-    rest = np.expm1(-limit * way)
-    gain = slope * way - bend / limit**2 * (rest + limit * way)
-    return np.where(slope + bend / limit * rest <= 0, gain, np.inf)

@@ -7,19 +7,22 @@ predictions stay where they are (a memory map, say) and are read once, and then 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import math
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.selection.kernels import float32 as kernels
+from relook.selection.checks import SUSPECT, check_rows, normalised_within
+from relook.selection.kernels import compact_loops, loops
+from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
-from relook.selection.kernels.compact_pool import read_predictions
-from relook.selection.kernels.exact import ExactScorer
-from relook.selection.kernels.fast import available_cores
-from relook.selection.kernels.row_kernels import describe_rest
 from relook.selection.kernels.rows import Rows
+from relook.selection.kernels.scorer import ExactScorer, available_cores
 from relook.selection.kernels.screening import GRID
 from relook.selection.needs import classes_to_keep
 from relook.selection.scorers import Pick
@@ -28,6 +31,12 @@ _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form
 _FIRST_SLACK = 1e-4  # more than float32 may be off by
 _BLOCKS = 4
+_PART = 16 * LANES  # images read at once
+_SAMPLED = 24  # candidates whose mean decides which classes are kept
+_GUESSES = 3  # of a candidate's β, from its first images
+_ABOVE = 1.03  # times the guess: the bound is tighter downwards
+_STEEPEST = 60.0  # ÷ log₂(classes): the largest β that the row kernels take
+_WAITING = 2  # threads for each core while predictions are read: some wait for the disk
 
 
 class CompactScorer:
@@ -120,12 +129,12 @@ class CompactScorer:
         def work(at: int) -> None:
             part = parts[at]
             count = part.stop - part.start
-            base = np.zeros((count, kept, kernels.LANES), np.float32)
-            rest = np.zeros((count, kernels.LANES), np.float32)
-            tails = np.zeros((len(different), 3, count, kernels.LANES), np.float32)
+            base = np.zeros((count, kept, LANES), np.float32)
+            rest = np.zeros((count, LANES), np.float32)
+            tails = np.zeros((len(different), 3, count, LANES), np.float32)
             for block in range(count):
                 images = compact.images(part.start + block)
-                describe_rest(
+                compact_loops.describe_rest(
                     mean[images],
                     compact.pool_mean[images],
                     compact.order[images],
@@ -136,7 +145,7 @@ class CompactScorer:
                     rest[block],
                     tails[:, :, block],
                 )
-            kernels.evaluate(
+            loops.evaluate(
                 compact.pool,
                 part.start,
                 base,
@@ -162,3 +171,111 @@ def newton(betas: FloatArray, values: Values) -> tuple[FloatArray, FloatArray]:
     move = np.clip(move, -0.2 * betas, 0.2 * betas)
     moved = np.clip(betas + move, LOWEST_BETA, HIGHEST_BETA)
     return moved, values.score + 0.5 * (moved - betas) * values.slope
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Kept classes of all predictions, and what was learnt on the way.
+
+    `pool` `[candidate, block, kept + 1, lane]` holds probabilities × 2^24, the last the mass of
+    all classes that are not kept; `order` `[n, kept]` says which are; `pool_mean` `[n, c]` is the
+    average of some candidates. `alone` `[k]` are the candidates' own values at `betas` `[k]`.
+    """
+
+    pool: NDArray[np.float32]
+    order: NDArray[np.int32]
+    pool_mean: NDArray[np.float32]
+    weights: NDArray[np.float32]  # [block, lane]
+    betas: FloatArray
+    alone: Values
+
+    def images(self, block: int) -> slice:
+        """Return which images stand in a block."""
+        return slice(block * LANES, min((block + 1) * LANES, len(self.order)))
+
+
+def read_predictions(
+    log_probs: LogProbs,
+    rows: Rows,
+    labels: Labels,
+    weights: FloatArray | None,
+    kept: int,
+    cores: int,
+) -> Compact:
+    """Go over all predictions once: fill the compact form, evaluate each candidate alone."""
+    candidates, images, _ = log_probs.shape
+    blocks = -(-images // LANES)
+    pool = np.empty((candidates, blocks, kept + 1, LANES), np.float32)
+    pool[:, -1] = 0
+    shares = np.full(images, 1 / images) if weights is None else weights / weights.sum()
+    lanes = np.zeros((blocks, LANES), np.float32)
+    lanes.reshape(-1)[:images] = shares
+    betas, sums = np.empty(candidates), np.zeros((candidates, 3))
+    odd = np.zeros(candidates)
+    parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
+    tolerance = np.float32(SUSPECT * normalised_within(log_probs))
+    with ThreadPoolExecutor(_WAITING * cores) as threads:
+        pool_mean, order = _likeliest(rows, log_probs.shape, labels, parts, kept, threads)
+
+        def work(candidate: int) -> None:
+            for part in parts:
+                values = rows.part(candidate, part)
+                if part.start == 0:
+                    betas[candidate] = _guess(values, labels[part])
+                odd[candidate] += compact_loops.keep_first(
+                    values, order[part], tolerance, part.start, pool[candidate]
+                )
+                compact_loops.values_alone(
+                    values,
+                    labels[part],
+                    shares[part],
+                    np.float32(betas[candidate]),
+                    sums[candidate],
+                )
+
+        list(threads.map(work, range(candidates)))
+    check_rows(log_probs, np.flatnonzero(odd))
+    return Compact(pool, order, pool_mean, lanes, betas, Values(*sums.T))
+
+
+def _likeliest(
+    rows: Rows,
+    shape: tuple[int, ...],
+    labels: Labels,
+    parts: list[slice],
+    kept: int,
+    threads: Executor,
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return the mean of some candidates `[n, c]`, and the classes to keep `[n, kept]`."""
+    candidates, images, classes = shape
+    sample = np.unique(np.linspace(0, candidates - 1, min(candidates, _SAMPLED)).astype(int))
+    mean = np.zeros((images, classes), np.float32)
+    order = np.empty((images, kept), np.int32)
+
+    def work(part: slice) -> None:
+        for candidate in sample:
+            compact_loops.add_probabilities(rows.part(candidate, part), mean[part])
+        mean[part] *= np.float32(2.0**-24 / len(sample))
+        keys = -mean[part]
+        keys[np.arange(len(keys)), labels[part]] = -np.inf
+        order[part] = np.argpartition(keys, kept - 1, axis=1)[:, :kept]
+        # The label's class comes first.
+        own = np.argmax(order[part] == labels[part, None], axis=1)
+        order[np.arange(part.start, part.stop), own] = order[part, 0]
+        order[part, 0] = labels[part]
+
+    list(threads.map(work, parts))
+    return mean, order
+
+
+def _guess(values: NDArray[Any], labels: Labels) -> float:
+    """Return about the best β of a candidate, from its first images."""
+    weights = np.full(len(labels), 1 / len(labels))
+    highest = min(HIGHEST_BETA, _STEEPEST / math.log2(values.shape[1]))
+    beta = 1.0
+    for _ in range(_GUESSES):
+        sums = np.zeros(3)
+        compact_loops.values_alone(values, labels, weights, np.float32(beta), sums)
+        move = sums[1] / sums[2] if sums[2] > 0 else 0.0
+        beta = min(max(beta + move, 0.7 * beta, LOWEST_BETA), 1.3 * beta, highest)
+    return float(np.float32(min(_ABOVE * beta, highest)))

@@ -9,28 +9,19 @@ from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices
 from relook.numerics.calibration import newton_step
-from relook.selection.kernels.bounds import (
-    HIGHEST_BETA,
-    LOWEST_BETA,
-    Values,
-    bounds_outside,
-    upper_bounds,
-)
-from relook.selection.kernels.fast_pool import FastPool
-from relook.selection.kernels.slim_pool import Window
+from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
+from relook.selection.kernels.pool import Pool
 
 _FIRST = 4  # candidates evaluated in full before the line is drawn
-_LOOKS = {1: 3, 2: 2, 3: 2}  # at a step: the first guesses of β are far off
-_MANY = 0.1  # of the candidates are unseen: a second look pays
+_LOOKS = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
 _ROUNDS = 60  # a guard only
-_FAR = 0.3  # of β: how far one look may move it
+_FAR = 0.3  # of β: how far one bound may move it
 _COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
 _ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
-_ABOVE_FEW = 0.05  # the same, after a look
-_WINDOW = 1.2  # ÷ √step: how far from β tangents are used
+_ABOVE_FEW = 0.05  # the same, after a bound
 
 GRID = 0.01
-"""Of log β: candidates within it are looked at with the same β."""
+"""Of log β: candidates within it are bounded at the same β."""
 
 
 def slack(score: float, beta: float, classes: int) -> float:
@@ -47,7 +38,7 @@ class Screen:
     None of that changes what is found, only how soon.
     """
 
-    def __init__(self, pool: FastPool) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
 
@@ -60,7 +51,10 @@ class Screen:
         # A little too high: the bound is tighter downwards.
         betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
         state = _Bounds(self._pool, betas, _spread(mean, step), step)
-        self._drop(state, beta - 1 > 0.45 * _WINDOW / math.sqrt(step))
+        for _ in range(_LOOKS.get(step, 1)):
+            state.bound_all()
+        state.look(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
+        state.look(np.array([np.argmax(state.lower)]))
         state.look_best_first()
         state.close_in()
         if step == 1:
@@ -69,21 +63,11 @@ class Screen:
         which = np.flatnonzero(state.alive())
         return which, state.beta[which]
 
-    def _drop(self, state: _Bounds, by_tangents: bool) -> None:
-        """Drop candidates by their likeliest classes."""
-        for _ in range(_LOOKS.get(state.step, 1)):
-            state.glance(np.arange(self._pool.candidates), by_tangents)
-        state.look(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
-        state.look(np.array([np.argmax(state.lower)]))
-        unseen = state.unseen()
-        if by_tangents and len(unseen) > _MANY * self._pool.candidates:
-            state.glance(unseen, by_tangents=False)
-
 
 class _Bounds:
     """What is known of each candidate's best score at this step: not below, not above."""
 
-    def __init__(self, pool: FastPool, betas: FloatArray, spread: float, step: int) -> None:
+    def __init__(self, pool: Pool, betas: FloatArray, spread: float, step: int) -> None:
         self.pool, self.spread, self.step = pool, spread, step
         self.beta = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         count = pool.candidates
@@ -92,35 +76,19 @@ class _Bounds:
         self.last_move = np.full(count, np.inf)
         self.found = np.zeros(count, dtype=bool)
 
-    def glance(self, which: Indices, by_tangents: bool) -> None:
-        """Bound candidates from above by their likeliest classes."""
+    def bound_all(self) -> None:
+        """Bound all candidates from above by their likeliest classes."""
         grid = GRID * min(1.0, _COARSE_STEPS / self.step)
-        near = np.exp(np.round(np.log(self.beta[which]) / grid) * grid)
+        near = np.exp(np.round(np.log(self.beta) / grid) * grid)
         beta = np.clip(near, LOWEST_BETA, min(HIGHEST_BETA, self.pool.steepest))
-        if by_tangents:
-            values, bounds = self._by_tangents(which, beta)
-        else:
-            values, _ = self.pool.look(which, beta)
-            bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
-        self.upper[which] = np.minimum(self.upper[which], bounds)
+        values = self.pool.bound(np.arange(len(beta)), beta)
+        bounds = upper_bounds(beta, values, self.spread, self.pool.classes)
+        self.upper = np.minimum(self.upper, bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
             move = np.nan_to_num(values.slope / values.bend)
         moved = beta + np.clip(move, -_FAR * beta, _FAR * beta)
         moved *= 1 + _ABOVE_FEW / self.step
-        self.beta[which] = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
-
-    def _by_tangents(self, which: Indices, beta: FloatArray) -> tuple[Values, FloatArray]:
-        """Return values and bounds by tangents within a window, and by base alone outside."""
-        beta = np.maximum(beta, 1 + 1e-3)
-        width = _WINDOW / math.sqrt(self.step)
-        window = Window(np.maximum(1.0, beta - width), beta + width)
-        anywhere, inside = self.pool.look(which, beta, window)
-        # Terms of tangents have coefficients of any size: the bound by entropy does not hold.
-        near = upper_bounds(beta, inside, self.spread + 1, math.inf)
-        classes = self.pool.classes
-        far = bounds_outside(beta, anywhere, window.low, window.high, self.spread, classes)
-        bounds = np.maximum(near, far)
-        return inside, np.minimum(bounds, upper_bounds(beta, anywhere, self.spread, classes))
+        self.beta = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
 
     def look(self, which: Indices) -> None:
         """Evaluate candidates at their β, and move it towards the maximum."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from relook.selection.kernels.float32 import (
+from relook.selection.kernels.arithmetic import (
     LANES,
+    LN2,
+    SCALE,
     compiled,
     exp2,
     larger,
@@ -22,8 +24,8 @@ from relook.selection.kernels.float32 import (
 )
 
 _f = np.float32
-_SCALE = _f(2.0**24)
-_LOG2E, _LN2 = _f(1 / np.log(2.0)), np.log(2.0)
+_SCALE = _f(SCALE)
+_LOG2E = _f(1 / LN2)
 _FLOOR = _f(-80)
 _NOTHING = _f(-1e6)  # a logarithm at which exp2 is at its floor for every β
 
@@ -81,9 +83,9 @@ def values_alone(values: Any, labels: Any, weights: Any, beta: np.float32, out: 
         own = logs[labels[row]]
         mass = tree_sum(total)
         mean = tree_sum(first) / mass
-        out[0] += weights[row] * _LN2 * (beta * own - np.log2(mass))
-        out[1] += weights[row] * _LN2 * (own - mean)
-        out[2] += weights[row] * _LN2 * _LN2 * max(tree_sum(second) / mass - mean * mean, 0.0)
+        out[0] += weights[row] * LN2 * (beta * own - np.log2(mass))
+        out[1] += weights[row] * LN2 * (own - mean)
+        out[2] += weights[row] * LN2 * LN2 * max(tree_sum(second) / mass - mean * mean, 0.0)
 
 
 @compiled

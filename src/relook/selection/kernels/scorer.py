@@ -1,24 +1,75 @@
-"""Exact scores of a few candidates, in float64: who is best, by how much, at which temperature."""
+"""The calibrated log-likelihood of a large pool: screened in float32, decided in float64."""
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import newton_step
-from relook.selection.kernels import float64 as kernels64
+from relook.selection.checks import SUSPECT, check_rows, normalised_within
+from relook.selection.kernels import loops
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection.kernels.pool import Pool
 from relook.selection.kernels.rows import Rows
-from relook.selection.scorers import TIE, first_best
+from relook.selection.kernels.screening import Screen
+from relook.selection.scorers import TIE, Pick, first_best
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only
 _KNOWN = 1e-11  # a score whose upper bound is this near is known well enough to compare
 _FLAT = 5e-11  # log-probabilities that differ by less: the score does not depend on β
 _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
+
+
+class CompiledScorer:
+    """Finds the same best candidate as scoring them all would; holds threads while it is open."""
+
+    def __init__(
+        self,
+        log_probs: LogProbs,
+        labels: Labels,
+        weights: FloatArray | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._threads = ThreadPoolExecutor(threads or available_cores())
+        suspect = SUSPECT * normalised_within(log_probs)
+        try:
+            pool = Pool(log_probs, labels, weights, suspect, self._threads)
+            check_rows(log_probs, np.flatnonzero(pool.wrong))
+        except BaseException:
+            self._threads.shutdown()
+            raise
+        self._screen = Screen(pool)
+        self._rows = Rows(log_probs)
+        self._exact = ExactScorer(log_probs, labels, weights, self._threads, self._rows)
+
+    def __enter__(self) -> CompiledScorer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown()
+        self._rows.close()
+
+    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return the best candidate; of equals, the first."""
+        which, betas = self._screen.contenders(mean, step, 1 / temperature)
+        best = int(which[0]) if len(which) == 1 else self._exact.best(which, betas, mean, step)
+        return self.only(best, mean, step, temperature)
+
+    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return this candidate with its score."""
+        score, beta = self._exact.fit(candidate, mean, step, 1 / temperature)
+        return Pick(candidate, score, 1 / beta)
 
 
 class ExactScorer:
@@ -83,7 +134,7 @@ class ExactScorer:
         def work(task: tuple[int, int]) -> None:
             row, at = task
             part = self._parts[at]
-            kernels64.exact_values(
+            loops.exact_values(
                 self._rows.part(int(which[row]), part),
                 mean[part],
                 step,
@@ -95,3 +146,8 @@ class ExactScorer:
 
         list(self._threads.map(work, np.ndindex(*sums.shape[:2])))
         return Values(*sums[..., :3].sum(axis=1).T), sums[..., 3].min(axis=1) >= -_FLAT
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

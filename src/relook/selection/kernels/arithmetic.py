@@ -1,0 +1,278 @@
+"""Arithmetic that numba compiles into vectors: logarithms, powers, sums over lanes.
+
+Most is float32; `log2_double` and `exp2_double` are for the few candidates that float32 cannot tell
+apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+LANES = 64
+"""How many images stand side by side; the last block is filled up with weight 0."""
+
+built: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+"""Makes a function of LLVM instructions: for what Python has no words for."""
+
+SCALE = 2.0**24
+"""Probabilities are stored × 2^24, so that e^−103 is a normal number."""
+
+LOWEST = np.float32(SCALE * np.exp(-80.0))
+"""The least that a scaled probability counts as."""
+
+LN2 = np.log(2.0)
+_SHIFT = np.float32(24)
+_FASTMATH = {"contract", "nsz"}  # fused multiply-adds; nothing that reorders a sum
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compile at the first call, without the interpreter's lock, and keep the machine code.
+
+    Where no directory for the machine code can be written, each process compiles again.
+    """
+    options: dict[str, Any] = {"nogil": True, "fastmath": _FASTMATH, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # numba found no place for its cache
+        return njit(**options)(function)
+
+
+class _Format(NamedTuple):
+    """How LLVM sees a kind of float: its type, an integer as wide, mantissa bits, √½ as bits."""
+
+    kind: Any
+    whole: Any
+    mantissa: int
+    half_root: int
+
+
+_FORMATS = {
+    types.float32: _Format(ir.FloatType(), ir.IntType(32), 23, 0x3F3504F3),
+    types.float64: _Format(ir.DoubleType(), ir.IntType(64), 52, 0x3FE6A09E667F3BCD),
+}
+_I32 = ir.IntType(32)
+
+
+def _exponent_less(shift: int) -> Callable[..., Any]:
+    """Make a function that returns k − shift as a float, for value = m·2^k, m in [√½, √2)."""
+
+    @built
+    def exponent(typing: Any, value: Any) -> Any:
+        kind, whole, mantissa, half_root = _FORMATS[value]
+
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            start = ir.Constant(whole, half_root + (shift << mantissa))
+            bits = builder.sub(builder.bitcast(args[0], whole), start)
+            power = builder.ashr(bits, ir.Constant(whole, mantissa))
+            if whole != _I32:  # few processors convert wider integers in vectors
+                power = builder.trunc(power, _I32)
+            return builder.sitofp(power, kind)
+
+        return value(value), build
+
+    return exponent
+
+
+_exponent, _exponent_less_24 = _exponent_less(0), _exponent_less(24)
+
+
+@built
+def _mantissa(typing: Any, value: Any) -> Any:
+    """Return m in [√½, √2), for value = m·2^k."""
+    kind, whole, mantissa, half_root = _FORMATS[value]
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = ir.Constant(whole, half_root)
+        bits = builder.sub(builder.bitcast(args[0], whole), start)
+        bits = builder.and_(bits, ir.Constant(whole, (1 << mantissa) - 1))
+        return builder.bitcast(builder.add(bits, start), kind)
+
+    return value(value), build
+
+
+@built
+def _rounded(typing: Any, value: Any) -> Any:
+    """Return the nearest whole number, as a float."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rint = builder.module.declare_intrinsic("llvm.rint", [_FORMATS[value].kind])
+        return builder.call(rint, args)
+
+    return value(value), build
+
+
+@built
+def _scaled(typing: Any, value: Any, power: Any) -> Any:
+    """Return value·2^power for a whole power; both results and inputs are normal numbers."""
+    kind, whole, mantissa, _ = _FORMATS[value]
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        exponent = builder.fptosi(args[1], _I32)
+        if whole != _I32:
+            exponent = builder.sext(exponent, whole)
+        shift = builder.shl(exponent, ir.Constant(whole, mantissa))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], whole), shift), kind)
+
+    return value(value, power), build
+
+
+@built
+def larger(typing: Any, one: Any, other: Any) -> Any:
+    """Return the larger of two floats without a branch, which would become a masked store."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+
+    return one(one, other), build
+
+
+@built
+def wide_vectors(typing: Any) -> Any:
+    """Ask for the widest vectors in this function; the compiler's own choice is half of them."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.none(), build
+
+
+@built
+def widened(typing: Any, value: Any) -> Any:
+    """Return float16, given as its bits, as float32; float32 and float64 as they are."""
+    if not isinstance(value, types.Integer):
+        return value(value), lambda context, builder, signature, args: args[0]
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        i32, f32 = ir.IntType(32), ir.FloatType()
+        bits = builder.zext(args[0], i32)
+        size = builder.and_(bits, ir.Constant(i32, 0x7FFF))
+        sign = builder.shl(builder.sub(bits, size), ir.Constant(i32, 16))
+        shifted = builder.bitcast(builder.shl(size, ir.Constant(i32, 13)), f32)
+        number = builder.fmul(shifted, ir.Constant(f32, 2.0**112))  # the exponents' biases differ
+        finite = builder.icmp_signed("<", size, ir.Constant(i32, 0x7C00))
+        special = builder.or_(builder.shl(size, ir.Constant(i32, 13)), ir.Constant(i32, 0x7F800000))
+        number = builder.select(finite, number, builder.bitcast(special, f32))
+        return builder.bitcast(builder.or_(builder.bitcast(number, i32), sign), f32)
+
+    return types.float32(types.uint16), build
+
+
+_f = np.float32
+_L0, _L1, _L2 = _f(1.4426950036511252), _f(-0.7213473468675704), _f(0.48091064329962124)
+_L3, _L4, _L5 = _f(-0.36070367753722593), _f(0.2879162309612288), _f(-0.2389449274561882)
+_L6, _L7, _L8 = _f(0.21571589095408042), _f(-0.20726914367317215), _f(0.1258354992571705)
+_E0, _E1, _E2 = _f(1.000000071655809), _f(0.6931469670515349), _f(0.24022119717699553)
+_E3, _E4, _E5 = _f(0.05550713291672554), _f(0.009675541682145029), _f(0.0013276467200633766)
+_ONE, _DEEPEST = _f(1), _f(-125)
+_LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.12194440e-4)
+
+
+@compiled
+def _log2_of_mantissa(value: np.float32) -> Any:
+    x = _mantissa(value) - _ONE
+    p = _L8 * x + _L7
+    p = p * x + _L6
+    p = p * x + _L5
+    p = p * x + _L4
+    p = p * x + _L3
+    p = p * x + _L2
+    p = p * x + _L1
+    p = p * x + _L0
+    return p * x
+
+
+@compiled
+def log2(value: np.float32) -> Any:
+    """Return log₂ of a normal positive float32; polynomial, relative error 1.1e-7."""
+    return _log2_of_mantissa(value) + _exponent(value)
+
+
+@compiled
+def scaled_log2(value: np.float32) -> Any:
+    """Return log₂ of value·2^−24, as precisely."""
+    return _log2_of_mantissa(value) + _exponent_less_24(value)
+
+
+@compiled
+def exp2(value: np.float32) -> Any:
+    """Return 2^value for a float32 up to 126; polynomial, relative error 2.1e-7; from −125 up."""
+    value = larger(value, _DEEPEST)
+    whole = _rounded(value)
+    x = value - whole
+    p = _E5 * x + _E4
+    p = p * x + _E3
+    p = p * x + _E2
+    p = p * x + _E1
+    p = p * x + _E0
+    return _scaled(p, whole)
+
+
+@compiled
+def scaled_exp(value: np.float32) -> Any:
+    """Return e^value·2^24 for a value up to 40, relative error 3e-7; 0 below −103."""
+    inside = larger(value, _f(-103))
+    whole = _rounded(inside * _LOG2E)
+    x = ((inside - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
+    result = _scaled(exp2(x), whole + _SHIFT)
+    return result if value >= _f(-103) else _f(0)
+
+
+@compiled
+def log2_double(value: float) -> Any:
+    """Return log₂ of a normal positive number, to 3e-16 of the result or of 1."""
+    m = _mantissa(value)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    p = 0.19138111355617068 * z + 0.1911337912138523
+    p = p * z + 0.22199005137474054
+    p = p * z + 0.2623075424233666
+    p = p * z + 0.32059890460723844
+    p = p * z + 0.4121985830729923
+    p = p * z + 0.5770780163556951
+    p = p * z + 0.9617966939259754
+    p = p * z + 2.8853900817779268
+    return p * s + _exponent(value)
+
+
+@compiled
+def exp2_double(value: float) -> Any:
+    """Return 2^value for a value up to 1000, to 5e-16 of the result; from −1000 up."""
+    value = larger(value, -1000.0)
+    whole = _rounded(value)
+    x = value - whole
+    p = 4.4558179083360645e-10 * x + 7.074194297288521e-09
+    p = p * x + 1.0178057087733941e-07
+    p = p * x + 1.3215432535912375e-06
+    p = p * x + 1.5252733841556773e-05
+    p = p * x + 0.00015403530463724353
+    p = p * x + 0.001333355814640647
+    p = p * x + 0.009618129107587256
+    p = p * x + 0.055504108664821625
+    p = p * x + 0.24022650695910158
+    p = p * x + 0.6931471805599453
+    p = p * x + 1.0
+    return _scaled(p, whole)
+
+
+@compiled
+def tree_sum(values: Any) -> float:
+    """Sum the lanes in a fixed order, and destroy them."""
+    for lane in range(32):  # of a known length: each loop is an instruction or two
+        values[lane] += values[lane + 32]
+    for lane in range(16):
+        values[lane] += values[lane + 16]
+    for lane in range(8):
+        values[lane] += values[lane + 8]
+    for lane in range(4):
+        values[lane] += values[lane + 4]
+    values[0] += values[2]
+    values[1] += values[3]
+    values[0] += values[1]
+    return float(values[0])
