@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
-from relook.transforms.geometry import rotation, scaled_box
+from relook.transforms.geometry import rotation
+from relook.transforms.resampling import scaled_box
 
 Draws = Mapping[str, float]
 Picture = Image.Image

@@ -38,6 +38,7 @@ from relook.policy.pool import sample_pool
 from relook.policy.recipes import Group, get_recipe
 from relook.policy.views import apply_subpolicy, draws_for_batch
 from relook.transforms import TRANSFORMS
+from relook.transforms.apply import apply_kernels
 
 CORES = len(os.sched_getaffinity(0))
 SUBPOLICIES = 40
@@ -84,7 +85,7 @@ def relook_views(recipe: str, side: int, count: int) -> None:
 
 def torch_views(recipe: str, side: int, count: int) -> None:
     """Make the same views with the torch kernels, which other devices use."""
-    with patch("relook.transforms.cpu.run.make_plan", lambda steps, shape: None):
+    with patch("relook.policy.views.apply_steps", apply_kernels):
         relook_views(recipe, side, count)
 
 

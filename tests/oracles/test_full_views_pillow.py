@@ -17,7 +17,7 @@ from relook.policy.views import apply_subpolicy
 from relook.transforms.centre_crop import Plan
 from relook.transforms.full_images import FullImages
 from relook.transforms.full_views import plain_views
-from relook.transforms.geometry import scaled_box
+from relook.transforms.resampling import scaled_box
 
 SIDES = st.integers(8, 90)
 SHARES = st.floats(0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +16,15 @@ from PIL import Image
 from tests.oracles.pictures import pictures
 
 import relook
-from relook.deploy.onnx.moves import Shape
-from relook.deploy.onnx.views import merged, write_view
-from relook.deploy.onnx.warps import Resize
-from relook.deploy.onnx.writer import Graph, as_model, to_bytes
+from relook.deploy.onnx.file import as_model, to_bytes
+from relook.deploy.onnx.model import write_view
 from relook.models.onnx_runtime import is_installed, open_session
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy, freeze_subpolicy
 from relook.transforms import TRANSFORMS
-from relook.transforms.geometry import Box
+from relook.transforms.onnx.graph import Graph, Shape
+from relook.transforms.onnx.resize import resize
+from relook.transforms.resampling import Box
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
 
@@ -125,9 +126,11 @@ def test_neighbours_that_move_pixels_or_map_levels_become_one() -> None:
     subpolicy, shape = SubPolicy(steps), Shape(3, 20, 26)
     (found,) = exported([subpolicy], shape, images)
     assert np.array_equal(found, own(subpolicy, images))
-    from relook.deploy.onnx.views import WRITERS
-
-    assert len(merged([WRITERS[step.transform](step, shape) for step in steps])) == 2
+    graph = Graph()
+    write_view(graph, "images", subpolicy, shape)
+    operators = Counter(node.op_type for node in graph.proto("views", [], []).node)
+    # One choice of rows and one of columns, one black border, one table.
+    assert (operators["Gather"], operators["Where"], operators["GatherElements"]) == (2, 1, 1)
 
 
 def resized(image: Pixels, size: tuple[int, int], how: Image.Resampling) -> Pixels:
@@ -140,7 +143,7 @@ def resized(image: Pixels, size: tuple[int, int], how: Image.Resampling) -> Pixe
 def test_a_resize_gives_the_bytes_of_pillow(how: str, size: tuple[int, int]) -> None:
     images = pictures(3, 33, 47, seed=7)
     graph = Graph()
-    name = Resize(Shape(3, 33, 47), Box(0, 0, 47, 33), size, how).write(graph, "images")
+    name = resize(graph, "images", Shape(3, 33, 47), Box(0, 0, 47, 33), size, how)
     (found,) = run_graph(graph, [name], images)
     filters: Any = Image.Resampling
     wanted = [resized(image, size, filters[how.upper()]) for image in images]

@@ -19,7 +19,8 @@ from tests.oracles.pillow_transforms import Matrix, Pixels, random_draws
 from relook import Step, SubPolicy
 from relook.policy.views import make_views
 from relook.transforms import TRANSFORMS
-from relook.transforms.geometry import Box, resize
+from relook.transforms.geometry import resize
+from relook.transforms.resampling import Box
 
 SIZES = [(3, 8, 8), (1, 28, 28), (3, 32, 32), (3, 33, 47), (3, 224, 224)]
 MAGNITUDES = (0, 0.1, 10, 20, 45, 60)

@@ -6,11 +6,11 @@ sub-policy, so views are the same bytes for any batch size, split, order or thre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,10 +19,11 @@ from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy import Step, SubPolicy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.transforms import TRANSFORMS
+from relook.transforms.apply import apply_steps
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
 from relook.transforms.full_views import open_images
-from relook.transforms.steps import AppliedStep
+from relook.transforms.steps import AppliedStep, StepError
 
 _SLOTS_A_STEP = 8
 
@@ -63,34 +64,43 @@ def apply_subpolicy(
     check_seed(seed)
     draws = draws_for_batch(subpolicy.all_steps, indices, seed, view)
     steps: Sequence[AppliedStep] = [
-        AppliedStep(step.transform, np.full(len(images), step.value), drawn)
-        for step, drawn in zip(subpolicy.all_steps, draws, strict=True)
+        AppliedStep(step.transform, np.full(len(images), step.value), drawn, place)
+        for place, (step, drawn) in enumerate(zip(subpolicy.all_steps, draws, strict=True))
     ]
     if isinstance(images, FullImages):
         images, steps = open_images(images, steps)
         if not steps:
             return images
     check_images(images)
-    if images.device.type == "cpu":
-        from relook.transforms.cpu.run import apply_steps  # numba: only where it is used
-
-        views = apply_steps(images, steps)
-        if views is not None:
-            return views
-    return _apply_one_by_one(subpolicy, images, steps)
+    with naming_steps(subpolicy):
+        return apply_steps(images, steps)
 
 
-def _apply_one_by_one(subpolicy: SubPolicy, images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
-    """Apply the steps with the table's own kernels, on any device."""
-    views = images.clone() if not steps else images
-    for place, step in enumerate(steps, len(subpolicy.all_steps) - len(steps)):
-        values = torch.from_numpy(step.values).to(images.device)
-        draws = {name: torch.from_numpy(u).to(images.device) for name, u in step.draws.items()}
-        try:
-            views = TRANSFORMS[step.transform].kernel(views, values, **draws)
-        except RelookError as error:
-            raise RelookError(f"step {place + 1} of “{subpolicy}”: {error}") from error
-    return views
+def fixed_steps(subpolicy: SubPolicy) -> list[AppliedStep]:
+    """Return a fixed sub-policy's steps with one value and draw each, for all images."""
+    if not subpolicy.is_fixed:
+        raise RelookError(
+            f"expected a fixed sub-policy to export, got “{subpolicy}”, which is drawn anew for "
+            "each image: freeze the policy with policy.freeze(seed)"
+        )
+    return [
+        AppliedStep(
+            step.transform,
+            np.array([step.value]),
+            {name: np.array([draw]) for name, draw in (step.fixed_draws or {}).items()},
+            place,
+        )
+        for place, step in enumerate(subpolicy.all_steps)
+    ]
+
+
+@contextmanager
+def naming_steps(subpolicy: SubPolicy) -> Iterator[None]:
+    """Say in the message which step of a sub-policy failed."""
+    try:
+        yield
+    except StepError as error:
+        raise RelookError(f"step {error.place + 1} of “{subpolicy}”: {error}") from error
 
 
 def freeze_subpolicy(

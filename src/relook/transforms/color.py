@@ -54,8 +54,7 @@ def posterize(images: Tensor, values: Tensor) -> Tensor:
 def autocontrast(images: Tensor, values: Tensor) -> Tensor:
     """Stretch each channel to the full range, `value` per cent cut off at either end."""
     counts = _histogram(images)
-    pixels = images.shape[2] * images.shape[3]
-    cut = torch.div(pixels * values, 100, rounding_mode="floor")[:, None, None]
+    cut = cut_off(values, images.shape[2] * images.shape[3])[:, None, None]
     past_low_cut = counts.cumsum(2) > cut
     past_high_cut = counts.flip(2).cumsum(2) > cut
     # The number of levels that fall to the cut; argmax would not see a channel cut off whole.
@@ -88,13 +87,13 @@ def contrast(images: Tensor, values: Tensor) -> Tensor:
     pixels = images.shape[2] * images.shape[3]
     total = luma.sum((1, 2, 3), keepdim=True, dtype=torch.int64)
     mean = torch.floor(total.to(torch.float64) / pixels + 0.5)
-    return _blend(mean.to(torch.float32), images, 1 + values)
+    return _blend(mean.to(torch.float32), images, factors(values))
 
 
 @checked
 def brightness(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the brightness by the factor 1 + value."""
-    return _blend(torch.zeros((), device=images.device), images, 1 + values)
+    return _blend(torch.zeros((), device=images.device), images, factors(values))
 
 
 @checked
@@ -102,13 +101,23 @@ def color(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the colour by the factor 1 + value; a grey image stays as it is."""
     if images.shape[1] == 1:
         return _copy(images)
-    return _blend(_luma(images).to(torch.float32), images, 1 + values)
+    return _blend(_luma(images).to(torch.float32), images, factors(values))
 
 
 @checked
 def sharpness(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the sharpness by the factor 1 + value."""
-    return _blend(_smooth(images).to(torch.float32), images, 1 + values)
+    return _blend(_smooth(images).to(torch.float32), images, factors(values))
+
+
+def factors(values: Tensor) -> Tensor:
+    """Return the enhancements' factors 1 + value, float32."""
+    return (1 + values).clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).to(torch.float32)
+
+
+def cut_off(values: Tensor, pixels: int) -> Tensor:
+    """Return how many pixels fall off at either end of the range, whole numbers in float64."""
+    return torch.div(pixels * values, 100, rounding_mode="floor")
 
 
 def _copy(images: Tensor) -> Tensor:
@@ -167,7 +176,6 @@ def _smooth(images: Tensor) -> Tensor:
 
 def _blend(degenerate: Tensor, images: Tensor, factors: Tensor) -> Tensor:
     """Return `degenerate + factor · (images − degenerate)` as Image.blend does: in float32."""
-    factors = factors.clamp(-_LARGEST_FACTOR, _LARGEST_FACTOR).to(torch.float32)
     difference = images.to(torch.float32) - degenerate
     blended = difference.mul_(factors[:, None, None, None]).add_(degenerate)
     return blended.clamp_(0, 255).to(torch.uint8)

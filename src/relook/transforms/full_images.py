@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from relook.transforms.centre_crop import Levels, Plan
-from relook.transforms.geometry import Box
+from relook.transforms.resampling import Box
 
 Which = slice | Sequence[int] | NDArray[np.integer[Any]] | Tensor
 

@@ -7,7 +7,7 @@ on nothing but itself and its own draws.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -18,13 +18,11 @@ from torch import Tensor
 
 from relook.transforms.centre_crop import Levels, centre_view, resized
 from relook.transforms.full_images import FullImages
-from relook.transforms.geometry import placed_box, scaled_box
+from relook.transforms.resampling import placed_box, scaled_box
 from relook.transforms.steps import AppliedStep
+from relook.transforms.table import TRANSFORMS, load_form
 
 _BICUBIC = Image.Resampling.BICUBIC
-
-Cut = Callable[[FullImages, int, AppliedStep], Image.Image]
-"""Makes the view of one image that a sub-policy's first step asks for."""
 
 
 def open_images(
@@ -35,10 +33,10 @@ def open_images(
     A first step that crops reads its box from the large image; every other sub-policy begins
     with the centre view.
     """
-    cut = _CUTS.get(steps[0].transform) if steps else None
-    if cut is None:
+    form = TRANSFORMS[steps[0].transform].full_size if steps else None
+    if form is None:
         return plain_views(images), steps
-    first = steps[0]
+    first, cut = steps[0], load_form(form)
     flips = first.draws.get("flip")
 
     def view(place: int) -> Levels:
@@ -56,7 +54,7 @@ def plain_views(images: Tensor | FullImages) -> Tensor:
     return _batch(images, lambda place: np.asarray(centre_view(images.picture(place), plan)))
 
 
-def _scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
+def scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
     """Cut a box of the large image and resize it to the input's size."""
     height, width = (int(side) for side in images.shapes[place])
     area, aspect, x, y = (float(step.draws[name][place]) for name in ("area", "aspect", "x", "y"))
@@ -64,7 +62,7 @@ def _scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Imag
     return _to_input(images.picture(place, box), images)
 
 
-def _zoom(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
+def zoom(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
     """Cut a box of the resized image, a share of the input's sides, anywhere in it."""
     whole = resized(images.picture(place), images.plan)
     share = float(step.values[place])
@@ -78,13 +76,6 @@ def _zoom(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
 def _to_input(image: Image.Image, images: FullImages) -> Image.Image:
     height, width = images.plan.size
     return image.resize((width, height), _BICUBIC)
-
-
-_CUTS: Mapping[str, Cut] = {
-    "scale_crop": _scale_crop,
-    "scale_crop_flip": _scale_crop,
-    "zoom": _zoom,
-}
 
 
 def _batch(images: FullImages, view: Callable[[int], Levels]) -> Tensor:

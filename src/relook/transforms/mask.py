@@ -19,16 +19,20 @@ def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     reaches one pixel further to the left of (and above) its centre than to the right.
     """
     height, width = images.shape[2:]
-    side = torch.round(values * width).clamp(0, _LARGEST_SIDE)
-    hidden = (
-        _covered(height, y, side)[:, None, :, None] & _covered(width, x, side)[:, None, None, :]
-    )
+    across, down = covered(width, x, values * width), covered(height, y, values * width)
+    hidden = _within(height, *down)[:, None, :, None] & _within(width, *across)[:, None, None, :]
     return images.masked_fill(hidden, 0)
 
 
-def _covered(length: int, place: Tensor, side: Tensor) -> Tensor:
-    """Return which of `length` pixels lie in a square along this axis: bool `[n, length]`."""
+def covered(length: int, place: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where a square begins and ends along an axis, float64 `[n]` each."""
+    side = torch.round(side).clamp(0, _LARGEST_SIDE)
     centre = torch.floor(place * length).clamp(0, length - 1)
-    start = (centre - torch.floor(side / 2))[:, None]
-    pixels = torch.arange(length, dtype=torch.float64, device=place.device)
-    return (pixels >= start) & (pixels < start + side[:, None])
+    start = centre - torch.floor(side / 2)
+    return start, start + side
+
+
+def _within(length: int, start: Tensor, stop: Tensor) -> Tensor:
+    """Return which pixels of an axis lie in a square: bool `[n, length]`."""
+    pixels = torch.arange(length, dtype=torch.float64, device=start.device)
+    return (pixels >= start[:, None]) & (pixels < stop[:, None])

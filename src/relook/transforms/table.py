@@ -1,4 +1,4 @@
-"""The one table of transforms: kernel, magnitude map, draws and sidedness, row by row.
+"""The one table of transforms: kernel, magnitude map, draws, sidedness and forms, row by row.
 
 The magnitude maps are those of the paper's appendix A; rows that the paper does not list
 say where they come from.
@@ -6,9 +6,13 @@ say where they come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
 from torch import Tensor
 
@@ -37,6 +41,11 @@ class Transform:
 
     `values` is float64 `[n]`, in the transform's own units; a signed transform gets
     direction × value. `trend` says how the value moves with the magnitude (+1, −1, or 0).
+
+    The other forms are optional and named as `module:function` within `relook.transforms`, so
+    that numba and onnx are imported only where they are used. `cpu` is the compiled form, for
+    which the kernel serves too; `onnx` writes the transform into a graph, without which it cannot
+    be exported to ONNX; `full_size` cuts the view from an image larger than the model's input.
     """
 
     name: str
@@ -47,6 +56,17 @@ class Transform:
     draws: tuple[str, ...] = ()
     signed: bool = False
     identity_at_zero: bool = True
+    cpu: str | None = None
+    onnx: str | None = None
+    full_size: str | None = None
+
+
+@cache
+def load_form(name: str) -> Callable[..., Any]:
+    """Return the function that a row names as `module:function`."""
+    module, function = name.split(":")
+    found: Callable[..., Any] = getattr(import_module(f"relook.transforms.{module}"), function)
+    return found
 
 
 def _solarize_threshold(m: float) -> float:
@@ -57,55 +77,190 @@ def _nothing(_: float) -> float:
     return 0.0
 
 
+def _scale(m: float) -> float:
+    return max(0.08, 0.99 - 0.91 * m / 30)
+
+
+# Forms that are read off the kernel: of what looks at a pixel's grey level alone, or only moves
+# pixels and blackens some.
+_BY_LEVEL = "cpu.points:by_level"
+ONNX_LEVELS, ONNX_MOVES = "onnx.read_off:levels", "onnx.read_off:moves"
+
 _ROWS = (
-    Transform("identity", color.identity, _nothing, "none", trend=0),
     Transform(
-        "shear_x", geometry.shear_x, lambda m: m / 60, "width/height", draws=("sign", "edge")
+        "identity", color.identity, _nothing, "none", trend=0, cpu=_BY_LEVEL, onnx=ONNX_LEVELS
     ),
     Transform(
-        "shear_y", geometry.shear_y, lambda m: m / 60, "height/width", draws=("sign", "edge")
+        "shear_x",
+        geometry.shear_x,
+        lambda m: m / 60,
+        "width/height",
+        draws=("sign", "edge"),
+        cpu="cpu.shear:shear_x",
+        onnx="onnx.warps:shear_x",
     ),
     Transform(
-        "translate_x", geometry.translate_x, lambda m: 0.015 * m, "of the width", draws=("sign",)
+        "shear_y",
+        geometry.shear_y,
+        lambda m: m / 60,
+        "height/width",
+        draws=("sign", "edge"),
+        cpu="cpu.shear:shear_y",
+        onnx="onnx.warps:shear_y",
     ),
     Transform(
-        "translate_y", geometry.translate_y, lambda m: 0.015 * m, "of the height", draws=("sign",)
+        "translate_x",
+        geometry.translate_x,
+        lambda m: 0.015 * m,
+        "of the width",
+        draws=("sign",),
+        cpu="cpu.moves:translate_x",
+        onnx=ONNX_MOVES,
     ),
-    Transform("rotate", geometry.rotate, lambda m: 4 / 3 * m, "degrees", draws=("sign",)),
     Transform(
-        "autocontrast", color.autocontrast, lambda m: m / 3, "% cut off", identity_at_zero=False
+        "translate_y",
+        geometry.translate_y,
+        lambda m: 0.015 * m,
+        "of the height",
+        draws=("sign",),
+        cpu="cpu.moves:translate_y",
+        onnx=ONNX_MOVES,
     ),
-    Transform("solarize", color.solarize, _solarize_threshold, "grey level", trend=-1),
-    Transform("solarize_add", color.solarize_add, _solarize_threshold, "grey level", trend=-1),
-    Transform("posterize", color.posterize, lambda m: max(0.0, 8 - 0.2 * m), "bits", trend=-1),
-    Transform("contrast", color.contrast, lambda m: 2 / 75 * m, "change of factor", signed=True),
     Transform(
-        "brightness", color.brightness, lambda m: 2 / 75 * m, "change of factor", signed=True
+        "rotate",
+        geometry.rotate,
+        lambda m: 4 / 3 * m,
+        "degrees",
+        draws=("sign",),
+        cpu="cpu.rotate:rotate",
+        onnx="onnx.warps:rotate",
     ),
-    Transform("color", color.color, lambda m: 0.03 * m, "change of factor", signed=True),
-    Transform("sharpness", color.sharpness, lambda m: 0.03 * m, "change of factor", signed=True),
-    Transform("cutout", mask.cutout, lambda m: m / 60, "of the width", draws=("x", "y")),
+    Transform(
+        "autocontrast",
+        color.autocontrast,
+        lambda m: m / 3,
+        "% cut off",
+        identity_at_zero=False,
+        cpu="cpu.points:autocontrast",
+        onnx="onnx.points:autocontrast",
+    ),
+    Transform(
+        "solarize",
+        color.solarize,
+        _solarize_threshold,
+        "grey level",
+        trend=-1,
+        cpu=_BY_LEVEL,
+        onnx=ONNX_LEVELS,
+    ),
+    Transform(
+        "solarize_add",
+        color.solarize_add,
+        _solarize_threshold,
+        "grey level",
+        trend=-1,
+        cpu=_BY_LEVEL,
+        onnx=ONNX_LEVELS,
+    ),
+    Transform(
+        "posterize",
+        color.posterize,
+        lambda m: max(0.0, 8 - 0.2 * m),
+        "bits",
+        trend=-1,
+        cpu=_BY_LEVEL,
+        onnx=ONNX_LEVELS,
+    ),
+    Transform(
+        "contrast",
+        color.contrast,
+        lambda m: 2 / 75 * m,
+        "change of factor",
+        signed=True,
+        cpu="cpu.points:contrast",
+        onnx="onnx.points:contrast",
+    ),
+    Transform(
+        "brightness",
+        color.brightness,
+        lambda m: 2 / 75 * m,
+        "change of factor",
+        signed=True,
+        cpu=_BY_LEVEL,
+        onnx=ONNX_LEVELS,
+    ),
+    Transform(
+        "color",
+        color.color,
+        lambda m: 0.03 * m,
+        "change of factor",
+        signed=True,
+        cpu="cpu.blends:color",
+        onnx="onnx.points:color",
+    ),
+    Transform(
+        "sharpness",
+        color.sharpness,
+        lambda m: 0.03 * m,
+        "change of factor",
+        signed=True,
+        cpu="cpu.blends:sharpness",
+        onnx="onnx.points:sharpness",
+    ),
+    Transform(
+        "cutout",
+        mask.cutout,
+        lambda m: m / 60,
+        "of the width",
+        draws=("x", "y"),
+        cpu="cpu.moves:cutout",
+        onnx=ONNX_MOVES,
+    ),
     # ImageNet's list has these two besides (appendix A).
-    Transform("invert", color.invert, _nothing, "none", trend=0, identity_at_zero=False),
-    Transform("equalize", color.equalize, _nothing, "none", trend=0, identity_at_zero=False),
+    Transform(
+        "invert",
+        color.invert,
+        _nothing,
+        "none",
+        trend=0,
+        identity_at_zero=False,
+        cpu=_BY_LEVEL,
+        onnx=ONNX_LEVELS,
+    ),
+    Transform(
+        "equalize",
+        color.equalize,
+        _nothing,
+        "none",
+        trend=0,
+        identity_at_zero=False,
+        cpu="cpu.points:equalize",
+        onnx="onnx.points:equalize",
+    ),
     # How an ImageNet sub-policy starts.
     Transform(
         "scale_crop_flip",
         geometry.scale_crop_flip,
-        lambda m: max(0.08, 0.99 - 0.91 * m / 30),
+        _scale,
         "of the area",
         trend=-1,
         draws=("area", "aspect", "x", "y", "flip"),
         identity_at_zero=False,
+        cpu="cpu.resize:scale_crop",
+        onnx="onnx.resize:scale_crop",
+        full_size="full_views:scale_crop",
     ),
     Transform(
         "scale_crop",
         geometry.scale_crop,
-        lambda m: max(0.08, 0.99 - 0.91 * m / 30),
+        _scale,
         "of the area",
         trend=-1,
         draws=("area", "aspect", "x", "y"),
         identity_at_zero=False,
+        cpu="cpu.resize:scale_crop",
+        onnx="onnx.resize:scale_crop",
+        full_size="full_views:scale_crop",
     ),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
     Transform(
@@ -115,16 +270,54 @@ _ROWS = (
         "pixels",
         draws=("x", "y", "flip"),
         identity_at_zero=False,
+        cpu="cpu.moves:crop",
+        onnx=ONNX_MOVES,
     ),
-    Transform("crop", geometry.crop, lambda m: m, "pixels", draws=("x", "y")),
-    # What the usual baselines need: mirror images, quarter turns and enlarged crops.
-    Transform("flip", geometry.flip, _nothing, "none", trend=0, identity_at_zero=False),
-    Transform("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns"),
     Transform(
-        "zoom", geometry.zoom, lambda m: max(0.125, 1 - m / 60), "of the side", -1, ("x", "y")
+        "crop",
+        geometry.crop,
+        lambda m: m,
+        "pixels",
+        draws=("x", "y"),
+        cpu="cpu.moves:crop",
+        onnx=ONNX_MOVES,
+    ),
+    # What the usual baselines need: mirror images, quarter turns and enlarged crops.
+    Transform(
+        "flip",
+        geometry.flip,
+        _nothing,
+        "none",
+        trend=0,
+        identity_at_zero=False,
+        cpu="cpu.moves:flip",
+        onnx=ONNX_MOVES,
+    ),
+    Transform("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns", onnx=ONNX_MOVES),
+    Transform(
+        "zoom",
+        geometry.zoom,
+        lambda m: max(0.125, 1 - m / 60),
+        "of the side",
+        trend=-1,
+        draws=("x", "y"),
+        cpu="cpu.resize:zoom",
+        onnx="onnx.resize:zoom",
+        full_size="full_views:zoom",
     ),
 )
 
 
-TRANSFORMS = by_name(_ROWS)
+_TABLE = dict(by_name(_ROWS))
+TRANSFORMS: Mapping[str, Transform] = MappingProxyType(_TABLE)
 """All transforms by name."""
+
+
+@contextmanager
+def registered(row: Transform) -> Iterator[None]:
+    """Have one more transform for the time of a `with` block."""
+    _TABLE.update(by_name([*_TABLE.values(), row]))
+    try:
+        yield
+    finally:
+        del _TABLE[row.name]

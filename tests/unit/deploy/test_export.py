@@ -18,15 +18,15 @@ from torch import Tensor, nn
 import relook
 from relook.deploy.export import export
 from relook.deploy.onnx import check as onnx_check
-from relook.deploy.onnx import writer as onnx_writer
+from relook.deploy.onnx import file as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
-from relook.deploy.onnx.moves import Shape
 from relook.deploy.tta.view_plan import plan_views
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import policy_from_json
+from relook.transforms.onnx.graph import Shape
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
 
@@ -239,7 +239,7 @@ def test_a_model_that_comes_out_different_is_not_written(
 def test_a_file_beyond_two_gigabytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_writer, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(onnx_file, "LARGEST_FILE", 1000)
     with pytest.raises(relook.RelookError, match="at most 2 GB"):
         export(network(), fixed_policy(), tmp_path / "m.onnx", images=some_images())
 

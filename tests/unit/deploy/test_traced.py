@@ -14,7 +14,7 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 from relook.deploy import TTA
-from relook.deploy.traced import run_steps, traced_steps
+from relook.deploy.traced import traced_view
 from relook.errors import RelookError
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.torch_module import as_predictor
@@ -26,10 +26,10 @@ from relook.transforms import TRANSFORMS
 class _View(nn.Module):
     def __init__(self, subpolicy: SubPolicy) -> None:
         super().__init__()
-        self.steps = traced_steps(subpolicy)
+        self.subpolicy = subpolicy
 
     def forward(self, images: Tensor) -> Tensor:
-        return run_steps(self.steps, images)
+        return traced_view(self.subpolicy, images)
 
 
 def fixed_step(name: str, magnitude: float, seed: int) -> SubPolicy:
@@ -38,29 +38,24 @@ def fixed_step(name: str, magnitude: float, seed: int) -> SubPolicy:
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize("side", [32, 45])
-def test_every_transform_has_the_same_bytes(name: str, side: int) -> None:
-    for seed, magnitude in enumerate((0.0, 3.0, 8.5, 20.0, 45.0)):
-        for channels in (1, 3):
-            images = some_images(3, side)[:, :channels].contiguous()
-            subpolicy = fixed_step(name, magnitude, seed)
-            expected = make_views(subpolicy, images, seed=0)
-            assert torch.equal(run_steps(traced_steps(subpolicy), images), expected)
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_every_transform_can_be_exported(name: str) -> None:
-    subpolicy = fixed_step(name, 12.0, 1)
+@pytest.mark.parametrize(
+    ("magnitude", "seed", "side", "channels"),
+    [(0.0, 0, 45, 3), (3.0, 1, 32, 1), (12.0, 1, 32, 3), (20.0, 3, 45, 1), (45.0, 4, 32, 3)],
+)
+def test_every_transform_can_be_exported(
+    name: str, magnitude: float, seed: int, side: int, channels: int
+) -> None:
+    subpolicy = fixed_step(name, magnitude, seed)
     shapes = {"images": {0: torch.export.Dim("n")}}
-    program = torch.export.export(_View(subpolicy), (some_images(3),), dynamic_shapes=shapes)
-    images = some_images(5, seed=2)
+    example, images = (some_images(n, side, n)[:, :channels].contiguous() for n in (3, 5))
+    program = torch.export.export(_View(subpolicy), (example,), dynamic_shapes=shapes)
     assert torch.equal(program.module()(images), make_views(subpolicy, images, seed=0))
     assert not [node for node in program.graph.nodes if "relook" in str(node.target)]
 
 
 def test_fresh_draws_cannot_be_traced() -> None:
     with pytest.raises(RelookError, match="freeze"):
-        traced_steps(SubPolicy((Step("rotate", 3),)))
+        traced_view(SubPolicy((Step("rotate", 3),)), some_images())
 
 
 def test_an_exported_program_predicts_the_same(tmp_path: Path) -> None:

@@ -24,12 +24,13 @@ from relook import Step, SubPolicy
 from relook.policy.pool import sample_pool
 from relook.policy.views import apply_subpolicy, make_views
 from relook.transforms import TRANSFORMS
+from relook.transforms.apply import apply_kernels, apply_steps
 from relook.transforms.cpu.memory import compiled
-from relook.transforms.cpu.plan import FAST, make_plan
-from relook.transforms.cpu.run import apply_steps
+from relook.transforms.cpu.plan import make_plan
 from relook.transforms.steps import AppliedStep
 
 ROOT = Path(__file__).resolve().parents[3]
+FAST = [name for name, row in TRANSFORMS.items() if row.cpu is not None]
 SIZES = [(3, 8, 8), (1, 28, 28), (3, 32, 32), (3, 33, 47), (3, 224, 224)]
 
 
@@ -47,13 +48,6 @@ def applied(name: str, magnitudes: Sequence[float], generator: np.random.Generat
     return AppliedStep(name, values, random_draws(row, len(magnitudes), generator))
 
 
-def one_by_one(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
-    for step in steps:
-        draws = {name: torch.from_numpy(draw) for name, draw in step.draws.items()}
-        images = TRANSFORMS[step.transform].kernel(images, torch.from_numpy(step.values), **draws)
-    return images
-
-
 def part_of(step: AppliedStep, part: slice) -> AppliedStep:
     draws = {name: draw[part] for name, draw in step.draws.items()}
     return AppliedStep(step.transform, step.values[part], draws)
@@ -67,7 +61,7 @@ def _threads() -> Iterator[None]:
 
 
 def test_every_transform_but_these_has_a_fast_form() -> None:
-    assert set(TRANSFORMS) - set(FAST) == {"identity", "quarter_turn"}
+    assert set(TRANSFORMS) - set(FAST) == {"quarter_turn"}
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size)))
@@ -80,8 +74,7 @@ def test_fast_is_the_torch_kernel(name: str, size: tuple[int, int, int]) -> None
     for magnitudes in spread if size[1] < 100 else spread[2:]:
         step = applied(name, magnitudes.tolist(), generator)
         got = apply_steps(images, [step])
-        assert got is not None
-        assert torch.equal(got, one_by_one(images, [step])), magnitudes
+        assert torch.equal(got, apply_kernels(images, [step])), magnitudes
 
 
 @pytest.mark.parametrize("angle", [30.0, 45.0, 90.0, 180.0, 359.9, 1e-9])
@@ -90,8 +83,7 @@ def test_turns_that_meet_whole_pixels_are_the_torch_kernel(angle: float) -> None
         images = images_of(size)
         step = AppliedStep("rotate", np.full(len(images), angle), {"sign": np.ones(len(images))})
         got = apply_steps(images, [step])
-        assert got is not None
-        assert torch.equal(got, one_by_one(images, [step]))
+        assert torch.equal(got, apply_kernels(images, [step]))
 
 
 @pytest.mark.parametrize("name", ["shear_x", "shear_y"])
@@ -101,17 +93,16 @@ def test_shears_that_meet_whole_pixels_are_the_torch_kernel(name: str, slope: fl
     draws = random_draws(TRANSFORMS[name], len(images), np.random.default_rng(1))
     step = AppliedStep(name, np.full(len(images), slope), draws)
     got = apply_steps(images, [step])
-    assert got is not None
-    assert torch.equal(got, one_by_one(images, [step]))
+    assert torch.equal(got, apply_kernels(images, [step]))
 
 
 @settings(max_examples=150)
 @given(
-    names=st.lists(st.sampled_from(sorted({*FAST, "identity"})), max_size=6),
+    names=st.lists(st.sampled_from(sorted(FAST)), max_size=6),
     size=st.sampled_from([(3, 8, 11), (1, 12, 12), (3, 20, 16)]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_merged_steps_are_the_steps_one_by_one(
+def test_merged_steps_are_the_steps_apply_kernels(
     names: list[str], size: tuple[int, int, int], seed: int
 ) -> None:
     images = images_of(size, copies=1)
@@ -122,17 +113,16 @@ def test_merged_steps_are_the_steps_one_by_one(
         for name in names
     ]
     got = apply_steps(images, steps)
-    assert got is not None
-    assert torch.equal(got, one_by_one(images, steps))
+    assert torch.equal(got, apply_kernels(images, steps))
 
 
 def test_neighbours_of_a_kind_become_one_kernel() -> None:
     generator = np.random.default_rng(0)
     names = ("invert", "solarize", "equalize", "flip", "identity", "crop", "translate_x", "color")
     plan = make_plan([applied(name, [10.0] * 4, generator) for name in names], (4, 3, 16, 16))
-    assert plan is not None
-    assert [op.kernel.__name__ for op in plan] == ["apply_points", "apply_moves", "color"]
-    assert plan[0].for_each[0].shape == (4, 3)
+    assert [op.kernel.__name__ for op in plan] == ["_apply_points", "_apply_moves", "_color"]
+    # The two tables in front of equalize are one.
+    assert plan[0].for_each[0].shape == (4, 2)
 
 
 @pytest.mark.parametrize("recipe", ["cifar", "imagenet", "small"])
@@ -142,7 +132,7 @@ def test_sub_policies_are_the_same_through_either_path(
     images = images_of((3, 24, 24))
     subs = sample_pool(recipe, 40, seed=2)
     fast = [make_views(sub, images, seed=1, view=view) for view, sub in enumerate(subs)]
-    monkeypatch.setattr("relook.transforms.cpu.run.make_plan", lambda steps, shape: None)
+    monkeypatch.setattr("relook.policy.views.apply_steps", apply_kernels)
     for view, sub in enumerate(subs):
         assert torch.equal(make_views(sub, images, seed=1, view=view), fast[view]), sub
 
@@ -156,17 +146,14 @@ def test_threads_and_splits_change_nothing(size: tuple[int, int, int]) -> None:
     steps = [applied(n, generator.uniform(0, 45, len(images)).tolist(), generator) for n in names]
     torch.set_num_threads(1)
     alone = apply_steps(images, steps)
-    assert alone is not None
     for threads in (2, 5):
         torch.set_num_threads(threads)
         together = apply_steps(images, steps)
-        assert together is not None
         assert torch.equal(together, alone)
     for batch in (1, 13):
         for start in range(0, 30, batch):
             part = slice(start, start + batch)
             got = apply_steps(images[part], [part_of(step, part) for step in steps])
-            assert got is not None
             assert torch.equal(got, alone[part])
 
 
@@ -212,45 +199,43 @@ def test_what_has_no_fast_form_goes_through_the_torch_kernels(name: str, magnitu
         applied("invert", [0.0] * len(images), generator),
         applied(name, [magnitude] * len(images), generator),
     ]
-    assert apply_steps(images, steps) is None
+    plan = make_plan(steps, tuple(images.shape))
+    assert [getattr(op.kernel, "__name__", "torch") for op in plan] == ["_apply_points", "torch"]
+    assert torch.equal(apply_steps(images, steps), apply_kernels(images, steps))
     fixed = Step(name, magnitude, draws=dict.fromkeys(TRANSFORMS[name].draws, 1.0))
     view = make_views(SubPolicy((Step("invert", 0), fixed)), images, seed=0)
     ones = {d: np.ones(len(images)) for d in TRANSFORMS[name].draws}
     assert torch.equal(
-        view, one_by_one(images, [steps[0], AppliedStep(name, steps[1].values, ones)])
+        view, apply_kernels(images, [steps[0], AppliedStep(name, steps[1].values, ones)])
     )
 
 
-@pytest.mark.parametrize("name", [*FAST, "identity"])
+@pytest.mark.parametrize("name", FAST)
 def test_makes_new_images_from_any_layout_and_leaves_those_alone(name: str) -> None:
     images = images_of((3, 14, 14))
     strided = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     before = images.clone()
     step = applied(name, [20.0] * len(images), np.random.default_rng(5))
     got, from_strided = apply_steps(images, [step]), apply_steps(strided, [step])
-    assert got is not None
-    assert from_strided is not None
     assert torch.equal(got, from_strided)
     got.fill_(7)
     assert torch.equal(images, before)
 
 
-@pytest.mark.parametrize("name", [*FAST, "identity"])
+@pytest.mark.parametrize("name", FAST)
 def test_an_empty_batch_stays_empty(name: str) -> None:
     step = applied(name, [], np.random.default_rng(0))
     got = apply_steps(torch.zeros(0, 3, 12, 16, dtype=torch.uint8), [step])
-    assert got is not None
     assert got.shape == (0, 3, 12, 16)
 
 
-@pytest.mark.parametrize("name", [*FAST, "identity"])
+@pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("magnitude", [61.0, 1e4, 1e12, 1e300])
 def test_magnitudes_beyond_all_use_are_the_torch_kernel(name: str, magnitude: float) -> None:
     images = images_of((3, 12, 12), copies=1)
     step = applied(name, [magnitude] * len(images), np.random.default_rng(6))
     got = apply_steps(images, [step])
-    if got is not None:
-        assert torch.equal(got, one_by_one(images, [step]))
+    assert torch.equal(got, apply_kernels(images, [step]))
 
 
 def test_code_that_cannot_be_kept_on_disk_is_compiled_all_the_same() -> None:
@@ -262,12 +247,12 @@ def test_code_that_cannot_be_kept_on_disk_is_compiled_all_the_same() -> None:
 _WITHOUT_AVX512 = """
 import sys
 import numpy as np, torch
-from tests.unit.transforms.test_cpu_views import applied, images_of, one_by_one
-from relook.transforms.cpu.run import apply_steps
+from tests.unit.transforms.test_cpu_views import applied, images_of
+from relook.transforms.apply import apply_kernels, apply_steps
 images, generator = images_of((3, 80, 72), copies=1), np.random.default_rng(0)
 for name in ("zoom", "equalize", "rotate", "shear_y"):
     steps = [applied(name, generator.uniform(0, 45, len(images)).tolist(), generator)]
-    assert torch.equal(apply_steps(images, steps), one_by_one(images, steps)), name
+    assert torch.equal(apply_steps(images, steps), apply_kernels(images, steps)), name
 """
 
 

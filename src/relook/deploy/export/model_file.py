@@ -13,9 +13,8 @@ from torch import Tensor
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.export.torch_program import write_program
 from relook.deploy.onnx.check import as_network_takes, check_model, generated_images
+from relook.deploy.onnx.file import set_metadata, to_bytes
 from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
-from relook.deploy.onnx.moves import Shape
-from relook.deploy.onnx.writer import set_metadata, to_bytes
 from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
@@ -24,6 +23,7 @@ from relook.models.base import InputSpec, input_of
 from relook.policy import Policy
 from relook.transforms.centre_crop import Plan
 from relook.transforms.checks import check_images
+from relook.transforms.onnx.graph import Shape
 
 Format = Literal["onnx", "torch-export"]
 TOLERANCE = 1e-4

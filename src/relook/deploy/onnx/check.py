@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.data.prepare import from_levels
+from relook.deploy.onnx.file import to_bytes
 from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, build_views
-from relook.deploy.onnx.moves import Shape
-from relook.deploy.onnx.writer import to_bytes
 from relook.errors import RelookError
 from relook.foundation.wording import first_line
 from relook.models import Predictor
@@ -21,6 +20,7 @@ from relook.models.onnx_runtime import open_session
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.numerics.randomness import uniforms
 from relook.transforms.centre_crop import centre_view
+from relook.transforms.onnx.graph import Shape
 
 _GENERATED = 8
 

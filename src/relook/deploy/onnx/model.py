@@ -9,17 +9,20 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from relook.deploy.onnx.moves import PixelMap, Shape
+from relook.deploy.onnx.file import as_model
 from relook.deploy.onnx.network import Networks
-from relook.deploy.onnx.views import write_view
-from relook.deploy.onnx.warps import Resize
-from relook.deploy.onnx.writer import Graph, Value, as_model
 from relook.deploy.tta.view_plan import ViewPlan
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.numerics.calibration import LOG_FLOOR
+from relook.policy import SubPolicy
+from relook.policy.views import fixed_steps, naming_steps
 from relook.transforms.centre_crop import Plan, resized_size
-from relook.transforms.geometry import Box
+from relook.transforms.onnx.graph import Graph, Shape, Value
+from relook.transforms.onnx.pixels import take_columns, take_rows
+from relook.transforms.onnx.resize import resize
+from relook.transforms.onnx.views import write_steps
+from relook.transforms.resampling import Box
 
 Layout = Literal["nchw", "nhwc"]
 Output = Literal["probabilities", "log_probs", "logits"]
@@ -68,8 +71,10 @@ class ImageInput:
         except ValueError as error:
             raise RelookError(f"cannot resize the images inside the model: {error}") from None
         whole = Box(0, 0, source.width, source.height)
-        resized = Resize(source, whole, (height, width), plan.interpolation).write(graph, images)
-        return _centre(Shape(source.channels, height, width), plan.size).write(graph, resized)
+        images = resize(graph, images, source, whole, (height, width), plan.interpolation)
+        top, left = round((height - plan.size[0]) / 2), round((width - plan.size[1]) / 2)
+        images = take_rows(graph, images, np.arange(top, top + plan.size[0]), height)
+        return take_columns(graph, images, np.arange(left, left + plan.size[1]), width)
 
 
 @dataclass(frozen=True)
@@ -187,8 +192,7 @@ def _views(graph: Graph, plan: ModelPlan, images: str) -> str:
     return graph.add("Concat", *views, axis=0)
 
 
-def _centre(shape: Shape, size: tuple[int, int]) -> PixelMap:
-    """Return the centre crop of images of a shape."""
-    top, left = round((shape.height - size[0]) / 2), round((shape.width - size[1]) / 2)
-    rows, columns = np.arange(top, top + size[0]), np.arange(left, left + size[1])
-    return PixelMap(rows[:, None] * shape.width + columns[None, :], shape)
+def write_view(graph: Graph, images: str, subpolicy: SubPolicy, shape: Shape) -> str:
+    """Append one view of uint8 images `[n, c, h, w]`; returns its name."""
+    with naming_steps(subpolicy):
+        return write_steps(graph, images, fixed_steps(subpolicy), shape)

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from relook.deploy.onnx.writer import Graph, load_network, parse_model
+from relook.deploy.onnx.file import load_network, parse_model
 from relook.errors import RelookError
 from relook.models import EnsemblePredictor, Predictor, TorchPredictor
 from relook.models.base import Outputs
 from relook.models.onnx_file import OnnxFilePredictor
 from relook.models.onnx_runtime import INPUT, OUTPUT, export_network
 from relook.numerics.calibration import LOG_FLOOR
+from relook.transforms.onnx.graph import Graph
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
-from relook.deploy.traced import run_steps, traced_steps
+from relook.deploy.traced import traced_view
 from relook.deploy.tta.compiled_view import fixed_view, subpolicy_text
 from relook.deploy.tta.exits import plan_with_exits, run_early_exit
 from relook.deploy.tta.images import Images, as_levels, check_fit
@@ -94,7 +94,6 @@ class TTA(nn.Module):
         self.next_index = 0
         self._outputs: int | None = None
         fixed = [view.subpolicy for view in self.plan.views] if self.plan.is_fixed else []
-        self._traced = [traced_steps(subpolicy) for subpolicy in fixed]
         self._texts = [subpolicy_text(subpolicy) for subpolicy in fixed]
 
     @property
@@ -277,10 +276,10 @@ class TTA(nn.Module):
             )
         if self.model.training:
             raise RelookError("expected a model in eval mode to compile or export: call .eval()")
-        if images.device.type == "cpu" and torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling():
             made = [fixed_view(images, text) for text in self._texts]
         else:
-            made = [run_steps(steps, images) for steps in self._traced]
+            made = [traced_view(view.subpolicy, images) for view in self.plan.views]
         rows = self.network(self.model, torch.cat(made))
         return rows.view(self.views, -1, rows.shape[-1])
 

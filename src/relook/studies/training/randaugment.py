@@ -14,6 +14,7 @@ from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy.views import outcome
 from relook.transforms import TRANSFORMS
+from relook.transforms.apply import apply_steps
 from relook.transforms.checks import check_images
 from relook.transforms.steps import AppliedStep
 
@@ -105,18 +106,4 @@ def _apply(
         for i, name in enumerate(row.draws)
     }
     chosen = torch.from_numpy(members).to(views.device)
-    views[chosen] = _applied(views[chosen], AppliedStep(transform, values, draws))
-
-
-def _applied(images: Tensor, step: AppliedStep) -> Tensor:
-    """Apply one step, on the CPU by its fast form where there is one; the bytes are the same."""
-    if images.device.type == "cpu":
-        from relook.transforms.cpu.run import apply_steps  # numba: only where it is used
-
-        applied = apply_steps(images, [step])
-        if applied is not None:
-            return applied
-    device = images.device
-    tensors = {name: torch.from_numpy(draw).to(device) for name, draw in step.draws.items()}
-    values = torch.from_numpy(step.values).to(device)
-    return TRANSFORMS[step.transform].kernel(images, values, **tensors)
+    views[chosen] = apply_steps(views[chosen], [AppliedStep(transform, values, draws)])

@@ -6,14 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from relook.transforms.color import factors
 from relook.transforms.cpu.memory import compiled, f32, helper, i32, level32, read, write
+from relook.transforms.cpu.operation import Operation, Shape
+from relook.transforms.steps import AppliedStep
 
 # n // 26 for n below 6,650 (13 · 255 · 2 + 13 is less): 2 · total + 13 rounds total / 13.
 _MULTIPLIER, _SHIFT = 10083, 18
 
 
+def color(step: AppliedStep, shape: Shape) -> Operation | None:
+    """Return the blend of `color`; a grey image stays as it is."""
+    values, _ = step.tensors()
+    return Operation(_color, (factors(values).numpy(),)) if shape[1] == 3 else None
+
+
+def sharpness(step: AppliedStep, shape: Shape) -> Operation:
+    """Return the blend of `sharpness`."""
+    values, _ = step.tensors()
+    return Operation(_sharpness, (factors(values).numpy(),))
+
+
 @compiled
-def color(images: Any, out: Any, factors: Any) -> None:
+def _color(images: Any, out: Any, factors: Any) -> None:
     """Blend each colour image with its grey copy; factors float32 `[n]`."""
     n, _, height, width = images.shape
     pixels = height * width
@@ -30,7 +45,7 @@ def color(images: Any, out: Any, factors: Any) -> None:
 
 
 @compiled
-def sharpness(images: Any, out: Any, factors: Any) -> None:
+def _sharpness(images: Any, out: Any, factors: Any) -> None:
     """Blend each image with Pillow's SMOOTH of it; the outermost pixels stay as they are."""
     n, channels, height, width = images.shape
     sums = np.empty(width, np.int32)

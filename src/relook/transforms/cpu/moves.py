@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
+from relook.transforms.cpu.operation import Operation, Shape
+from relook.transforms.geometry import crop_offset, whole_shift
+from relook.transforms.mask import covered
+from relook.transforms.steps import AppliedStep
+
+
+@dataclass(frozen=True)
+class MoveStep:
+    """A shift of whole pixels and a flip, int64 `[n]`; outside is black or mirrored."""
+
+    right: NDArray[np.int64]
+    down: NDArray[np.int64]
+    flip: NDArray[np.int64]
+    black: bool = False
+
+
+def translate_x(step: AppliedStep, shape: Shape) -> MoveStep:
+    """Return what `translate_x` moves."""
+    values, draws = step.tensors()
+    still = np.zeros(len(values), np.int64)
+    return MoveStep(whole_shift(draws["sign"] * values, shape[3]).numpy(), still, still)
+
+
+def translate_y(step: AppliedStep, shape: Shape) -> MoveStep:
+    """Return what `translate_y` moves."""
+    values, draws = step.tensors()
+    still = np.zeros(len(values), np.int64)
+    return MoveStep(still, whole_shift(draws["sign"] * values, shape[2]).numpy(), still)
+
+
+def crop(step: AppliedStep, shape: Shape) -> MoveStep:
+    """Return what `crop` moves, or `crop_flip`."""
+    values, draws = step.tensors()
+    right, down = (crop_offset(values, draws[name]).numpy() for name in ("x", "y"))
+    flip = step.draws.get("flip", np.zeros(len(values)))
+    return MoveStep(right, down, (flip == 1).astype(np.int64), black=True)
+
+
+def flip(step: AppliedStep, shape: Shape) -> MoveStep:
+    """Return what `flip` moves."""
+    still = np.zeros(len(step.values), np.int64)
+    return MoveStep(still, still, still + 1)
+
+
+def merged_moves(run: Sequence[MoveStep]) -> Operation:
+    """Make one operation of moves that follow each other."""
+    moves = np.stack([np.stack([part.right, part.down, part.flip], 1) for part in run], 1)
+    black = np.array([part.black for part in run])
+    return Operation(_apply_moves, (moves,), (black,), light=True)
+
+
+def cutout(step: AppliedStep, shape: Shape) -> Operation:
+    """Return the black squares of `cutout`."""
+    values, draws = step.tensors()
+    edges = [
+        edge.clamp(0, length)
+        for name, length in (("x", shape[3]), ("y", shape[2]))
+        for edge in covered(length, draws[name], values * shape[3])
+    ]
+    boxes = torch.stack(edges, 1).to(torch.int64).numpy()
+    return Operation(_blacken, (boxes,), light=True)
 
 
 @compiled
-def apply_moves(images: Any, out: Any, moves: Any, black: Any) -> None:
+def _apply_moves(images: Any, out: Any, moves: Any, black: Any) -> None:
     """Take each pixel from elsewhere: int64 moves `[n, step, 3]` of (right, down, flip).
 
     A step shows pixel x + right (of the row counted from its end, where flip is 1), y + down;
@@ -89,7 +154,7 @@ def _indexed(
 
 
 @compiled
-def blacken(images: Any, out: Any, boxes: Any) -> None:
+def _blacken(images: Any, out: Any, boxes: Any) -> None:
     """Copy the images, and blacken a box of each: int64 boxes `[n, 4]`, left, right, top, bottom.
 
     The right and the bottom are the first pixels outside.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from relook.transforms.apply import level_tables
+from relook.transforms.color import cut_off, factors
 from relook.transforms.cpu.memory import (
     compiled,
     f32,
@@ -19,42 +22,81 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
-from relook.transforms.cpu.x86 import LANES, look_up_64
+from relook.transforms.cpu.operation import Operation, Pixels, Shape
+from relook.transforms.cpu.vectors import LANES, look_up_64
+from relook.transforms.steps import AppliedStep, Floats
 
-
-class Point(IntEnum):
-    """The transforms of a run; their value is what `apply_points` takes."""
-
-    INVERT = 0
-    SOLARIZE = 1
-    SOLARIZE_ADD = 2
-    POSTERIZE = 3
-    BRIGHTNESS = 4
-    CONTRAST = 5
-    AUTOCONTRAST = 6
-    EQUALIZE = 7
-
-
-# Plain numbers: numba compiles them in.
-_INVERT, _SOLARIZE, _SOLARIZE_ADD, _POSTERIZE = 0, 1, 2, 3
-_BRIGHTNESS, _CONTRAST, _AUTOCONTRAST = 4, 5, 6
+# What a step of a run is; the values are the place of its table, the factor, how many pixels are
+# cut off, or nothing.
+_TABLE, _CONTRAST, _AUTOCONTRAST, _EQUALIZE = 0, 1, 2, 3
 _LEVELS = 256
 
 
-@compiled
-def apply_points(images: Any, out: Any, values: Any, codes: Any) -> None:
-    """Apply the transforms `codes` in order; values float64 `[n, step]`.
+@dataclass(frozen=True)
+class PointStep:
+    """A point transform: its code, values `[n]`, and tables `[k, 256]` where it has some."""
 
-    A value is the threshold (solarize), the bits (posterize), the factor (brightness,
-    contrast) or the number of pixels to cut off (autocontrast).
-    """
+    code: int
+    values: Floats
+    tables: Pixels = field(default_factory=lambda: np.empty((0, _LEVELS), np.uint8))
+
+
+def by_level(step: AppliedStep, shape: Shape) -> PointStep | None:
+    """Return the tables of a transform that looks at nothing but grey levels: its kernel's."""
+    values, which = np.unique(step.values, return_inverse=True)
+    tables = level_tables(step.transform, values.tolist())
+    if (tables == np.arange(_LEVELS)).all():
+        return None
+    return PointStep(_TABLE, which.astype(np.float64), tables)
+
+
+def contrast(step: AppliedStep, shape: Shape) -> PointStep:
+    """Return the blend of `contrast` with the mean grey."""
+    values, _ = step.tensors()
+    return PointStep(_CONTRAST, factors(values).double().numpy())
+
+
+def autocontrast(step: AppliedStep, shape: Shape) -> PointStep:
+    """Return the stretch of `autocontrast`."""
+    values, _ = step.tensors()
+    return PointStep(_AUTOCONTRAST, cut_off(values, shape[2] * shape[3]).numpy())
+
+
+def equalize(step: AppliedStep, shape: Shape) -> PointStep:
+    """Return the spreading of `equalize`."""
+    return PointStep(_EQUALIZE, step.values)
+
+
+def merged_points(run: Sequence[PointStep]) -> Operation:
+    """Make one operation of point transforms that follow each other."""
+    steps: list[PointStep] = []
+    for step in run:
+        if steps and len(steps[-1].tables) == len(step.tables) == 1:
+            steps[-1] = PointStep(_TABLE, step.values, step.tables[:, steps[-1].tables[0]])
+        else:
+            steps.append(step)
+    codes = np.array([step.code for step in steps], np.int64)
+    before = np.cumsum([0, *(len(step.tables) for step in steps[:-1])])
+    shifted = [
+        step.values + n * (step.code == _TABLE)
+        for step, n in zip(steps, before.tolist(), strict=True)
+    ]
+    tables = np.concatenate([step.tables for step in steps])
+    light = codes.tolist() == [_TABLE]
+    return Operation(_apply_points, (np.stack(shifted, 1),), (codes, tables), light)
+
+
+@compiled
+def _apply_points(images: Any, out: Any, values: Any, codes: Any, given: Any) -> None:
+    """Apply the transforms `codes` in order; values float64 `[n, step]`, tables `[k, 256]`."""
     n, channels, height, width = images.shape
     pixels = height * width
     tables = np.empty((channels, _LEVELS), np.uint8)
     counts = np.empty((channels, _LEVELS), np.int64)
     for i in range(n):
-        if len(codes) == 1 and codes[0] < _AUTOCONTRAST:
-            _direct(images, i, out, codes[0], values[i, 0])
+        base = i * channels * pixels
+        if len(codes) == 1 and codes[0] == _TABLE:
+            _look_up(images, base, channels * pixels, given, np.int64(values[i, 0]), out)
             continue
         counted = False
         for channel in range(channels):
@@ -62,7 +104,18 @@ def apply_points(images: Any, out: Any, values: Any, codes: Any) -> None:
                 tables[channel, g] = g
         for step in range(len(codes)):
             code, value = codes[step], values[i, step]
-            if code >= _AUTOCONTRAST:
+            if code == _CONTRAST:
+                if step > 0:
+                    for channel in range(channels):
+                        _look_up(images, base + channel * pixels, pixels, tables, channel, out)
+                mean = _mean_luma(images if step == 0 else out, i)
+                table = _contrasted(f32(value), f32(mean))
+                for channel in range(channels):
+                    _then(tables[channel], table)
+            elif code == _TABLE:
+                for channel in range(channels):
+                    _then(tables[channel], given[np.int64(value)])
+            else:
                 if not counted:
                     _count(images, i, counts)
                     counted = True
@@ -70,17 +123,12 @@ def apply_points(images: Any, out: Any, values: Any, codes: Any) -> None:
                     seen = (
                         counts[channel] if step == 0 else _moved(counts[channel], tables[channel])
                     )
-                    _then(tables[channel], _by_histogram(code, value, seen, pixels))
-            else:
-                mean = 0.0
-                if code == _CONTRAST:
-                    if step > 0:
-                        _look_up(images, i, tables, out)
-                    mean = _mean_luma(images if step == 0 else out, i)
-                table = _by_value(code, value, mean)
-                for channel in range(channels):
-                    _then(tables[channel], table)
-        _look_up(images, i, tables, out)
+                    if code == _AUTOCONTRAST:
+                        _then(tables[channel], _stretched(value, seen))
+                    else:
+                        _then(tables[channel], _equalized(seen, pixels))
+        for channel in range(channels):
+            _look_up(images, base + channel * pixels, pixels, tables, channel, out)
 
 
 @helper
@@ -91,30 +139,12 @@ def _then(table: Any, after: Any) -> None:
 
 
 @helper
-def _by_value(code: int, value: float, mean: float) -> Any:
-    """Return the table of a transform that needs no histogram."""
+def _contrasted(factor: Any, mean: Any) -> Any:
+    """Return contrast's table."""
     table = np.empty(_LEVELS, np.uint8)
-    unit = 1 << (8 - np.int64(min(max(math.floor(value), 0.0), 8.0)))
-    factor, middle = f32(value), f32(mean)
     for g in range(_LEVELS):
-        inverse = u8(255 - g)
-        solarized = u8(g) if g < value else inverse
-        if code == _INVERT:
-            table[g] = inverse
-        elif code == _SOLARIZE:
-            table[g] = solarized
-        elif code == _SOLARIZE_ADD:
-            table[g] = (g + solarized) // 2
-        elif code == _POSTERIZE:
-            table[g] = g - g % unit
-        else:
-            table[g] = level32((f32(g) - middle) * factor + middle)
+        table[g] = level32((f32(g) - mean) * factor + mean)
     return table
-
-
-@helper
-def _by_histogram(code: int, cut: float, counts: Any, pixels: int) -> Any:
-    return _stretched(cut, counts) if code == _AUTOCONTRAST else _equalized(counts, pixels)
 
 
 @helper
@@ -182,47 +212,13 @@ def _moved(counts: Any, table: Any) -> Any:
 
 
 @helper
-def _look_up(images: Any, i: int, tables: Any, out: Any) -> None:
-    """Write image i as its channels' tables have it."""
-    _, channels, height, width = images.shape
-    pixels = height * width
-    for channel in range(channels):
-        base = (i * channels + channel) * pixels
-        for p in range(0, pixels - LANES + 1, LANES):
-            look_up_64(tables, channel * _LEVELS, images, base + p, out)
-        for p in range(base + pixels - pixels % LANES, base + pixels):
-            grey = np.int64(read(images, p, 34))
-            write(out, p, read(tables, channel * _LEVELS + grey, 34), 34)
-
-
-@helper
-def _direct(images: Any, i: int, out: Any, code: int, value: float) -> None:
-    """Apply one transform that needs no histogram without a table: in vectors."""
-    _, channels, height, width = images.shape
-    start, stop = i * channels * height * width, (i + 1) * channels * height * width
-    threshold = i32(min(max(math.ceil(value), 0.0), 256.0)) if code != _INVERT else i32(0)
-    if code == _POSTERIZE:
-        kept = u8(256 - (1 << (8 - np.int64(min(max(math.floor(value), 0.0), 8.0)))))
-        for p in range(start, stop):
-            write(out, p, u8(read(images, p, 35) & kept), 35)
-    elif code == _SOLARIZE_ADD:
-        for p in range(start, stop):
-            g = i32(read(images, p, 36))
-            write(out, p, u8(i32(g + (g if g < threshold else i32(255 - g))) >> 1), 36)
-    elif code == _INVERT or (code == _SOLARIZE and threshold == 0):
-        for p in range(start, stop):
-            write(out, p, u8(read(images, p, 40) ^ u8(255)), 40)
-    elif code == _SOLARIZE:
-        darkest = u8(threshold - 1)  # of those that stay: bytes are compared with bytes
-        for p in range(start, stop):
-            g = read(images, p, 37)
-            write(out, p, g if g <= darkest else u8(g ^ u8(255)), 37)
-    else:
-        middle = f32(_mean_luma(images, i)) if code == _CONTRAST else f32(0)
-        factor = f32(value)
-        for p in range(start, stop):
-            grey = f32(read(images, p, 38))
-            write(out, p, level32((grey - middle) * factor + middle), 38)
+def _look_up(images: Any, base: int, count: int, tables: Any, which: int, out: Any) -> None:
+    """Write so many bytes from `base` on as one of the tables `[k, 256]` has them."""
+    for p in range(base, base + count - LANES + 1, LANES):
+        look_up_64(tables, which * _LEVELS, images, p, out)
+    for p in range(base + count - count % LANES, base + count):
+        grey = np.int64(read(images, p, 34))
+        write(out, p, read(tables, which * _LEVELS + grey, 34), 34)
 
 
 @helper

@@ -11,13 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.transforms.cpu.plan import Operation, make_plan
+from relook.transforms.cpu.operation import Operation, Pixels
+from relook.transforms.cpu.plan import make_plan
 from relook.transforms.steps import AppliedStep
-
-Pixels = NDArray[np.uint8]
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
@@ -26,15 +24,10 @@ _WORTH_A_THREAD = 1 << 17
 _WORTH_A_THREAD_LIGHT = 1 << 20
 
 
-def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor | None:
-    """Apply the steps to uint8 images `[n, c, h, w]` on the CPU; None: not a case for this path.
-
-    An image's bytes depend on nothing but itself and its own values and draws.
-    """
-    plan = make_plan(steps, tuple(images.shape))
-    if plan is None:
-        return None
-    if not plan or not len(images):
+def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
+    """Apply the steps to uint8 images `[n, c, h, w]` on the CPU; makes new images."""
+    plan = make_plan(steps, tuple(images.shape)) if len(images) else []
+    if not plan:
         return images.clone(memory_format=torch.contiguous_format)
     pixels = images.contiguous().numpy()
     out = np.empty_like(pixels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,33 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
-from relook.transforms.cpu.turn import transpose
+from relook.transforms.cpu.operation import Operation, Shape, by_kernel
+from relook.transforms.cpu.vectors import transpose
+from relook.transforms.steps import AppliedStep
+
+# Steeper shears round each pixel of a row differently; nobody asks for them.
+_STEEPEST = 1000.0
+
+
+def shear_x(step: AppliedStep, shape: Shape) -> Operation:
+    """Return the shear of rows."""
+    return _shear(step, _shear_x)
+
+
+def shear_y(step: AppliedStep, shape: Shape) -> Operation:
+    """Return the shear of columns."""
+    return _shear(step, _shear_y)
+
+
+def _shear(step: AppliedStep, kernel: Callable[..., None]) -> Operation:
+    slopes = step.draws["sign"] * step.values
+    if np.abs(slopes).max(initial=0.0) > _STEEPEST:
+        return by_kernel(step)
+    return Operation(kernel, (slopes, step.draws["edge"]))
 
 
 @compiled
-def shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
+def _shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
     """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1)."""
     n, channels, height, width = images.shape
     row = np.empty(width + 5, np.uint8)
@@ -40,7 +63,7 @@ def shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
 
 
 @compiled
-def shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
+def _shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
     """Slide column x by `slope · (x + ½)`, counted from the left (edge 0) or the right (1)."""
     n, channels, height, width = images.shape
     row = np.empty(height + 5, np.uint8)

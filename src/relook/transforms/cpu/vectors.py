@@ -7,10 +7,15 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from relook.transforms.cpu.memory import address_of, built_in
+from relook.transforms.cpu.memory import address_of, built_in, helper, read, write
 
-_I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
+LANES = 64
+"""How many bytes `look_up_64` takes."""
+
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_F32 = ir.FloatType()
 _FUSED = ("contract",)
+_SIDE = 16  # of a block that is transposed at once
 
 
 def splat(number: Any, kind: Any, lanes: int = 16) -> ir.Constant:
@@ -137,7 +142,58 @@ def settle_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
 
 
 @built_in
-def turn_block(
+def look_up_64(typing: Any, table: Any, first: Any, images: Any, at: Any, out: Any) -> Any:
+    """Set out[at … at + 63] to what the 256 entries of a table from `first` on say of images.
+
+    With AVX-512 where the processor has it; elsewhere one by one, to the same bytes.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        element = Elements(context, builder, signature.args, args)
+        _, first, _, at, _ = args
+        # Numba's cache keeps code for different processors apart.
+        if "+avx512vbmi" in context.codegen().magic_tuple()[2].split(","):
+            levels = load(builder, element(2, at), _I8, LANES)
+            quarters = [load(builder, element(0, first, _I64(64), i), _I8, LANES) for i in range(4)]
+            kind = ir.FunctionType(levels.type, [levels.type] * 3)
+            name, module = "llvm.x86.avx512.vpermi2var.qi.512", builder.module
+            permute = module.globals.get(name) or ir.Function(module, kind, name)
+            dark = builder.call(permute, [quarters[0], levels, quarters[1]])
+            bright = builder.call(permute, [quarters[2], levels, quarters[3]])
+            low = builder.icmp_signed(">=", levels, splat(0, _I8, LANES))
+            store(builder, builder.select(low, dark, bright), element(4, at))
+        else:
+            for i in range(LANES):
+                level = builder.zext(builder.load(element(2, at, _I64(1), i)), _I64)
+                entry = builder.load(element(0, builder.add(first, level)))
+                builder.store(entry, element(4, at, _I64(1), i))
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64, images, types.int64, out), build
+
+
+@helper
+def transpose(
+    images: Any, base: int, height: int, width: int, apart: int, out: Any, to: int
+) -> None:
+    """Write a plane `[height, width]`, whose rows are `apart` bytes apart, as `[width, height]`."""
+    if height < _SIDE or width < _SIDE:
+        for x in range(width):
+            for y in range(height):
+                write(out, to + x * height + y, read(images, base + y * apart + x, 71), 71)
+        return
+    # The last blocks begin early enough to end at the edge.
+    for y in range(0, height, _SIDE):
+        top = min(y, height - _SIDE)
+        for x in range(0, width, _SIDE):
+            left = min(x, width - _SIDE)
+            _turn_block(
+                images, base + top * apart + left, apart, out, to + left * height + top, height
+            )
+
+
+@built_in
+def _turn_block(
     typing: Any, images: Any, at: Any, apart: Any, out: Any, to: Any, out_apart: Any
 ) -> Any:
     """Transpose 16 × 16 bytes; rows of the source are `apart` bytes apart, of the target too."""

@@ -19,14 +19,23 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
+from relook.transforms.cpu.operation import Operation, Shape
 from relook.transforms.cpu.vectors import mix_four, settle_four
+from relook.transforms.geometry import rotations
+from relook.transforms.steps import AppliedStep
 
 # Places are counted in fixed point with so many binary digits.
 _BITS = 40
 
 
+def rotate(step: AppliedStep, shape: Shape) -> Operation:
+    """Return the warp of `rotate`."""
+    values, draws = step.tensors()
+    return Operation(_rotate, (rotations(draws["sign"] * values, shape[3], shape[2]).numpy(),))
+
+
 @compiled
-def rotate(images: Any, out: Any, matrices: Any) -> None:
+def _rotate(images: Any, out: Any, matrices: Any) -> None:
     """Sample each image at `a·x + b·y + c`, `d·x + e·y + f`; matrices float64 `[n, 6]`."""
     n, channels, height, width = images.shape
     length = (width + 3) // 4 * 4

@@ -1,0 +1,123 @@
+"""Boxes of whole pixels, and Pillow's weights to resize them: the same for every backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+BITS = 22
+"""Pillow's fixed point for 8-bit resizing."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of whole pixels: left and top edge, width and height."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def scaled_box(
+    width: int, height: int, share: float, area: float, aspect: float, x: float, y: float
+) -> Box:
+    """Return the box of `scale_crop` for one image."""
+    pixels = width * height * min(1.0, share + 0.01 * area)
+    ratio = 0.75 * (16 / 9) ** aspect
+    return placed_box(width, height, math.sqrt(pixels * ratio), math.sqrt(pixels / ratio), x, y)
+
+
+def zoomed_box(width: int, height: int, share: float, x: float, y: float) -> Box:
+    """Return the box of `zoom` for one image."""
+    return placed_box(width, height, share * width, share * height, x, y)
+
+
+def placed_box(
+    width: int, height: int, box_width: float, box_height: float, x: float, y: float
+) -> Box:
+    """Round a box to whole pixels within the image and place it: 0 left (top), 1 right."""
+    across = round(min(max(box_width, 1.0), width))
+    down = round(min(max(box_height, 1.0), height))
+    left = min(math.floor(x * (width - across + 1)), width - across)
+    top = min(math.floor(y * (height - down + 1)), height - down)
+    return Box(left, top, across, down)
+
+
+def boxes_of(make: Callable[..., Box], width: int, height: int, *numbers: Tensor) -> list[Box]:
+    """Return each image's box from numbers `[n]`; equal ones, as of fixed draws, are made once."""
+    rows = list(zip(*(each.tolist() for each in numbers), strict=True))
+    made = {row: make(width, height, *row) for row in set(rows)}
+    return [made[row] for row in rows]
+
+
+@lru_cache(maxsize=2048)
+def resize_taps(
+    length: int, size: int, interpolation: str = "bicubic"
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return each new pixel's first tap `[size]` and the weights in fixed point `[tap, size]`.
+
+    `first + tap` may lie past the end; the weight is zero there.
+    """
+    support, kernel = KERNELS[interpolation]
+    scale = length / size
+    reach = max(scale, 1.0)
+    centre = (np.arange(size) + 0.5) * scale
+    first = np.maximum(np.trunc(centre - support * reach + 0.5), 0)
+    end = np.minimum(np.trunc(centre + support * reach + 0.5), length)
+    taps = first + np.arange(int((end - first).max()))[:, None]
+    weights = np.where(taps < end, kernel((taps - centre + 0.5) * (1.0 / reach)), 0.0)
+    total = np.zeros(size)
+    for weight in weights:  # one by one and in order, as Pillow adds them up
+        total = total + weight
+    scaled = weights / total * (1 << BITS)
+    fixed = (scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
+    used = int(np.flatnonzero(fixed.any(axis=1))[-1]) + 1  # the kernel's very end weighs nothing
+    return first.astype(np.int64), fixed[:used]
+
+
+def _bicubic(distance: Floats) -> Floats:
+    """Return the cubic kernel with a = −0.5."""
+    t = np.abs(distance)
+    near = (1.5 * t - 2.5) * t * t + 1.0
+    far = (((t - 5.0) * t + 8.0) * t - 4.0) * -0.5
+    return np.where(t < 1.0, near, np.where(t < 2.0, far, 0.0))
+
+
+def _bilinear(distance: Floats) -> Floats:
+    return np.maximum(1.0 - np.abs(distance), 0.0)
+
+
+def _box(distance: Floats) -> Floats:
+    return np.where((distance > -0.5) & (distance <= 0.5), 1.0, 0.0)
+
+
+def _hamming(distance: Floats) -> Floats:
+    t = np.abs(distance)
+    return np.where(t < 1.0, np.sinc(t) * (0.54 + 0.46 * np.cos(t * math.pi)), 0.0)
+
+
+def _lanczos(distance: Floats) -> Floats:
+    inside = (distance >= -3.0) & (distance < 3.0)
+    return np.where(inside, np.sinc(distance) * np.sinc(distance / 3), 0.0)
+
+
+KERNELS = MappingProxyType(
+    {
+        "bicubic": (2.0, _bicubic),
+        "bilinear": (1.0, _bilinear),
+        "box": (0.5, _box),
+        "hamming": (1.0, _hamming),
+        "lanczos": (3.0, _lanczos),
+    }
+)
+"""Pillow's resampling kernels by name, each with its reach."""
