@@ -39,7 +39,7 @@ from relook.policy.views import apply_subpolicy
 from relook.predictions.engines import running_on
 from relook.predictions.engines.ray import AHEAD, RayEngine
 from relook.predictions.passes import View, fill_store
-from relook.predictions.store import Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionStore
 from relook.transforms.centre_crop import Plan as ImagePlan
 from relook.transforms.full_images import FullImages
 
@@ -110,7 +110,7 @@ def simulate(
 ) -> Outcome:
     """Follow the blocks of a whole pool through a cluster of `gpus` workers."""
     draws = np.random.default_rng(seed)
-    plan = Plan(work.pool, work.images, work.classes, network.batch, GROUP)
+    plan = BatchPlan(work.pool, work.images, work.classes, network.batch, GROUP)
     todo = deque(plan.blocks())
     passes = work.pool * work.images
     ready = [(costs.start * float(draws.uniform(0.5, 1)), worker) for worker in range(gpus)] * AHEAD
@@ -161,7 +161,7 @@ def view_seconds(size: int, views: int = 24, images: int = 4) -> float:
 
 def store_speed(blocks: int = 24) -> float:
     """Return how many bytes a second of processor time are stored in a directory."""
-    plan = Plan(GROUP, 128 * blocks, CLASSES, 128, GROUP)
+    plan = BatchPlan(GROUP, 128 * blocks, CLASSES, 128, GROUP)
     values = np.full((GROUP, 128, CLASSES), np.log(1 / CLASSES), np.float32)
     with tempfile.TemporaryDirectory() as directory:
         store = PredictionStore.open(directory, {}, plan, "float16")
@@ -299,7 +299,7 @@ def main() -> None:
         network = NETWORKS[size]
         costs = measure(size) if given.measure else MEASURED[size]
         costs = replace(costs, network=given.gigabits * 1e9 / 8)
-        plan = Plan(POOL, IMAGES, CLASSES, network.batch, GROUP)
+        plan = BatchPlan(POOL, IMAGES, CLASSES, network.batch, GROUP)
         counted = Counter(block.shape for block in plan.blocks()).total()
         print(f"EfficientNet-L2 at {size} pixels, batches of {network.batch}: {counted:,} blocks")
         print(

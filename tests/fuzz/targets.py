@@ -38,11 +38,11 @@ from relook.policy.recipes import load_recipe
 from relook.policy.reference import load_reference
 from relook.policy_search.run_record import load_run
 from relook.predictions.external import load_labels, open_predictions
-from relook.predictions.store import Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionStore
 from relook.studies.reproduce.file import load_study
 
 MANIFEST = {"what": "a test"}
-PLAN = Plan(views=2, images=3, classes=4, batch=3, group=2)
+PLAN = BatchPlan(views=2, images=3, classes=4, batch=3, group=2)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, Protocol, TypeAlias
 
 _Rest = ParamSpec("_Rest")
@@ -46,3 +47,18 @@ def part_of(
         progress(before + done, total, *rest, **named)
 
     return report
+
+
+@dataclass
+class ProgressCount:
+    """Units that are done, reported as they grow."""
+
+    total: int
+    report: Progress | None
+    done: int = 0
+
+    def add(self, units: int) -> None:
+        """Count more units as done."""
+        self.done += units
+        if self.report is not None:
+            self.report(self.done, self.total)

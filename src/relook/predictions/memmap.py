@@ -25,7 +25,7 @@ from relook.foundation.memory import size_text
 from relook.foundation.progress import Progress
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON
-from relook.predictions.store import Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionStore
 
 MAPPED = "mapped.npy"
 CHECKSUMS = "mapped.json"
@@ -90,7 +90,7 @@ def _copy(store: PredictionStore, file: IO[bytes], progress: Progress | None) ->
     return list(checksums)
 
 
-def _header(plan: Plan, dtype: np.dtype[Any]) -> bytes:
+def _header(plan: BatchPlan, dtype: np.dtype[Any]) -> bytes:
     head = BytesIO()
     descr = npy.dtype_to_descr(dtype)
     npy.write_array_header_1_0(head, {"descr": descr, "fortran_order": False, "shape": plan.shape})

@@ -51,7 +51,7 @@ def stored_type(precision: str, classes: int) -> str:
 
 
 @dataclass(frozen=True)
-class Block:
+class PredictionBlock:
     """A part of the predictions that is computed and stored as one: views × images."""
 
     views: slice
@@ -64,7 +64,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """How the passes are cut up: `batch` images a model call, `group` views a block.
 
     A model's outputs depend on its batches in the last digits, so the plan belongs to them.
@@ -91,11 +91,11 @@ class Plan:
         """The shape of a whole block."""
         return min(self.group, self.views), min(self.batch, self.images), self.classes
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PredictionBlock]:
         """Yield all blocks: batch after batch, and the whole pool within a batch."""
         for image in range(0, self.images, self.batch):
             for view in range(0, self.views, self.group):
-                yield Block(
+                yield PredictionBlock(
                     slice(view, min(view + self.group, self.views)),
                     slice(image, min(image + self.batch, self.images)),
                 )
@@ -121,7 +121,7 @@ class PredictionStore:
     """
 
     def __init__(
-        self, place: Place, plan: Plan, array: zarr.Array[Any], beside: Path | None = None
+        self, place: Place, plan: BatchPlan, array: zarr.Array[Any], beside: Path | None = None
     ) -> None:
         self.plan = plan
         self._place = place
@@ -134,7 +134,7 @@ class PredictionStore:
         cls,
         path: str | Path,
         manifest: Mapping[str, JSON],
-        plan: Plan,
+        plan: BatchPlan,
         precision: str = "float32",
         beside: Path | None = None,
     ) -> PredictionStore:
@@ -154,7 +154,7 @@ class PredictionStore:
         return cls(place, plan, array, beside)
 
     @classmethod
-    def attach(cls, path: str | Path, plan: Plan, precision: str) -> PredictionStore:
+    def attach(cls, path: str | Path, plan: BatchPlan, precision: str) -> PredictionStore:
         """Return a store that another process has opened, to write blocks to."""
         place = place_at(path)
         return cls(place, plan, _open_array(place, plan, precision))
@@ -179,7 +179,7 @@ class PredictionStore:
         shared = isinstance(self._place, Bucket) and not self.name.startswith("memory:")
         return self.name if shared else None
 
-    def is_done(self, block: Block) -> bool:
+    def is_done(self, block: PredictionBlock) -> bool:
         """Whether the block is stored, with the right checksum (verified once)."""
         key = (block.views.start, block.images.start)
         if key not in self._done and self._is_stored(block):
@@ -197,7 +197,7 @@ class PredictionStore:
         done = [self.is_done(block) for block in self.plan.blocks()]
         return sum(done), len(done)
 
-    def write(self, block: Block, log_probs: NDArray[np.float32]) -> None:
+    def write(self, block: PredictionBlock, log_probs: NDArray[np.float32]) -> None:
         """Store the block's log-probabilities `[view, image, class]`; none may be NaN."""
         log_probs = np.asarray(log_probs, dtype=np.float32)
         if np.isnan(log_probs).any():
@@ -211,7 +211,7 @@ class PredictionStore:
             raise RunError(f"cannot write to {self.name}: {reason(error)}") from error
         self.mark_done(block)
 
-    def mark_done(self, block: Block) -> None:
+    def mark_done(self, block: PredictionBlock) -> None:
         """Count a block as stored, which a worker has written."""
         self._done.add((block.views.start, block.images.start))
 
@@ -238,13 +238,13 @@ class PredictionStore:
         return result
 
     def read_blocks(
-        self, blocks: Sequence[Block]
+        self, blocks: Sequence[PredictionBlock]
     ) -> AbstractContextManager[Iterator[NDArray[np.floating[Any]]]]:
         """Read blocks in their order, several at a time where each waits for a network."""
         count = _READERS if isinstance(self._place, Bucket) else 1
         return made_ahead(self.read_block, blocks, ahead=count, threads=count)
 
-    def read_block(self, block: Block) -> NDArray[np.floating[Any]]:
+    def read_block(self, block: PredictionBlock) -> NDArray[np.floating[Any]]:
         """Return one block's predictions, as they are stored."""
         log_probs = self._load(block)
         if log_probs is None:
@@ -256,18 +256,18 @@ class PredictionStore:
             )
         return log_probs
 
-    def _key(self, block: Block) -> str:
+    def _key(self, block: PredictionBlock) -> str:
         views, images, _ = self.plan.chunk
         chunk = (block.views.start // views, block.images.start // images, 0)
         return str(self._array.metadata.encode_chunk_key(chunk))
 
-    def _is_stored(self, block: Block) -> bool:
+    def _is_stored(self, block: PredictionBlock) -> bool:
         if not self._place.trusted:
             return self._load(block) is not None
         whole = math.prod(self.plan.chunk) * self.dtype.itemsize + _CHECKSUM
         return self._place.size(self._key(block)) == whole
 
-    def _load(self, block: Block) -> NDArray[np.floating[Any]] | None:
+    def _load(self, block: PredictionBlock) -> NDArray[np.floating[Any]] | None:
         """Return the block, or None where it is missing or fails its checksum."""
         if not self._place.trusted and self._place.size(self._key(block)) is None:
             return None
@@ -305,7 +305,7 @@ def _claim(place: Place, record: dict[str, JSON]) -> None:
         )
 
 
-def _open_array(place: Place, plan: Plan, dtype: str) -> zarr.Array[Any]:
+def _open_array(place: Place, plan: BatchPlan, dtype: str) -> zarr.Array[Any]:
     if place.size("zarr.json") is None:
         return zarr.create_array(
             place.arrays,
@@ -333,6 +333,6 @@ def _open_array(place: Place, plan: Plan, dtype: str) -> zarr.Array[Any]:
     )
 
 
-def _named(block: Block) -> str:
+def _named(block: PredictionBlock) -> str:
     views, images = block.views, block.images
     return f"views {views.start}…{views.stop - 1}, images {images.start}…{images.stop - 1}"

@@ -22,7 +22,7 @@ from tests.unit.predictions.passes_cases import VIEWS, Toy
 from torch import Tensor, nn
 
 import relook.data.decode
-import relook.predictions.passes
+import relook.predictions.model_calls
 from relook.data import Preparation
 from relook.deploy import TTA
 from relook.deploy.batch.image_source import open_source
@@ -34,8 +34,9 @@ from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.policy.recipes import RECIPES
 from relook.predictions.engines import running_on
-from relook.predictions.passes import Passes, fill_store, predict_views
-from relook.predictions.store import Block, Plan, PredictionStore
+from relook.predictions.model_calls import Passes
+from relook.predictions.passes import fill_store, predict_views
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
 THREADS = st.sampled_from([1, 2, 3])
 
@@ -48,8 +49,8 @@ class Backwards:
     def blocks(
         self,
         passes: Passes,
-        blocks: Sequence[Block],
-        plan: Plan,
+        blocks: Sequence[PredictionBlock],
+        plan: BatchPlan,
         add: Callable[[int], None],
         store: PredictionStore | None,
     ) -> Any:
@@ -87,7 +88,7 @@ def cut(threads: int, group: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relook.predictions.passes, "_GROUP", group)
+        patch.setattr(relook.predictions.model_calls, "_GROUP", group)
         patch.setattr(relook.data.decode, "_MOST_THREADS", threads)
         try:
             yield

@@ -17,11 +17,11 @@ from relook.io.fingerprint import JSON
 from relook.predictions.locations import Bucket, Directory, is_url, place_at
 from relook.predictions.memmap import mapped_predictions
 from relook.predictions.passes import fill_store
-from relook.predictions.store import Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionStore
 
 obstore = pytest.importorskip("obstore")
 
-PLAN = Plan(views=7, images=5, classes=4, batch=2, group=3)
+PLAN = BatchPlan(views=7, images=5, classes=4, batch=2, group=3)
 MANIFEST: dict[str, JSON] = {"model": "toy", "seed": 0}
 
 

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from relook.errors import RunError
 from relook.io.fingerprint import JSON
 from relook.predictions.memmap import CHECKSUMS, MAPPED, mapped_predictions
-from relook.predictions.store import Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionStore
 
-PLAN = Plan(views=5, images=7, classes=3, batch=3, group=2)
+PLAN = BatchPlan(views=5, images=7, classes=3, batch=3, group=2)
 MANIFEST: dict[str, JSON] = {"pool": "p", "seed": 0}
 
 
-def values(plan: Plan = PLAN) -> NDArray[np.float32]:
+def values(plan: BatchPlan = PLAN) -> NDArray[np.float32]:
     return -80 * np.random.default_rng(1).random(plan.shape, dtype=np.float32)
 
 
-def filled(path: Path, plan: Plan = PLAN, precision: str = "float16") -> PredictionStore:
+def filled(path: Path, plan: BatchPlan = PLAN, precision: str = "float16") -> PredictionStore:
     store = PredictionStore.open(path, MANIFEST, plan, precision)
     for block in plan.blocks():
         store.write(block, values(plan)[block.views, block.images])
@@ -41,7 +41,7 @@ def test_the_file_holds_what_the_store_holds(
     views: int, images: int, classes: int, batch: int, group: int, precision: str
 ) -> None:
     with TemporaryDirectory() as directory:
-        plan = Plan(views, images, classes, batch, group)
+        plan = BatchPlan(views, images, classes, batch, group)
         store = filled(Path(directory) / "s", plan, precision)
         mapped = mapped_predictions(store)
         assert mapped.dtype == store.dtype == np.dtype(precision)

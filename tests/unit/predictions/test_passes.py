@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.unit.predictions.passes_cases import FLIP, FRESH, VIEWS, Toy, contents
 from torch import Tensor
 
-import relook.predictions.passes
+import relook.predictions.model_calls
 from relook.errors import RelookError, RunError
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy
@@ -30,7 +30,7 @@ def images() -> Tensor:
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relook.predictions.passes, "_GROUP", 3)
+    monkeypatch.setattr(relook.predictions.model_calls, "_GROUP", 3)
 
 
 def by_hand(images: Tensor, views: list[View], seed: int) -> NDArray[np.float32]:

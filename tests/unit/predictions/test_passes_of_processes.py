@@ -15,19 +15,19 @@ import torch
 from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 from torch import Tensor
 
-import relook.predictions.passes
+import relook.predictions.model_calls
 from relook.predictions.passes import predict_views
 
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relook.predictions.passes, "_GROUP", 3)
+    monkeypatch.setattr(relook.predictions.model_calls, "_GROUP", 3)
 
 
 CHILD = """
 import sys
 import numpy as np, torch
-import relook.predictions.passes
+import relook.predictions.model_calls
 from tests.unit.predictions.passes_cases import Toy, VIEWS
 from relook.predictions.passes import predict_views
 
@@ -38,7 +38,7 @@ class Told(Toy):
         print(self.calls, flush=True)
         return super().__call__(images)
 
-relook.predictions.passes._GROUP = 3
+relook.predictions.model_calls._GROUP = 3
 torch.set_num_threads(1)
 generator = np.random.default_rng(1)
 images = torch.from_numpy(generator.integers(0, 256, (40, 1, 9, 8), dtype=np.uint8))

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import JSON
-from relook.predictions.store import Block, Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
-PLAN = Plan(views=5, images=7, classes=3, batch=3, group=2)
+PLAN = BatchPlan(views=5, images=7, classes=3, batch=3, group=2)
 MANIFEST: dict[str, JSON] = {"pool": "p1", "model": "m1", "data": "d1", "seed": 0, "version": "1"}
 
 
-def values(plan: Plan = PLAN) -> NDArray[np.float32]:
+def values(plan: BatchPlan = PLAN) -> NDArray[np.float32]:
     generator = np.random.default_rng(0)
     return -generator.random(plan.shape, dtype=np.float32)
 
@@ -39,7 +39,7 @@ def filled(tmp_path: Path) -> PredictionStore:
     return store
 
 
-def chunk_file(store: PredictionStore, block: Block) -> Path:
+def chunk_file(store: PredictionStore, block: PredictionBlock) -> Path:
     views, images, _ = store.plan.chunk
     return store.path / f"c/{block.views.start // views}/{block.images.start // images}/0"
 
@@ -52,7 +52,7 @@ sizes = st.integers(1, 9)
 def test_blocks_cover_everything_once_batch_after_batch(
     views: int, images: int, batch: int, group: int
 ) -> None:
-    plan = Plan(views, images, 2, batch, group)
+    plan = BatchPlan(views, images, 2, batch, group)
     covered = np.zeros((views, images), dtype=int)
     blocks = list(plan.blocks())
     for block in blocks:
@@ -70,13 +70,13 @@ def test_blocks_cover_everything_once_batch_after_batch(
 def test_a_plan_of_nothing_is_refused(field: str, value: int) -> None:
     good = {"views": 1, "images": 1, "classes": 1, "batch": 1, "group": 1}
     with pytest.raises(RelookError, match=f"expected {field} to be at least 1"):
-        Plan(**{**good, field: value})
+        BatchPlan(**{**good, field: value})
 
 
 @pytest.mark.parametrize(
-    "plan", [PLAN, Plan(1, 1, 1, 1, 1), Plan(3, 2, 4, 100, 100), Plan(4, 6, 2, 3, 2)]
+    "plan", [PLAN, BatchPlan(1, 1, 1, 1, 1), BatchPlan(3, 2, 4, 100, 100), BatchPlan(4, 6, 2, 3, 2)]
 )
-def test_what_is_written_is_read_and_reopened(tmp_path: Path, plan: Plan) -> None:
+def test_what_is_written_is_read_and_reopened(tmp_path: Path, plan: BatchPlan) -> None:
     content = values(plan)
     store = PredictionStore.open(tmp_path / "s", MANIFEST, plan)
     blocks = list(plan.blocks())
@@ -211,13 +211,13 @@ def test_nan_is_refused_and_zeros_are_stored(tmp_path: Path) -> None:
         ({"seed": 1}, PLAN, "seed: 0 there, 1 here"),
         ({"version": "2"}, PLAN, 'version: "1" there, "2" here'),
         ({"recipe": "cifar"}, PLAN, 'recipe: nothing there, "cifar" here'),
-        ({}, Plan(5, 7, 3, 4, 2), "plan.batch: 3 there, 4 here"),
-        ({}, Plan(5, 7, 3, 3, 5), "plan.group: 2 there, 5 here"),
+        ({}, BatchPlan(5, 7, 3, 4, 2), "plan.batch: 3 there, 4 here"),
+        ({}, BatchPlan(5, 7, 3, 3, 5), "plan.group: 2 there, 5 here"),
         ({"model": "m2", "seed": 9}, PLAN, 'model: "m1" there, "m2" here; seed: 0 there, 9 here'),
     ],
 )
 def test_a_store_of_something_else_is_refused_and_left_alone(
-    filled: PredictionStore, change: dict[str, JSON], plan: Plan, says: str
+    filled: PredictionStore, change: dict[str, JSON], plan: BatchPlan, says: str
 ) -> None:
     with pytest.raises(RunError) as caught:
         PredictionStore.open(filled.path, {**MANIFEST, **change}, plan)
@@ -359,7 +359,7 @@ def test_writers_side_by_side_lose_nothing(tmp_path: Path) -> None:
 def test_many_classes_are_stored_in_half_precision(
     tmp_path: Path, precision: str, classes: int, stored: str
 ) -> None:
-    plan = Plan(2, 2, classes, 2, 2)
+    plan = BatchPlan(2, 2, classes, 2, 2)
     store = PredictionStore.open(tmp_path, MANIFEST, plan, precision)
     fill(store, values(plan))
     assert store.dtype == np.dtype(stored)
@@ -372,7 +372,7 @@ def test_many_classes_are_stored_in_half_precision(
 
 
 def test_half_precision_keeps_log_probabilities_as_well_as_it_says(tmp_path: Path) -> None:
-    plan = Plan(1, 1, 8001, 1, 1)
+    plan = BatchPlan(1, 1, 8001, 1, 1)
     content = np.linspace(-80, 0, 8001, dtype=np.float32)[None, None]
     store = PredictionStore.open(tmp_path, MANIFEST, plan, "float16")
     fill(store, content)

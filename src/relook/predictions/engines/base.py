@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.predictions.store import Block, Plan, PredictionStore
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
 if TYPE_CHECKING:
-    from relook.predictions.passes import Passes
+    from relook.predictions.model_calls import Passes
 
 ENGINES = ("local", "ray")
 
-Done = Generator[tuple[Block, NDArray[np.float32] | None], None, None]
+Done = Generator[tuple[PredictionBlock, NDArray[np.float32] | None], None, None]
 """Blocks as they are finished, with log-probabilities `[view, image, class]`; without them,
 where a worker has stored them itself."""
 
@@ -36,15 +36,12 @@ class Engine(Protocol):
     def blocks(
         self,
         passes: Passes,
-        blocks: Sequence[Block],
-        plan: Plan,
+        blocks: Sequence[PredictionBlock],
+        plan: BatchPlan,
         add: Callable[[int], None],
         store: PredictionStore | None,
     ) -> Done:
         """Yield each block, in any order; `add` counts passes, `store` is where they will go."""
-
-    def classes(self, passes: Passes, images: int) -> int:
-        """Return how many classes the model tells apart, from a call with so many images."""
 
 
 _ENGINE: ContextVar[Engine | None] = ContextVar("relook_engine", default=None)

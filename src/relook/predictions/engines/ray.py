@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from relook.errors import MissingExtraError, RelookError, RunError
@@ -31,8 +30,8 @@ from relook.io.files import one_line
 from relook.models.base import Predictor
 from relook.predictions.engines.base import Done
 from relook.predictions.engines.worker import Answer, Failure, Task, Worker, last_line, part_of
-from relook.predictions.passes import Passes
-from relook.predictions.store import Block, Plan, PredictionStore
+from relook.predictions.model_calls import Passes
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
 AHEAD = 2
 """How many blocks a worker is given at once: the next one is there when one is finished."""
@@ -50,7 +49,7 @@ class _Hand:
 
     actor: Any
     ready: bool = False
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[PredictionBlock] = field(default_factory=list)
 
 
 class RayEngine:
@@ -84,7 +83,7 @@ class RayEngine:
         self._tell = tell or (lambda line: None)
         self._threads = torch.get_num_threads()
         self._hands: list[_Hand] = []
-        self._waiting: dict[Any, tuple[_Hand, Block | None]] = {}
+        self._waiting: dict[Any, tuple[_Hand, PredictionBlock | None]] = {}
         self._predictor: Predictor | None = None
         self._began = False
 
@@ -108,15 +107,12 @@ class RayEngine:
     def blocks(
         self,
         passes: Passes,
-        blocks: Sequence[Block],
-        plan: Plan | None,
+        blocks: Sequence[PredictionBlock],
+        plan: BatchPlan,
         add: Callable[[int], None],
         store: PredictionStore | None,
     ) -> Done:
-        """Yield each block when it is finished; `None` where the worker has stored it.
-
-        Without a plan the blocks are single calls of one view.
-        """
+        """Yield each block when it is finished; `None` where the worker has stored it."""
         self._hire(passes.predictor)
         run = _Run(self._ray, passes, plan, store, deque(blocks))
         done, since = 0, time.monotonic()
@@ -139,12 +135,6 @@ class RayEngine:
             if any(hand.blocks for hand in self._hands):  # nobody waits for them any more
                 self._dismiss()
 
-    def classes(self, passes: Passes, images: int) -> int:
-        """Return how many classes a worker's model tells apart, from a call with images."""
-        block = Block(slice(0, 1), slice(0, images))
-        (answer,) = self.blocks(passes, [block], None, lambda count: None, None)
-        return int(np.asarray(answer[1]).shape[2])
-
     def _hand_out(self, run: _Run) -> None:
         """Give blocks to the workers that have few."""
         for size in range(AHEAD):
@@ -155,7 +145,7 @@ class RayEngine:
                     ref = hand.actor.run.remote(run.task(block), run.images(block))
                     self._waiting[ref] = (hand, block)
 
-    def _finished(self, ref: Any, run: _Run) -> tuple[Block | None, Any]:
+    def _finished(self, ref: Any, run: _Run) -> tuple[PredictionBlock | None, Any]:
         """Take what has come of a block or of a start; return a block that is done."""
         hand, block = self._waiting.pop(ref)
         try:
@@ -175,7 +165,9 @@ class RayEngine:
         run.release(block)
         return block, answer
 
-    def _lost(self, hand: _Hand, block: Block | None, run: _Run, error: Exception) -> None:
+    def _lost(
+        self, hand: _Hand, block: PredictionBlock | None, run: _Run, error: Exception
+    ) -> None:
         """Take the blocks of a lost worker back, and hire another one in its place."""
         if hand in self._hands:
             self._hands.remove(hand)
@@ -267,9 +259,9 @@ class _Run:
         self,
         ray: Any,
         passes: Passes,
-        plan: Plan | None,
+        plan: BatchPlan,
         store: PredictionStore | None,
-        todo: deque[Block],
+        todo: deque[PredictionBlock],
     ) -> None:
         self._ray, self._passes, self._plan = ray, passes, plan
         self._url = None if store is None else store.url
@@ -279,7 +271,7 @@ class _Run:
         self.todo = todo
         self.losses: Counter[tuple[int, int]] = Counter()
 
-    def task(self, block: Block) -> Task:
+    def task(self, block: PredictionBlock) -> Task:
         """Return what a worker is told of a block."""
         limit = current_limit()
         return Task(
@@ -293,14 +285,14 @@ class _Run:
             None if limit is None else limit.seconds,
         )
 
-    def images(self, block: Block) -> Any:
+    def images(self, block: PredictionBlock) -> Any:
         """Return the block's images in Ray's object store; blocks of the same images share them."""
         start = block.images.start
         if start not in self._parts:
             self._parts[start] = self._ray.put(part_of(self._passes.images, block.images))
         return self._parts[start]
 
-    def release(self, block: Block) -> None:
+    def release(self, block: PredictionBlock) -> None:
         """Let go of the images with the last block that needs them."""
         start = block.images.start
         self._left[start] -= 1
@@ -340,7 +332,7 @@ def _number(count: float, what: str) -> str:
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
 
 
-def _key(block: Block) -> tuple[int, int]:
+def _key(block: PredictionBlock) -> tuple[int, int]:
     return block.views.start, block.images.start
 
 

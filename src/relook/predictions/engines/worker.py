@@ -5,7 +5,6 @@ Nothing here knows of Ray: a worker is a plain object, which engines/ray.py make
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import threading
@@ -22,8 +21,8 @@ from relook.io.files import one_line
 from relook.models.base import Predictor
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.torch_module import TorchPredictor
-from relook.predictions.passes import Passes, View
-from relook.predictions.store import Block, Plan, PredictionStore
+from relook.predictions.model_calls import Passes, View
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.full_images import FullImages
 
 Part = NDArray[np.uint8] | FullImages
@@ -33,13 +32,12 @@ Part = NDArray[np.uint8] | FullImages
 class Task:
     """A block with all that it depends on but the model and the images.
 
-    `views` and `indices` are the block's own; without a `plan` it is one call of one view.
-    With a `store` the worker writes the block to it. `timeout` is how many seconds a call of
-    the model may take.
+    `views` and `indices` are the block's own. With a `store` the worker writes the block to
+    it. `timeout` is how many seconds a call of the model may take.
     """
 
-    block: Block
-    plan: Plan | None
+    block: PredictionBlock
+    plan: BatchPlan
     views: tuple[View, ...]
     indices: NDArray[np.int64]
     seed: int
@@ -80,10 +78,6 @@ class Worker:
         self._stores: dict[str, PredictionStore] = {}
         return None
 
-    def process(self) -> int:
-        """Return the id of the worker's process."""
-        return os.getpid()
-
     def run(self, task: Task, images: Part) -> Answer:
         """Return the block's log-probabilities `[view, image, class]`, or store them."""
         if task.timeout is None:
@@ -108,7 +102,7 @@ class Worker:
         try:
             with limited_calls(limit):
                 log_probs = self._log_probs(task, images)
-            if task.store is None or task.plan is None:
+            if task.store is None:
                 return log_probs
             self._store(task.store, task.plan, task.precision).write(task.block, log_probs)
         except RelookError as error:
@@ -117,14 +111,12 @@ class Worker:
 
     def _log_probs(self, task: Task, images: Part) -> NDArray[np.float32]:
         views, count = task.block.shape
-        own = Block(slice(0, views), slice(0, count))
+        own = PredictionBlock(slice(0, views), slice(0, count))
         passes = Passes(self._predictor, images, task.indices, task.views, task.seed)
-        if task.plan is None:
-            return passes.one(0, own.images)[None]
         with closing(passes.blocks([own], task.plan, lambda passes: None)) as done:
             return next(done)[1]
 
-    def _store(self, url: str, plan: Plan, precision: str) -> PredictionStore:
+    def _store(self, url: str, plan: BatchPlan, precision: str) -> PredictionStore:
         if url not in self._stores:
             self._stores[url] = PredictionStore.attach(url, plan, precision)
         return self._stores[url]

@@ -20,7 +20,7 @@ from relook.data.corrupted import (
     check_severities,
 )
 from relook.errors import RelookError
-from relook.foundation.progress import Progress
+from relook.foundation.progress import Progress, ProgressCount
 from relook.io.files import write_bytes_atomic, write_json_atomic
 from relook.io.fingerprint import JSON
 from relook.io.run_directory import RunDirectory
@@ -46,7 +46,7 @@ def write_arrays(
     """
     names, levels = check_corruptions(corruptions), check_severities(severities)
     clean = dataset.plain
-    done = _Done(len(names) * len(levels) * len(dataset), progress)
+    done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
         _record(directory, dataset, levels, seed, "arrays")
         write_bytes_atomic(directory.path / LABELS, _npy(np.tile(dataset.labels, len(levels))))
@@ -80,7 +80,7 @@ def write_folders(
     names, levels = check_corruptions(corruptions), check_severities(severities)
     files = _files(dataset, ".jpg" if jpeg else ".png")
     clean = dataset.plain
-    done = _Done(len(names) * len(levels) * len(dataset), progress)
+    done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
         _record(directory, dataset, levels, seed, "jpeg" if jpeg else "png")
         for name in names:
@@ -100,24 +100,13 @@ def write_npz(
 ) -> None:
     """Write the images under one corruption at one severity as an archive for `npz:FILE`."""
     (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
-    images = _corrupted(dataset.plain, name, level, check_seed(seed), _Done(len(dataset), progress))
+    images = _corrupted(
+        dataset.plain, name, level, check_seed(seed), ProgressCount(len(dataset), progress)
+    )
     file = io.BytesIO()
     classes = np.array(dataset.classes)
     np.savez(file, images=images.transpose(0, 2, 3, 1), labels=dataset.labels, classes=classes)
     write_bytes_atomic(path, file.getvalue())
-
-
-class _Done:
-    """Images that are done, reported as they grow."""
-
-    def __init__(self, total: int, report: Progress | None) -> None:
-        self.total, self.report, self.count = total, report, 0
-
-    def add(self, images: int) -> None:
-        """Count more images as done."""
-        self.count += images
-        if self.report is not None:
-            self.report(self.count, self.total)
 
 
 def _record(
@@ -137,7 +126,7 @@ def _record(
 
 
 def _corrupted(
-    clean: Tensor, name: str, severity: int, seed: int, done: _Done
+    clean: Tensor, name: str, severity: int, seed: int, done: ProgressCount
 ) -> NDArray[np.uint8]:
     corrupted = np.empty(tuple(clean.shape), dtype=np.uint8)
     for begin in range(0, len(clean), _PART):
@@ -149,7 +138,9 @@ def _corrupted(
     return corrupted
 
 
-def _write_folder(clean: Tensor, folder: Path, files: list[Path], seed: int, done: _Done) -> None:
+def _write_folder(
+    clean: Tensor, folder: Path, files: list[Path], seed: int, done: ProgressCount
+) -> None:
     """Write one corruption at one severity; the folder's path names both."""
     name, level = folder.parent.name, int(folder.name)
     for place, file in enumerate(files):

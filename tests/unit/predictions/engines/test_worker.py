@@ -19,10 +19,10 @@ from relook.models import EnsemblePredictor, TorchPredictor
 from relook.models.small import new_small
 from relook.predictions.engines.worker import Answer, Failure, Task, Worker, part_of
 from relook.predictions.passes import View, predict_views
-from relook.predictions.store import Block, Plan
+from relook.predictions.store import BatchPlan, PredictionBlock
 from relook.transforms.full_images import FullImages
 
-PLAN = Plan(views=7, images=5, classes=4, batch=2, group=3)
+PLAN = BatchPlan(views=7, images=5, classes=4, batch=2, group=3)
 
 
 def started(predictor: object) -> Worker:
@@ -31,7 +31,7 @@ def started(predictor: object) -> Worker:
     return worker
 
 
-def task(block: Block, plan: Plan = PLAN, **changes: object) -> Task:
+def task(block: PredictionBlock, plan: BatchPlan = PLAN, **changes: object) -> Task:
     views, indices = tuple(VIEWS[block.views]), np.arange(5)[block.images]
     made = Task(block, plan, views, indices, 7, None, "float32", None)
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_each_block_is_what_this_process_computes(images: Tensor, timeout: float
 def test_a_block_takes_the_same_model_calls(images: Tensor) -> None:
     here, there = Toy(), Toy()
     predict_views(here, images, FRESH_VIEWS, seed=7, batch=4)
-    plan = Plan(views=3, images=5, classes=4, batch=4, group=16)
+    plan = BatchPlan(views=3, images=5, classes=4, batch=4, group=16)
     worker = started(there)
     for block in plan.blocks():
         run(worker, images, task(block, plan, views=tuple(FRESH_VIEWS[block.views])))
@@ -72,7 +72,7 @@ def test_a_block_takes_the_same_model_calls(images: Tensor) -> None:
 
 
 FRESH_VIEWS = [View(sub, i) for i, sub in enumerate(FRESH)]
-BLOCK = Block(slice(0, 3), slice(2, 4))
+BLOCK = PredictionBlock(slice(0, 3), slice(2, 4))
 
 
 def test_a_models_error_is_returned_as_the_one_line_that_it_is_here(images: Tensor) -> None:
@@ -130,7 +130,7 @@ def test_a_part_of_full_size_images_brings_its_own_pixels_alone(tmp_path: Path) 
 def test_full_size_images_give_the_same_on_a_worker(tmp_path: Path) -> None:
     whole = full(read_full(write_photos(tmp_path)))
     expected = predict_views(Toy(), whole, VIEWS[:3], seed=7, batch=2)
-    block = Block(slice(0, 3), slice(2, 4))
+    block = PredictionBlock(slice(0, 3), slice(2, 4))
     own = task(block, replace(PLAN, views=3, images=len(whole)))
     found = as_array(started(Toy()).run(own, part_of(whole, block.images)))
     np.testing.assert_array_equal(found, expected[:, 2:4])

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relook.predictions.calls import calls_of
-from relook.predictions.store import Block
+from relook.predictions.model_calls import calls_of
+from relook.predictions.store import PredictionBlock
 
 
 @settings(deadline=None)
@@ -18,7 +18,7 @@ from relook.predictions.store import Block
 def test_calls_cover_a_block_once_in_order_and_are_full(
     view: int, views: int, image: int, images: int, batch: int
 ) -> None:
-    block = Block(slice(view, view + views), slice(image, image + images))
+    block = PredictionBlock(slice(view, view + views), slice(image, image + images))
     calls = list(calls_of(block, batch))
     covered = [
         (segment.view, i)

@@ -1,0 +1,268 @@
+"""Views → model calls → checked log-probabilities: how one block of predictions is made.
+
+A call never reaches beyond its block, so a block that is computed again after an interruption
+is computed by the very same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.errors import RelookError
+from relook.foundation.ahead import made_ahead
+from relook.foundation.watchdog import watched
+from relook.io.fingerprint import JSON, fingerprint
+from relook.numerics.calibration import LOG_FLOOR
+from relook.policy import SubPolicy
+from relook.policy.views import apply_subpolicy
+from relook.predictions.engines.base import on_other_gpus
+from relook.predictions.store import BatchPlan, PredictionBlock
+from relook.transforms.full_images import FullImages, content_of
+from relook.version import __version__
+
+if TYPE_CHECKING:
+    from relook.models.base import Predictor
+
+Images = Tensor | NDArray[np.uint8] | FullImages
+
+_GPU_BATCH = 256
+CPU_BATCH = 64  # of small images: more of them leave the cache between layers
+_LEAST_BATCH = 8
+_BATCH_PIXELS = 1 << 20  # of a batch on the CPU: 64 images of 96×96, 16 of 224×224
+_GROUP = 16
+_PACKING = "views of a block, one after another, in full batches"
+_SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class View:
+    """One view to predict: a sub-policy, and the view index that its fresh draws depend on."""
+
+    subpolicy: SubPolicy
+    index: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One view of consecutive images: a whole model call or a part of one."""
+
+    view: int
+    images: slice
+
+    @property
+    def size(self) -> int:
+        """How many images the segment has."""
+        return int(self.images.stop - self.images.start)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The views that go through the model at once, all of one block."""
+
+    segments: tuple[Segment, ...]
+    ends_block: PredictionBlock | None  # the block, in its last call
+
+    @property
+    def size(self) -> int:
+        """How many views the call has."""
+        return sum(segment.size for segment in self.segments)
+
+
+def calls_of(block: PredictionBlock, batch: int) -> Iterator[Call]:
+    """Cut a block's views, one after another, into model calls: full ones, and a last one."""
+    images = block.images.stop - block.images.start
+    rows = (block.views.stop - block.views.start) * images
+    for begin in range(0, rows, batch):
+        end = min(begin + batch, rows)
+        segments = []
+        for view in range(begin // images, -(-end // images)):
+            start, stop = max(begin, view * images), min(end, (view + 1) * images)
+            offset = block.images.start - view * images
+            part = slice(start + offset, stop + offset)
+            segments.append(Segment(block.views.start + view, part))
+        yield Call(tuple(segments), block if end == rows else None)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What the model is to see: views of images, whose indices decide the fresh draws."""
+
+    predictor: Predictor
+    images: Images
+    indices: NDArray[np.int64]
+    views: tuple[View, ...]
+    seed: int
+
+    def make(self, call: Call) -> Tensor:
+        """Return the call's views, uint8 `[n, c, h, w]`."""
+        made = [self._view(segment) for segment in call.segments]
+        views = made[0] if len(made) == 1 else torch.cat(made)
+        # Copies from pinned memory run while the GPU computes.
+        return views.pin_memory() if _on_gpu(self.predictor) and not views.is_cuda else views
+
+    def run(self, call: Call, views: Tensor, classes: int | None) -> NDArray[np.float32]:
+        """Return checked log-probabilities `[n, class]` of one model call."""
+        try:
+            with watched(lambda: self._where(call)):
+                outputs = self.predictor(views)
+        except Exception as error:
+            raise RelookError(
+                f"the model failed on {self._where(call)}: {_one_line(error)}"
+            ) from error
+        return self._checked(outputs, call, classes)
+
+    def one(self, view: int, part: slice) -> NDArray[np.float32]:
+        """Return log-probabilities `[image, class]` of one view of some images."""
+        call = Call((Segment(view, part),), None)
+        return self.run(call, self.make(call), None)
+
+    def blocks(
+        self, blocks: Iterable[PredictionBlock], plan: BatchPlan, add: Callable[[int], None]
+    ) -> Generator[tuple[PredictionBlock, NDArray[np.float32]], None, None]:
+        """Yield each block with its log-probabilities `[view, image, class]`.
+
+        The next views are made while the model runs; `add` counts passes.
+        """
+        calls = [call for block in blocks for call in calls_of(block, plan.batch)]
+        with made_ahead(self.make, calls) as made:
+            rows: list[NDArray[np.float32]] = []
+            for call, views in zip(calls, made, strict=True):
+                rows.append(self.run(call, views, plan.classes))
+                add(call.size)
+                if call.ends_block is not None:
+                    shape = (*call.ends_block.shape, plan.classes)
+                    yield call.ends_block, np.concatenate(rows).reshape(shape)
+                    rows = []
+
+    def plan(self, batch: int | None) -> BatchPlan:
+        """Return the batch plan; a model that cannot tell its classes is asked with a batch."""
+        batch = self.automatic_batch() if batch is None else batch
+        classes = getattr(self.predictor, "classes", None)
+        if classes is None:
+            part = slice(0, min(max(1, batch), len(self.indices)))
+            classes = self.one(0, part).shape[1]
+        return BatchPlan(len(self.views), len(self.indices), classes, batch, _GROUP)
+
+    def automatic_batch(self) -> int:
+        """Return a batch size by rule, not by the clock: the same at every run."""
+        if _on_gpu(self.predictor) or on_other_gpus():
+            return _GPU_BATCH
+        height, width = self.images.shape[2:]
+        fits = max(1, _BATCH_PIXELS // (int(height) * int(width)))
+        return min(CPU_BATCH, max(_LEAST_BATCH, 1 << (fits.bit_length() - 1)))
+
+    def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Return what the predictions depend on, as the store records it."""
+        pool = [(asdict(view.subpolicy), draw_index(view)) for view in self.views]
+        return {
+            **extra,
+            "version": __version__,
+            "pool": fingerprint(pool),
+            "model": self.predictor.fingerprint,
+            "data": fingerprint(content_of(self.images), self.indices),
+            "seed": self.seed,
+            "calls": _PACKING,
+        }
+
+    def _view(self, segment: Segment) -> Tensor:
+        view, part = self.views[segment.view], segment.images
+        images = ready(self.images[part])
+        return apply_subpolicy(view.subpolicy, images, self.indices[part], self.seed, view.index)
+
+    def _checked(self, outputs: object, call: Call, classes: int | None) -> NDArray[np.float32]:
+        """Return the model's outputs as log-probabilities, floored, or say what is wrong."""
+        if isinstance(outputs, Tensor):
+            outputs = outputs.detach().float().cpu().numpy()
+        expected = f"[{call.size}, {'class' if classes is None else classes}]"
+        if not isinstance(outputs, np.ndarray):
+            got = f"a {type(outputs).__name__}"
+            raise _bad_output(got, self._where(call), expected)
+        shape = outputs.shape
+        if len(shape) != 2 or shape[0] != call.size or classes not in (None, shape[1]):
+            raise _bad_output(f"shape {list(shape)}", self._where(call), expected)
+        log_probs = outputs.astype(np.float32)
+        for fault, rows in _faults(log_probs).items():
+            if rows.any():
+                raise _bad_output(fault, self._where_rows(call, rows), expected)
+        return np.maximum(log_probs, np.float32(LOG_FLOOR))
+
+    def _where(self, call: Call) -> str:
+        """Name the images and the views of a call."""
+        first, last = call.segments[0], call.segments[-1]
+        if first is last:
+            return self._named(first.view, self.indices[first.images])
+        places = sorted({i for s in call.segments for i in range(s.images.start, s.images.stop)})
+        images = _images_named(self.indices[places])
+        return (
+            f"{images}, views “{self.views[first.view].subpolicy}” "
+            f"to “{self.views[last.view].subpolicy}”"
+        )
+
+    def _where_rows(self, call: Call, rows: NDArray[np.bool_]) -> str:
+        """Name the images of the first view that has such rows."""
+        begin = 0
+        for segment in call.segments:
+            own = rows[begin : begin + segment.size]
+            if own.any():
+                return self._named(segment.view, self.indices[segment.images][own])
+            begin += segment.size
+        raise AssertionError("no such row")
+
+    def _named(self, view: int, indices: NDArray[np.int64]) -> str:
+        return f"{_images_named(indices)}, view “{self.views[view].subpolicy}”"
+
+
+def ready(images: Images) -> Tensor | FullImages:
+    """Return images that views can be made of: tensors, or at full size."""
+    # The copy is for arrays that must not be written to, such as memory-mapped files.
+    return torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images
+
+
+def draw_index(view: View) -> int | None:
+    """Return what tells a fresh view from others of its sub-policy; a fixed one has nothing."""
+    return None if view.subpolicy.is_fixed else view.index
+
+
+def _on_gpu(predictor: Predictor) -> bool:
+    device = getattr(predictor, "device", None)
+    return isinstance(device, torch.device) and device.type == "cuda"
+
+
+def _faults(log_probs: NDArray[np.float32]) -> dict[str, NDArray[np.bool_]]:
+    """Return for each fault the rows that have it."""
+    with np.errstate(over="ignore"):
+        sums = np.exp(log_probs, dtype=np.float64).sum(axis=1)
+    return {
+        "NaN": np.isnan(log_probs).any(axis=1),
+        "+∞": np.isposinf(log_probs).any(axis=1),
+        "probabilities that do not sum to 1": ~(np.abs(sums - 1) <= _SUM_TOLERANCE),
+    }
+
+
+def _bad_output(got: str, where: str, expected: str) -> RelookError:
+    return RelookError(
+        f"the model returned {got} for {where}: expected normalised log-probabilities {expected}"
+    )
+
+
+def _images_named(indices: NDArray[np.int64]) -> str:
+    first, last, count = int(indices[0]), int(indices[-1]), len(indices)
+    if count == 1:
+        return f"image {first}"
+    if (np.diff(indices) == 1).all():
+        return f"images {first}…{last}"
+    shown = ", ".join(str(index) for index in indices[:3])
+    return f"images {shown}" if count <= 3 else f"images {shown} and {count - 3} more"
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 300 else text[:299] + "…"
+    return text if isinstance(error, RelookError) else f"{type(error).__name__}: {text}"
