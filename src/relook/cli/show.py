@@ -124,7 +124,7 @@ def _policy_line(policy: Policy) -> str:
     entries = count(len(policy), "entry", "entries")
     views = count(policy.views, "view")
     distinct = f" ({len(policy.counts())} distinct)" if policy.is_fixed else ""
-    return f"{entries}{distinct}: {views} an image, {kind} draws{recipe}, seed {policy.seed}\n"
+    return f"{entries}{distinct}: {views} per image, {kind} draws{recipe}, seed {policy.seed}\n"
 
 
 def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> None:

@@ -10,8 +10,8 @@ from relook.policy_search.search import PolicySearch
 from relook.report.gallery import picture_gallery
 from relook.report.html import render
 from relook.report.pictures import builtin_picture
-from relook.report.results import results_of
 from relook.report.style import PAGE_VARIABLES
+from relook.report.summary import summary_of
 
 _SIDE = 64
 _MOST_VIEWS = 40
@@ -47,7 +47,8 @@ def _render(
     page = render(
         "notebook.html",
         colors=_COLORS,
-        results=comparison and results_of(comparison),
+        comparison=comparison,
+        summary=comparison and summary_of(comparison),
         figures=comparison and _curves(comparison),
         scores=scores,
         gallery=gallery,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relook.evaluation.comparison import Comparison
 from relook.io.files import write_text_atomic
 from relook.policy.transform_counts import transform_statistics
-from relook.report.gallery import Gallery, changed_images, policy_gallery
+from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gallery
 from relook.report.html import render
-from relook.report.results import results_of
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
+from relook.report.summary import summary_of
 
 if TYPE_CHECKING:
     from relook.report.figures import Drawing
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_SETTINGS = 200
 _LONGEST_SETTING = 300
 _MOST_NOTES = 20
+_CHANGED_SIDE = 72
 
 
 def write_report(run_dir: str | Path, out: Path | None = None, *, figures: bool = True) -> Path:
@@ -46,26 +47,26 @@ def render_report(run: RunFiles) -> str:
     """Return the page as text, the same bytes for the same files."""
     from relook.report.figures import inline_svg
 
+    comparison = run.comparison
     drawn = {drawing.name: inline_svg(drawing) for drawing in _drawings(run, legend=False)}
+    changed = (*comparison.gained, *comparison.lost) if comparison else ()
     notes = run.record.get("notes")
     page = render(
         "report.html",
         run=run,
+        comparison=comparison,
+        summary=comparison and summary_of(comparison),
         sections=_sections(run, drawn),
         figures=drawn,
-        results=run.comparison and results_of(run.comparison),
-        subject=run.comparison and _subject(run.comparison),
-        changes=run.comparison and _changes(run, run.comparison),
         gallery=_gallery(run),
+        changed=kept_pictures([one.index for one in changed], run.examples, _CHANGED_SIDE),
+        class_name=partial(class_name, comparison.classes if comparison else ()),
         notes=notes[:_MOST_NOTES] if isinstance(notes, list) else (),
         settings=[
             (name, shorten(value, _LONGEST_SETTING))
             for name, value in run.settings()[:_MOST_SETTINGS]
         ],
-        commands={
-            "compare": shlex.join(["relook", "compare", "--run", str(run.path)]),
-            "report": shlex.join(["relook", "report", str(run.path)]),
-        },
+        path=shlex.quote(str(run.path)),
     )
     return str(page)
 
@@ -99,14 +100,6 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
     return {key: title for key, title in titles.items() if title}
 
 
-def _subject(comparison: Comparison) -> str:
-    """Say what was compared: data, images, recipe."""
-    data = comparison.settings.get("data")
-    name = data.get("name") if isinstance(data, Mapping) else None
-    known = (name, f"{comparison.images:,} held-out images", comparison.settings.get("recipe"))
-    return " · ".join(str(part) for part in known if part)
-
-
 def _gallery(run: RunFiles) -> Gallery | None:
     if run.policy is None:
         return None
@@ -115,19 +108,3 @@ def _gallery(run: RunFiles) -> Gallery | None:
         indices = list(run.examples.places)
     classes = run.comparison.classes if run.comparison else ()
     return policy_gallery(run.policy, run.examples, indices, classes)
-
-
-def _changes(run: RunFiles, comparison: Comparison) -> dict[str, object]:
-    gained, lost = comparison.gained_count, comparison.lost_count
-    return {
-        "gained": gained,
-        "lost": lost,
-        "points": 100 * (gained - lost) / max(1, comparison.images),
-        "kinds": [
-            (title, total, changed_images(changed, run.examples, comparison.classes))
-            for title, total, changed in (
-                ("Put right", gained, comparison.gained),
-                ("Got wrong", lost, comparison.lost),
-            )
-        ],
-    }

@@ -13,13 +13,13 @@ from tests.unit.report.example_run import example_comparison, write_example_run
 
 from relook.errors import FileFormatError, RelookError
 from relook.report.html import ENVIRONMENT
-from relook.report.results import results_of
 from relook.report.run_files import read_run
 from relook.report.series import curves, shown_range
+from relook.report.summary import summary_of
 
 PARTS = ENVIRONMENT.from_string(
-    '{% import "results.html" as parts %}{{ parts.verdict(results) }}{{ parts.table(results) }}'
-    "{{ parts.legend(results.styles) }}{{ parts.methods(results) }}"
+    '{% import "comparison.html" as parts %}{{ parts.verdict(summary) }}{{ parts.table(summary) }}'
+    "{{ parts.legend(summary) }}{{ parts.methods(summary) }}"
 )
 CONTENT = example_comparison().to_json()
 STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**30, 1.5, "text", [], {}, [[]], {"a": 1})
@@ -57,8 +57,7 @@ def test_a_changed_comparison_is_drawn_or_refused(
         comparison = read_run(tmp_path).comparison
     if comparison is None:
         return
-    shown = results_of(comparison)
-    assert PARTS.render(results=shown)
+    assert PARTS.render(summary=summary_of(comparison))
     shown_range(curves(comparison, "temperature"))
 
 

@@ -1,0 +1,111 @@
+"""What pages show of a comparison: the verdict, methods × budgets, what the names mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD
+from relook.evaluation.comparison import Comparison, Row
+from relook.report.series import curves, has_runs, shown_range, within_budget
+from relook.report.style import MethodStyle, method_styles, shorten
+
+METRICS = ("cll", "accuracy")
+"""The metrics of the table and of the first two figures."""
+
+_ABOUT_POLICY = "the views that Greedy Policy Search found on other images"
+_STANDS_FOR = {
+    "plain": "CC: central crop",
+    "cf": "CF: crop and flip",
+    "d4": "D4: the symmetries of a square",
+}
+"""Abbreviations in labels that the methods' descriptions leave open."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """What every method reaches with at most `budget` views, and the best value of each metric."""
+
+    budget: int
+    rows: tuple[Row, ...]
+    best: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A comparison as the templates read it.
+
+    `judged` is the row that the verdict is about: the recommended one is the pick of many, so
+    its own figures would be a little too good. `about` says what methods are, as far as relook
+    knows them. `reach` is how far the bars of differences in cLL go. `leaving` are the methods
+    that a metric's curves do not show, in part or whole; `confidence` is that of intervals.
+    """
+
+    comparison: Comparison
+    sentence: str
+    judged: Row | None
+    recommended: str
+    groups: tuple[Group, ...]
+    styles: Mapping[str, MethodStyle]
+    about: Mapping[str, str]
+    reach: float
+    leaving: Mapping[str, tuple[str, ...]]
+    left_out: Mapping[str, object]
+    confidence: float | None
+    has_runs: bool
+
+
+def summary_of(comparison: Comparison) -> Summary:
+    """Return what pages show of a comparison."""
+    rows, verdict = comparison.rows, comparison.verdict
+    styles = method_styles(rows)
+    most = max(comparison.budgets, default=0)
+    own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
+    recommended = styles.get(verdict.recommended_method)
+    left_out = comparison.settings.get("left_out")
+    differences = [found for row in rows for found in (row.over_plain or {}).values()]
+    return Summary(
+        comparison,
+        # The outcome at the head of the sentence stands above it.
+        sentence=verdict.sentence.removeprefix(f"{verdict.outcome.capitalize()}: "),
+        judged=max(own, key=lambda row: row.budget, default=None),
+        recommended=recommended.label if recommended else shorten(verdict.recommended_method),
+        groups=tuple(_groups(comparison)),
+        styles=styles,
+        about={method: about for method in styles if (about := _about(method))},
+        reach=_reach(comparison),
+        leaving={one: shown_range(curves(comparison, one)).leaving for one in METRICS},
+        left_out=left_out if isinstance(left_out, Mapping) else {},
+        confidence=differences[0].confidence if differences else None,
+        has_runs=has_runs(comparison),
+    )
+
+
+def _groups(comparison: Comparison) -> list[Group]:
+    found = {budget: within_budget(comparison, budget) for budget in comparison.budgets}
+    return [
+        Group(budget, tuple(rows), {m: max(row.metrics[m].mean for row in rows) for m in METRICS})
+        for budget, rows in found.items()
+        if rows
+    ]
+
+
+def _about(method: str) -> str:
+    if method == POLICY_METHOD:
+        return _ABOUT_POLICY
+    if method not in BASELINES:
+        return ""
+    letters = _STANDS_FOR.get(method)
+    return BASELINES[method].about + (f" ({letters})" if letters else "")
+
+
+def _reach(comparison: Comparison) -> float:
+    """Return the largest end of an interval of the policy's, and some room."""
+    policy = [row for row in comparison.rows if row.method == POLICY_METHOD]
+    ends = [
+        abs(end)
+        for row in policy or comparison.rows
+        if row.over_plain and "cll" in row.over_plain
+        for end in (row.over_plain["cll"].low, row.over_plain["cll"].high)
+    ]
+    return 1.15 * max(ends, default=1.0) or 1.0
