@@ -124,11 +124,7 @@ def search_command(
         bool, typer.Option("--dry-run", help="Tell what it would cost; write nothing.")
     ] = False,
     timeout: options.TimeoutOption = None,
-    engine: engines.EngineOption = "local",
-    address: engines.AddressOption = None,
-    workers: engines.WorkersOption = None,
-    gpus_per_worker: engines.GpusOption = None,
-    store: engines.StoreOption = None,
+    place: engines.EngineOptions,
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
@@ -155,9 +151,8 @@ def search_command(
         memory=options.bytes_of(memory),
         store_precision=store_precision,
     )
-    place = engines.EngineChoice(engine, address, workers, gpus_per_worker, device)
-    place.check(accelerate=accelerate, dry_run=dry_run)
-    predictor = network.load(model, place.device_here, reading)
+    place.check(device=device, accelerate=accelerate, dry_run=dry_run)
+    predictor = network.load(model, place.device_here(device), reading)
     images = reading.of(data, crops=settings.recipe.start is not None)
     overflow = None if dry_run else images_kept.beside(out)
     dataset = options.read_data(data, group, model=predictor, overflow=overflow, **images)
@@ -184,7 +179,7 @@ def search_command(
     )
     with (
         resumable("Run the same command again to go on.", timeout),
-        place.started(),
+        place.started(device),
         search_bars(objective) as progress,
     ):
         found = search_dataset(
@@ -193,7 +188,7 @@ def search_command(
             settings,
             test=test_set,
             run=out,
-            store=store,
+            store=place.store,
             progress=progress,
             origin=origin,
             tell=say,

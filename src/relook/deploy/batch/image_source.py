@@ -36,7 +36,6 @@ _CUT = ", crops cut from the originals"
 class ImageBlock:
     """Consecutive images of a source: those that can be read, their places, and the faults."""
 
-    number: int
     images: Tensor | FullImages
     places: tuple[int, ...]
     faults: dict[int, str]
@@ -44,17 +43,16 @@ class ImageBlock:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """What is to be predicted: a name an image, and `read(ranges)`, which yields their blocks.
+    """What is to be predicted: a name per image, and `read(ranges)`, which yields their blocks.
 
-    `mark` stands for names and content; `faults` are files that are known to be bad, by place.
+    `fingerprint` stands for names and content.
     """
 
     names: Sequence[str]
-    mark: str
+    fingerprint: str
     prepared: str
     block: int
     read: Callable[[Sequence[range]], Generator[ImageBlock, None, None]]
-    faults: dict[int, str]
 
     def ranges(self) -> list[range]:
         """Cut the images into blocks."""
@@ -97,11 +95,11 @@ def _from_dataset(dataset: Dataset) -> ImageSource:
     def read(ranges: Sequence[range]) -> Generator[ImageBlock, None, None]:
         for part in ranges:
             images = dataset.images[part.start : part.stop]
-            yield ImageBlock(part.start, images, tuple(part), {})
+            yield ImageBlock(images, tuple(part), {})
 
     shape = "×".join(map(str, dataset.images.shape[1:]))
     shape += _CUT if isinstance(dataset.images, FullImages) else ""
-    return ImageSource(names, dataset.fingerprint, shape, BLOCK, read, {})
+    return ImageSource(names, dataset.fingerprint, shape, BLOCK, read)
 
 
 def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparation) -> ImageSource:
@@ -114,7 +112,7 @@ def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparatio
     read = partial(_blocks, root, names, plan, faults, full)
     shown = [one_line(name) for name in names]
     prepared = f"{plan}{_CUT if full else ''}"
-    return ImageSource(shown, _mark(root, names), prepared, block, read, faults)
+    return ImageSource(shown, _fingerprint(root, names), prepared, block, read)
 
 
 def _look(
@@ -162,7 +160,7 @@ def _blocks(
                     levels[place] = found
             pixels = list(levels.values())
             images = _full(pixels, plan) if full else _stacked(pixels, plan)
-            yield ImageBlock(part.start, images, tuple(levels), faults)
+            yield ImageBlock(images, tuple(levels), faults)
 
 
 def _decode(read: Callable[[Image.Image, Plan], Levels], plan: Plan, path: Path) -> Levels | Bad:
@@ -184,7 +182,7 @@ def _full(pixels: Sequence[Levels], plan: Plan) -> FullImages:
     return FullImages(joined, np.cumsum(sizes) - sizes, shapes, marks, plan)
 
 
-def _mark(root: Path, names: Sequence[str]) -> str:
+def _fingerprint(root: Path, names: Sequence[str]) -> str:
     """Return a fingerprint of names, sizes and times of change: a change makes another run."""
     stats = []
     for name in names:

@@ -71,7 +71,7 @@ def predict_source(
             {
                 "model": model,
                 "policy": tta.plan.record(),
-                "images": source.mark,
+                "images": source.fingerprint,
                 "prepared": source.prepared,
                 "block": source.block,
                 "batch": tta.max_batch,

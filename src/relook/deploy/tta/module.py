@@ -142,7 +142,7 @@ class TTA(nn.Module):
                 part = levels[start : start + limit]
                 indices = np.arange(first + start, first + start + len(part))
                 parts.append(self._part_log_probs(part, indices, limit))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return _joined(parts, dim=1)
 
     def predict_proba(self, images: Images, *, first_index: int = 0) -> NDArray[np.float32]:
         """Return probabilities float32 `[n, class]` of an array of any length, in batches."""
@@ -185,12 +185,8 @@ class TTA(nn.Module):
             uncertainty(log_probs.cpu().numpy(), np.array(self.plan.counts), self.temperature)
             for log_probs in self._batches(images, first_index)
         ]
-        return Uncertainty(
-            *(
-                np.concatenate([getattr(part, name) for part in found])
-                for name in ("entropy", "predictive_entropy", "expected_entropy")
-            )
-        )
+        columns = zip(*(vars(part).values() for part in found), strict=True)
+        return Uncertainty(*map(np.concatenate, columns))
 
     def get_extra_state(self) -> Tensor:
         """Return the policy, temperature and normalisation as bytes, for the state dict."""
@@ -237,11 +233,9 @@ class TTA(nn.Module):
         for start in range(0, self.views, together):
             group = range(start, min(start + together, self.views))
             made = [self.plan.make(view, images, indices) for view in group]
-            with watched(lambda: f"images {indices[0]}…{indices[-1]}"):
-                rows = self.network(self.model, made[0] if len(made) == 1 else torch.cat(made))
-            self._check_classes(rows.shape[-1])
+            rows = self._predicted(_joined(made), f"images {indices[0]}…{indices[-1]}")
             results.append(rows.view(len(group), len(images), -1))
-        return results[0] if len(results) == 1 else torch.cat(results)
+        return _joined(results)
 
     def _exit_early(self, rule: EarlyExit, images: Images) -> tuple[Tensor, Tensor]:
         """Return scaled log-probabilities `[n, class]` and views `[n]` of images in memory."""
@@ -252,10 +246,9 @@ class TTA(nn.Module):
         limit = self._limit(levels.shape)
 
         def predict(view: int, places: Tensor) -> Tensor:
-            parts = [
-                self._one_view(view, _chosen(levels, part)) for part in torch.split(places, limit)
-            ]
-            return parts[0] if len(parts) == 1 else torch.cat(parts)
+            return _joined(
+                [self._one_view(view, _chosen(levels, part)) for part in torch.split(places, limit)]
+            )
 
         with _evaluating(self.model):
             return run_early_exit(rule, self.plan, len(levels), predict)
@@ -263,8 +256,12 @@ class TTA(nn.Module):
     def _one_view(self, view: int, images: Tensor | FullImages) -> Tensor:
         # A fixed view is the same whatever the image's index.
         made = self.plan.make(view, images, np.zeros(len(images), dtype=np.int64))
-        with watched(lambda: f"{len(images)} images, view {view + 1}"):
-            rows = self.network(self.model, made)
+        return self._predicted(made, f"{len(images)} images, view {view + 1}")
+
+    def _predicted(self, views: Tensor, which: str) -> Tensor:
+        """Run the model on views; `which` says what is at work if it hangs."""
+        with watched(lambda: which):
+            rows = self.network(self.model, views)
         self._check_classes(rows.shape[-1])
         return rows
 
@@ -316,6 +313,10 @@ class TTA(nn.Module):
             raise RelookError(
                 f"expected a name for each of the model's {count} classes, got {len(self.classes)}"
             )
+
+
+def _joined(parts: list[Tensor], dim: int = 0) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
 
 
 def _chosen(images: Tensor | FullImages, places: Tensor) -> Tensor | FullImages:
