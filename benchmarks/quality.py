@@ -28,7 +28,7 @@ from relook.models.accelerate import accelerate
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import SubPolicy
-from relook.policy.pool import sample_pool, steady_pool
+from relook.policy.pool import conservative_pool, sample_pool
 from relook.policy.recipes import RECIPES, Group
 from relook.predictions.passes import View, predict_views
 from relook.selection import greedy_search
@@ -60,7 +60,7 @@ class Candidates:
 
 def candidates(size: int, crops: int) -> Candidates:
     """Return the pools of `size`, and so many random crops with flips behind the first."""
-    spread, rest = steady_pool("cifar", size)
+    spread, rest = conservative_pool("cifar", size)
     paper = sample_pool("cifar", size, draws="fresh")
     recipe = replace(RECIPES["cifar"], groups=(Group(crops, 0, 0),))
     random = sample_pool(recipe, crops, seed=1, plain=False)

@@ -31,7 +31,7 @@ from relook.models import Predictor, load_model
 from relook.numerics.arrays import Indices
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.numerics.splits import stratified_split
-from relook.policy.pool import steady_pool
+from relook.policy.pool import conservative_pool
 from relook.policy.recipes import get_recipe
 from relook.policy_search.pool_predictions import kept_in_race
 from relook.policy_search.settings import SearchSettings
@@ -80,7 +80,7 @@ def predicted(
 ) -> Case:
     """Return a network's predictions, made now unless they are in `out`."""
     settings = SearchSettings(recipe=get_recipe(recipe), length=LENGTH, pool_size=size, seed=0)
-    spread, rest = steady_pool(settings.recipe, size, settings.seed)
+    spread, rest = conservative_pool(settings.recipe, size, settings.seed)
     views = [View(sub, index) for index, sub in enumerate((*spread, *rest))]
     store = out / f"{name}-{size}-{len(labels)}.zarr"
     log_probs = predict_views(model, images, views, seed=0, store_path=store)

@@ -56,7 +56,7 @@ def test_python_and_the_command_line_find_the_same_policy(
     assert "held-out cLL" in found.comparison.verdict.sentence
 
 
-def test_a_steady_search_begins_with_spread_views_and_can_be_repeated(
+def test_a_steady_search_begins_with_quasi_random_views_and_can_be_repeated(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"

@@ -9,14 +9,14 @@ import numpy as np
 from relook.errors import RelookError
 from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy import DrawKind, Step, SubPolicy
-from relook.policy.quasi_random import spread_views
+from relook.policy.quasi_random import quasi_random_views
 from relook.policy.recipes import Group, Recipe, get_recipe
 from relook.policy.views import freeze_subpolicy
 from relook.transforms import TRANSFORMS
 
 _SLOTS_A_STEP = 3
-_SPREAD = 40  # views of a steady pool, or half of it if that is less
-_MILD = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
+_QUASI_RANDOM = 40  # views of a conservative pool, or half of it if that is less
+_LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps, largest magnitude: what complements crops best
 
 
 def sample_pool(
@@ -51,28 +51,30 @@ def sample_pool(
     return (*pool, SubPolicy()) if plain else tuple(pool)
 
 
-def steady_pool(
+def conservative_pool(
     recipe: Recipe | str, size: int | None = None, seed: int = 0
 ) -> tuple[tuple[SubPolicy, ...], tuple[SubPolicy, ...]]:
-    """Return evenly spread views, the plain image first, and the rest of a pool of `size`.
+    """Return quasi-random views, the plain image first, and the rest of a pool of `size`.
 
-    Half of the rest are mild candidates, with one or two weak steps; half are the recipe's own.
+    Half of the rest are low-magnitude candidates, with one or two weak steps; half are the
+    recipe's own.
     """
     recipe = get_recipe(recipe)
     total = sum(group.count for group in recipe.groups) + 1 if size is None else size
     if total < 2:
-        raise RelookError(f"expected a steady pool of at least 2 sub-policies, got {size}")
-    spread = spread_views(recipe, min(_SPREAD, total // 2))
-    return spread, sample_pool(_with_mild(recipe), total - len(spread), seed, plain=False)
+        raise RelookError(f"expected a conservative pool of at least 2 sub-policies, got {size}")
+    views = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
+    rest = sample_pool(_with_low_magnitude(recipe), total - len(views), seed, plain=False)
+    return views, rest
 
 
-def _with_mild(recipe: Recipe) -> Recipe:
+def _with_low_magnitude(recipe: Recipe) -> Recipe:
     if not recipe.transforms:
         return recipe
     own = sum(group.count for group in recipe.groups)
-    share = max(1, own // len(_MILD))
-    mild = tuple(Group(share, length, magnitude) for length, magnitude in _MILD)
-    return replace(recipe, groups=(*mild, *recipe.groups))
+    share = max(1, own // len(_LOW_MAGNITUDE))
+    weak = tuple(Group(share, length, magnitude) for length, magnitude in _LOW_MAGNITUDE)
+    return replace(recipe, groups=(*weak, *recipe.groups))
 
 
 def _shares(groups: tuple[Group, ...], total: int) -> list[int]:

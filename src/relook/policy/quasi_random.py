@@ -1,8 +1,8 @@
-"""Views that cover a recipe's crops and mirror images evenly: what to average knowing nothing.
+"""Quasi-random views: crops and mirror images that cover a recipe's range evenly, nothing learned.
 
-A few places spread evenly over the free range average better than as many drawn at random, for
-the reason that quadrature beats Monte Carlo. The places follow the R2 sequence (Roberts 2018),
-whose every beginning is evenly spread, so every beginning of the views is as well.
+A few quasi-random places average better than as many drawn at random, for the reason that
+quasi-Monte Carlo beats Monte Carlo. The places follow the R2 sequence (Roberts 2018), whose every
+beginning has low discrepancy, so every beginning of the views covers the range as well.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from relook.policy.recipes import Recipe, get_recipe
 
 _PLASTIC = 1.324717957244746  # the real root of x³ = x + 1
 _RANGE = 0.75  # of the free range: its rim moves the picture furthest and helps least
-_MILD = 7.0  # scale_crop's magnitude: 78 % of the area
+_LOW_MAGNITUDE = 7.0  # scale_crop's magnitude: 78 % of the area
 _MIDDLE = 0.5
 
 
-def spread_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...]:
-    """Return the plain image, its mirror image if the recipe has them, and evenly placed crops.
+def quasi_random_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...]:
+    """Return the plain image, its mirror image if the recipe has them, and quasi-random crops.
 
     Fewer than `views` come back where the recipe neither crops nor mirrors.
     """
@@ -45,7 +45,9 @@ def _views(crop: Step, is_finish: bool) -> Iterator[SubPolicy]:
             yield SubPolicy((Step("identity", 0),), step)
         else:
             draws |= {"area": _MIDDLE, "aspect": _MIDDLE}
-            yield SubPolicy((Step(crop.transform, min(_MILD, crop.magnitude), draws=draws),))
+            yield SubPolicy(
+                (Step(crop.transform, min(_LOW_MAGNITUDE, crop.magnitude), draws=draws),)
+            )
 
 
 def _place(number: int, divisor: float) -> float:

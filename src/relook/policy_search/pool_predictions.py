@@ -17,7 +17,7 @@ from relook.foundation.memory import check_limit, default_limit, size_text
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.models import Predictor
 from relook.policy import SubPolicy
-from relook.policy.pool import steady_pool
+from relook.policy.pool import conservative_pool
 from relook.policy_search.run_record import settings_record
 from relook.predictions.array import Predictions
 from relook.predictions.memmap import mapped_predictions
@@ -222,7 +222,7 @@ def _spread(settings: SearchSettings) -> int:
     """Return how many evenly spread views the pool begins with."""
     if settings.strategy != "steady":
         return 0
-    return len(steady_pool(settings.recipe, settings.pool_size, settings.seed)[0])
+    return len(conservative_pool(settings.recipe, settings.pool_size, settings.seed)[0])
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

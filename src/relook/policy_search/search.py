@@ -30,7 +30,7 @@ from relook.models import Predictor, as_predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.numerics.splits import Shares, parse_split, search_split
 from relook.policy import DrawKind, Policy, SubPolicy
-from relook.policy.pool import sample_pool, steady_pool
+from relook.policy.pool import conservative_pool, sample_pool
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
 from relook.policy_search.preflight import check_search, search_notes
@@ -237,7 +237,7 @@ def split_images(
 def pool_of(settings: SearchSettings) -> tuple[SubPolicy, ...]:
     """Return the candidates of a search."""
     if settings.strategy == "steady":
-        spread, rest = steady_pool(settings.recipe, settings.pool_size, settings.seed)
+        spread, rest = conservative_pool(settings.recipe, settings.pool_size, settings.seed)
         return spread + rest
     return sample_pool(
         settings.recipe,

@@ -6,33 +6,33 @@ import numpy as np
 import pytest
 
 from relook.policy import SubPolicy
-from relook.policy.quasi_random import spread_views
+from relook.policy.quasi_random import quasi_random_views
 from relook.policy.recipes import RECIPES, Recipe
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
 def test_views_are_fixed_distinct_and_begin_with_the_plain_image(recipe: Recipe) -> None:
-    views = spread_views(recipe, 40)
+    views = quasi_random_views(recipe, 40)
     assert len(set(views)) == 40
     assert all(view.is_fixed for view in views)
     assert views[0].is_plain
-    assert spread_views(recipe, 7) == views[:7]
+    assert quasi_random_views(recipe, 7) == views[:7]
 
 
 def test_mirror_images_come_only_where_the_recipe_has_them() -> None:
-    assert spread_views("cifar", 2)[1].steps[0].transform == "flip"
+    assert quasi_random_views("cifar", 2)[1].steps[0].transform == "flip"
     unflipped = RECIPES["cifar"].without(["flip"])
-    assert "flip" not in " ".join(str(view) for view in spread_views(unflipped, 20))
+    assert "flip" not in " ".join(str(view) for view in quasi_random_views(unflipped, 20))
 
 
 def test_half_of_the_views_are_mirrored() -> None:
-    finishes = [view.finish for view in spread_views("cifar", 42)[2:]]
+    finishes = [view.finish for view in quasi_random_views("cifar", 42)[2:]]
     flips = [finish.fixed_draws["flip"] for finish in finishes if finish and finish.fixed_draws]
     assert sum(flips) == 20
 
 
 def test_places_cover_the_range_more_evenly_than_random_ones() -> None:
-    views = spread_views("cifar", 34)[2:]
+    views = quasi_random_views("cifar", 34)[2:]
     places = np.array([[_draw(view, "x"), _draw(view, "y")] for view in views])
     assert abs(places.mean() - 0.5) < 0.03
     random = [np.random.default_rng(seed).random((32, 2)) for seed in range(200)]
@@ -40,7 +40,7 @@ def test_places_cover_the_range_more_evenly_than_random_ones() -> None:
 
 
 def test_a_recipe_without_crops_has_the_plain_image_alone() -> None:
-    assert spread_views(RECIPES["cifar"].without(["crop_flip"]), 5) == (SubPolicy(),)
+    assert quasi_random_views(RECIPES["cifar"].without(["crop_flip"]), 5) == (SubPolicy(),)
 
 
 def _draw(view: SubPolicy, name: str) -> float:

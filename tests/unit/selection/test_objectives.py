@@ -26,15 +26,6 @@ def test_the_table_maximises() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("name", list(OBJECTIVES))
-def test_weights_count_as_repeated_images(name: str) -> None:
-    score = OBJECTIVES[name].score
-    counts = np.random.default_rng(1).integers(0, 4, size=80)
-    weighted = score(LOG_PROBS, LABELS, counts.astype(np.float64))
-    repeated = score(LOG_PROBS.repeat(counts, axis=0), LABELS.repeat(counts), None)
-    assert weighted == pytest.approx(repeated, abs=1e-9)
-
-
 def test_class_weights_agree_with_scikit_learn() -> None:
     labels = np.array([0, 0, 0, 0, 2, 2, 5])
     weights = class_weights(labels)
