@@ -26,8 +26,8 @@ from relook.predictions.external import load_labels, open_predictions
 from relook.selection import SearchResult, greedy_search
 from relook.selection.greedy import search_with
 from relook.selection.kernels.compact import CompactScorer
+from relook.selection.kernels.memory import COMPACT_FROM
 from relook.selection.kernels.scorer import CompiledScorer, available_cores
-from relook.selection.needs import COMPACT_FROM
 from relook.selection.scorers import extended_mean
 
 FULL_SIZE = (900, 25_000, 1_000, 20)

@@ -84,7 +84,7 @@ def tables(found: dict[str, list[Measurement]], size: int) -> list[str]:
     }
     budgets = " | ".join(BUDGETS)
     lines = [f"### {size:,} images to search on", ""]
-    lines += [f"| steady, gain at | scored | {budgets} | 5 steady − 20 random |"]
+    lines += [f"| conservative, gain at | scored | {budgets} | 5 conservative − 20 random |"]
     lines += ["| --- | ---: |" + " ---: |" * (len(BUDGETS) + 1)]
     for name, one in chosen.items():
         cells = [text(one.gains("steady", size, budget)) for budget in BUDGETS]

@@ -1,7 +1,7 @@
 """The search for a policy, over stored predictions alone."""
 
 from relook.selection.checks import check_predictions
-from relook.selection.needs import selection_needs
+from relook.selection.kernels.memory import selection_needs
 from relook.selection.scorers import SearchResult
 from relook.selection.search import greedy_search
 

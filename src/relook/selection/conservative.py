@@ -21,7 +21,7 @@ from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Groups, mean_and_error
 from relook.selection.greedy import Scoring, search_with
-from relook.selection.needs import COMPACT_FROM
+from relook.selection.kernels.memory import COMPACT_FROM
 from relook.selection.objectives import OBJECTIVES
 from relook.selection.scorers import (
     Pick,

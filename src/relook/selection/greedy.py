@@ -14,7 +14,7 @@ import numpy as np
 
 from relook.foundation.progress import StepProgress
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
-from relook.selection.needs import COMPACT_FROM, check_memory
+from relook.selection.kernels.memory import COMPACT_FROM, check_memory
 from relook.selection.objectives import Objective
 from relook.selection.scorers import Pick, PlainScorer, Scorer, SearchResult, extended_mean
 

@@ -12,7 +12,7 @@ from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.selection import greedy, scorers
 from relook.selection.conservative import MOST_VALUES
-from relook.selection.needs import COMPACT_FROM, classes_to_keep, selection_needs
+from relook.selection.kernels.memory import COMPACT_FROM, classes_to_keep, selection_needs
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.selection.soft_targets import MOST_CLASSES
 

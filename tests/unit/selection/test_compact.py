@@ -8,11 +8,12 @@ from tests.oracles.plain_search import Array, random_pool
 
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection import SearchResult, greedy_search, needs, selection_needs
+from relook.selection import SearchResult, greedy_search, selection_needs
 from relook.selection.greedy import search_with
+from relook.selection.kernels import memory
 from relook.selection.kernels.compact import CompactScorer
+from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.scorer import CompiledScorer
-from relook.selection.needs import classes_to_keep
 from relook.selection.scorers import extended_mean, floored_log
 
 
@@ -102,7 +103,7 @@ def test_what_does_not_fit_is_refused_before_it_starts() -> None:
 
 def test_fewer_kept_classes_still_give_exact_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     log_probs, labels = pool_of_many_classes(9)
-    monkeypatch.setattr(needs, "_KEPT", 10)
+    monkeypatch.setattr(memory, "_KEPT", 10)
     result = searched(log_probs, labels, 3)
     mean = np.exp(log_probs[list(result.picks)].astype(np.float64)).mean(axis=0)
     expected = calibrated_log_likelihood(floored_log(mean), labels)[0]

@@ -21,10 +21,10 @@ from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.kernels import compact_loops, loops
 from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
+from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.rows import Rows
 from relook.selection.kernels.scorer import ExactScorer, available_cores
 from relook.selection.kernels.screening import GRID
-from relook.selection.needs import classes_to_keep
 from relook.selection.scorers import Pick
 
 _PROPOSALS = 6  # candidates scored on the full predictions at each step

@@ -1,4 +1,4 @@
-"""How much memory a search takes, told before it starts."""
+"""How much memory the compiled scorers take, known before a search starts."""
 
 from __future__ import annotations
 
