@@ -153,7 +153,7 @@ def test_auto_follows_the_recipe_and_no_keeps_the_small_images(
 
 
 def test_five_crops_are_the_corners_of_the_resized_image(photos: Path) -> None:
-    wanted = Preparation((32, 32), 0.8, full_size=True, skip_bad=True, tell=lambda _: None)
+    wanted = Preparation((32, 32), 0.8, full_size=True, skip_bad=True, log=lambda _: None)
     images = load_data(f"folder:{photos}", wanted).images
     assert isinstance(images, FullImages)
     policy = BASELINES["5c"].policy(get_recipe("imagenet"), options=Options().for_images(images))

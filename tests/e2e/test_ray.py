@@ -57,7 +57,7 @@ def test_the_bytes_are_those_of_the_local_engine(tmp_path: Path) -> None:
 
     search(tmp_path / "local")
     told: list[str] = []
-    with RayEngine(workers=2, gpus_per_worker=0.5, tell=told.append) as engine, running_on(engine):
+    with RayEngine(workers=2, gpus_per_worker=0.5, log=told.append) as engine, running_on(engine):
         search(tmp_path / "ray")
     assert told == ["Ray: 2 workers, each with 1 CPU and 0.5 GPUs"]
     for name in ("policy.json", "search.json"):
@@ -77,7 +77,7 @@ def test_a_models_error_is_the_same_line_and_no_retry(images: Tensor) -> None:
     with pytest.raises(RelookError) as here:
         predict_views(model, grey, views, seed=0, batch=4)
     told: list[str] = []
-    with RayEngine(workers=1, tell=told.append) as engine, running_on(engine):
+    with RayEngine(workers=1, log=told.append) as engine, running_on(engine):
         with pytest.raises(RelookError) as there:
             predict_views(model, grey, views, seed=0, batch=4)
         good = TorchPredictor(new_small(seed=1))

@@ -269,7 +269,7 @@ def _read_csv(path: Path) -> None:
     if not picture.exists():
         for name in ("a.png", "b.png"):
             Image.new("L", (8, 8)).save(folder / name)
-    load_csv(str(path), Preparation(skip_bad=True, tell=check_message))
+    load_csv(str(path), Preparation(skip_bad=True, log=check_message))
 
 
 def _read_groups(path: Path) -> None:

@@ -95,7 +95,7 @@ class EngineOptions:
             workers=self.workers,
             gpus_per_worker=self.gpus_per_worker or 0,
             device=device,
-            tell=say,
+            log=say,
         )
         with engine, running_on(engine):
             yield

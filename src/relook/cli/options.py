@@ -263,7 +263,7 @@ def read_data(
         full_size=full_size,
         cache=None if cache is None else Path(cache).expanduser(),
         overflow=overflow,
-        tell=say,
+        log=say,
     )
     if model is not None:
         wanted = wanted.for_model(model)

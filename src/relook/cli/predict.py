@@ -115,7 +115,7 @@ def _images(data: str, known: sources.ModelOfRun, skip_bad: bool, full_size: boo
         channels=given.get("channels"),
         skip_bad=skip_bad,
         full_size=full_size,
-        tell=say,
+        log=say,
     ).for_model(known.predictor)
     with options.reading_bars() as progress:
         return open_source(

@@ -119,7 +119,7 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
     if ids.dtype.kind not in "iuUS":
         raise RelookError(f"{where}: expected whole numbers or text as ids, got {ids.dtype}")
     if ids.shape != (images,):
-        raise RelookError(f"{where}: expected {images} ids, one an image, got {_size(ids)}")
+        raise RelookError(f"{where}: expected {images} ids, one per image, got {_size(ids)}")
     return ids
 
 
@@ -140,7 +140,7 @@ def _checked_labels(labels: ArrayLike, images: int, classes: int, where: str) ->
     if values.dtype.kind not in "iu":
         raise RelookError(f"{where}: expected labels as whole numbers, got {values.dtype}")
     if values.shape != (images,):
-        raise RelookError(f"{where}: expected {images} labels, one an image, got {_size(values)}")
+        raise RelookError(f"{where}: expected {images} labels, one per image, got {_size(values)}")
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= classes:
         raise RelookError(

@@ -24,13 +24,13 @@ _FEWEST_FOR_CHANCE = 50
 def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...]:
     """Return the names of a model's outputs, in its order.
 
-    The file is text with a name a line, or JSON `{"name": index}`; indices that JSON leaves
+    The file is text with one name per line, or JSON `{"name": index}`; indices that JSON leaves
     out, up to the model's `outputs`, are called by their number.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() == ".json":
         return _from_json(path, outputs or 0)
-    data = read_bytes(path, what="a class name a line", max_bytes=_LARGEST_FILE)
+    data = read_bytes(path, what="one class name per line", max_bytes=_LARGEST_FILE)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -38,7 +38,7 @@ def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...
     names = [line.strip() for line in text.rstrip().splitlines()]
     if "" in names:
         raise FileFormatError(
-            f"{path}: expected a class name a line, but line {names.index('') + 1} is empty"
+            f"{path}: expected one class name per line, but line {names.index('') + 1} is empty"
         )
     return _unique(names, path)
 

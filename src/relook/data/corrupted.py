@@ -45,7 +45,7 @@ Source = Callable[[str, int], Tensor]
 
 @dataclass(frozen=True)
 class Arrays:
-    """A folder with an `.npy` file a corruption: all images at one severity after another.
+    """A folder with one `.npy` file per corruption: all images at one severity after another.
 
     The published sets hold the severities 1 to 5; one that relook wrote says which it holds.
     `labels` is int64 `[n]`, of one severity.
@@ -258,7 +258,7 @@ def _severity_folder(root: Path, corruption: str, severity: int) -> Path:
     if not folder.is_dir():
         raise RelookError(
             f"{one_line(str(root))}: expected the folder {corruption}/{severity} (or "
-            f"{FAMILIES[corruption]}/{corruption}/{severity}) with a folder a class, "
+            f"{FAMILIES[corruption]}/{corruption}/{severity}) with one folder per class, "
             "got none"
         )
     return folder

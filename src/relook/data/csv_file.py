@@ -1,4 +1,4 @@
-"""Images listed in a CSV table: a path and a label a row, and whatever else is known of each."""
+"""Images listed in a CSV table: one path and label per row, and what else is known of each."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ Faults = dict[int, str]
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """An image file within another file: a name for people, its bytes, and what tells it apart."""
+    """An image file within another file: a name for people, its bytes, and what identifies it."""
 
     name: str
     read: Callable[[], bytes]
-    mark: str
+    identity: str
 
 
 ImageFile = Path | EncodedImage
@@ -79,8 +79,8 @@ def decode_all(
 ) -> tuple[Tensor, NDArray[np.int64]]:
     """Return the images `[n, c, h, w]` of the files that have a head, and which they are."""
     nbytes = check_memory(len(heads), plan, where)
-    if wanted.tell is not None:
-        wanted.tell(f"{where}: {len(heads):,} images of {plan}, {nbytes / 1e6:,.1f} MB")
+    if wanted.log is not None:
+        wanted.log(f"{where}: {len(heads):,} images of {plan}, {nbytes / 1e6:,.1f} MB")
     with quiet():
         images, failed = _decoded([files[i] for i in heads], plan, wanted)
     places = np.array(list(heads), dtype=np.int64)
@@ -169,7 +169,7 @@ def _too_large(size: str) -> Bad:
 def _orientation(image: Image.Image) -> int:
     try:
         found = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # a damaged block beside a sound picture
+    except Exception:  # a damaged block next to a sound picture
         return 1
     return found if isinstance(found, int) else 1
 
@@ -208,7 +208,7 @@ def quiet() -> Iterator[None]:
 def report_faults(
     faults: Faults, files: Sequence[ImageFile], wanted: Preparation, where: str
 ) -> None:
-    """Raise for files that cannot be read, or tell of them where they may be skipped."""
+    """Raise for files that cannot be read, or report them where they may be skipped."""
     if not faults:
         return
     named = [f"{_name(files[i])}: {reason}" for i, reason in faults.items()]
@@ -222,12 +222,12 @@ def report_faults(
         raise nothing_left(where, len(files))
     more = [f"… and {len(named) - _NAMED:,} more"] if len(named) > _NAMED else []
     heading = f"{where}: {count} skipped, as they cannot be read as images"
-    if wanted.tell is None:
+    if wanted.log is None:
         warnings.warn(f"{heading}; the first is {named[0]}", stacklevel=2)
         return
-    wanted.tell(f"{heading}:")
+    wanted.log(f"{heading}:")
     for line in (*named[:_NAMED], *more):
-        wanted.tell(f"  {line}")
+        wanted.log(f"  {line}")
 
 
 def nothing_left(where: str, files: int) -> RelookError:

@@ -30,7 +30,7 @@ from relook.io.fingerprint import JSON, fingerprint
 from relook.transforms.centre_crop import Levels
 
 _FORMAT = "relook decoded images"
-_PIXELS, _SHAPES, _MARKS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"
+_PIXELS, _SHAPES, _FINGERPRINTS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"
 _CHECKED = 8
 _KEY_LENGTH = 16
 
@@ -39,26 +39,26 @@ Write = Callable[[Levels], None]
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded files: `shapes` `[file, 2]` is 0 × 0 and `marks` `[file]` empty where one is bad.
+    """Decoded files; of a bad one, `shapes` `[file, 2]` is 0 × 0, `fingerprints` `[file]` empty.
 
     `pixels` holds the sound ones one after another, uint8 `[h, w, c]` each.
     """
 
     pixels: Levels
     shapes: NDArray[np.int64]
-    marks: NDArray[np.str_]
+    fingerprints: NDArray[np.str_]
     faults: Faults
     channels: int
 
 
 def key_of(files: Sequence[ImageFile], preparation: JSON) -> str:
     """Return what tells these files, prepared in this way, from all others."""
-    return fingerprint([_mark(file) for file in files], preparation)[:_KEY_LENGTH]
+    return fingerprint([_identity(file) for file in files], preparation)[:_KEY_LENGTH]
 
 
-def _mark(file: ImageFile) -> str:
+def _identity(file: ImageFile) -> str:
     if isinstance(file, EncodedImage):
-        return file.mark
+        return file.identity
     path = file.absolute()
     try:
         found = file.stat()
@@ -85,11 +85,11 @@ def _read(place: Path) -> Decoded:
     about = read_json(place / _ABOUT, what="a record of decoded images")
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         raise ValueError("its record is of another kind")
-    shapes, marks = read_npy(place / _SHAPES), read_npy(place / _MARKS)
+    shapes, prints = read_npy(place / _SHAPES), read_npy(place / _FINGERPRINTS)
     if shapes.dtype != np.int64 or shapes.shape != (about["files"], 2) or shapes.min() < 0:
         raise ValueError("its record and its shapes do not agree")
-    if marks.dtype.kind != "U" or marks.shape != shapes.shape[:1]:
-        raise ValueError("its shapes and its marks do not agree")
+    if prints.dtype.kind != "U" or prints.shape != shapes.shape[:1]:
+        raise ValueError("its shapes and its fingerprints do not agree")
     channels = int(about["channels"])
     size = int(shapes.prod(axis=1).sum()) * channels
     with (place / _PIXELS).open("rb") as file:
@@ -97,7 +97,7 @@ def _read(place: Path) -> Decoded:
             raise ValueError(f"its pixels do not have the {size:,} bytes of its shapes")
         pixels = map_file(file)
     faults = {int(i): str(reason) for i, reason in about["faults"].items()}
-    found = Decoded(pixels, shapes, marks, faults, channels)
+    found = Decoded(pixels, shapes, prints, faults, channels)
     _check_some(found)
     return found
 
@@ -109,7 +109,7 @@ def _check_some(found: Decoded) -> None:
     sound = np.flatnonzero(sizes)
     for i in sound[:: -(-len(sound) // _CHECKED)]:
         levels = found.pixels[ends[i] - sizes[i] : ends[i]]
-        if fingerprint(levels.reshape(*found.shapes[i], found.channels)) != found.marks[i]:
+        if fingerprint(levels.reshape(*found.shapes[i], found.channels)) != found.fingerprints[i]:
             raise ValueError("its pixels are damaged")
 
 
@@ -153,7 +153,7 @@ def append_pixels(file: IO[bytes], levels: Levels) -> None:
 
 def _keep(decoded: Decoded, temporary: Path, place: Path) -> Decoded:
     np.save(temporary / _SHAPES, decoded.shapes)
-    np.save(temporary / _MARKS, decoded.marks)
+    np.save(temporary / _FINGERPRINTS, decoded.fingerprints)
     about = {
         "format": _FORMAT,
         "files": len(decoded.shapes),

@@ -1,4 +1,4 @@
-"""Images in folders, one a class, as most people keep them."""
+"""Images in folders, one per class, as most people keep them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES_SHOWN = 3
 def load_folder(rest: str, wanted: Preparation) -> Dataset:
     """Return the images of `DIR/CLASS/…`; the classes are the folders, sorted by name.
 
-    Hidden files and what lies beside the class folders are left alone; a class may be a link to a
+    Hidden files and what lies next to the class folders are left alone; a class may be a link to a
     folder, but inside a class links to folders are not followed. The column `path` says
     which file an image comes from.
     """
@@ -54,7 +54,7 @@ def _class_folders(root: Path) -> list[Path]:
     if len(folders) < 2:
         raise RelookError(
             f"{root}: expected a folder of images for each class, at least two, got "
-            f"{len(folders)} folders beside {len(entries) - len(folders)} other entries"
+            f"{len(folders)} folders and {len(entries) - len(folders)} other entries"
         )
     for folder in folders:
         _check_link(folder, root)

@@ -152,10 +152,12 @@ def _files(table: Any, column: str, datasets: Any, where: str) -> list[EncodedIm
     if not isinstance(table.features[column], datasets.Image):
         raise RelookError(f"{where}: expected images in the column {one_line(column)!r}")
     # The fingerprint has no public name; without one, no earlier decoding is taken for this.
-    mark = getattr(table, "_fingerprint", None) or secrets.token_hex(16)
+    identity = getattr(table, "_fingerprint", None) or secrets.token_hex(16)
     encoded = table.cast_column(column, datasets.Image(decode=False))
     return [
-        EncodedImage(f"{where} row {row}", partial(_content, encoded, row, column), f"{mark} {row}")
+        EncodedImage(
+            f"{where} row {row}", partial(_content, encoded, row, column), f"{identity} {row}"
+        )
         for row in range(len(encoded))
     ]
 

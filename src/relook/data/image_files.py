@@ -65,7 +65,7 @@ def read_images(
 
     They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
     of the input's size already. Files that cannot be read raise one error that names the first
-    and counts them, or are left out and told of with `skip_bad`.
+    and counts them, or are left out and reported with `skip_bad`.
     """
     if wanted.full_size:
         kept = _kept_before(files, wanted, where)
@@ -89,7 +89,7 @@ def _kept_before(files: Sequence[ImageFile], wanted: Preparation, where: str) ->
         if found is not None:
             report_faults(found.faults, files, wanted, where)
             plan = _plan(wanted, found.channels)
-            _tell(wanted, f"{where}: {_amount(found)}, decoded before, from {directory}")
+            _log(wanted, f"{where}: {_amount(found)}, decoded before, from {directory}")
             return _images(found, plan)
     return None
 
@@ -113,7 +113,7 @@ def _read_full(
         if len(found.faults) == len(files):
             raise nothing_left(where, len(files))
         found = keep(found)
-    _tell(wanted, f"{where}: decoded {_amount(found)}{place}; views are {plan}")
+    _log(wanted, f"{where}: decoded {_amount(found)}{place}; views are {plan}")
     return _images(found, plan)
 
 
@@ -134,7 +134,7 @@ def _decoded(
     write: Write,
 ) -> Decoded:
     shapes = np.zeros((len(files), 2), np.int64)
-    marks = np.full(len(files), "", "U32")
+    prints = np.full(len(files), "", "U32")
     faults = dict(faults)
     items = [(files[i], head.size) for i, head in heads.items()]
     results = mapped(partial(_full_levels, plan), items, wanted, "decoding")
@@ -142,10 +142,10 @@ def _decoded(
         if isinstance(result, Bad):
             faults[i] = result.reason
             continue
-        levels, marks[i] = result
+        levels, prints[i] = result
         shapes[i] = levels.shape[:2]
         write(levels)
-    return Decoded(np.empty(0, np.uint8), shapes, marks, faults, plan.channels)
+    return Decoded(np.empty(0, np.uint8), shapes, prints, faults, plan.channels)
 
 
 def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str] | Bad:
@@ -214,7 +214,9 @@ def _images(found: Decoded, plan: Plan) -> Found:
     sizes = found.shapes.prod(axis=1) * found.channels
     kept = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[kept]
-    return FullImages(found.pixels, starts, found.shapes[kept], found.marks[kept], plan), kept
+    return FullImages(
+        found.pixels, starts, found.shapes[kept], found.fingerprints[kept], plan
+    ), kept
 
 
 def _plan(wanted: Preparation, channels: int) -> Plan:
@@ -231,7 +233,7 @@ def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:
 def _amount(found: Decoded) -> str:
     nbytes = len(found.pixels)
     size = f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
-    return f"{int((found.marks != '').sum()):,} full-size images, {size}"
+    return f"{int((found.fingerprints != '').sum()):,} full-size images, {size}"
 
 
 def _check_disk(directory: Path, nbytes: int, where: str) -> None:
@@ -245,6 +247,6 @@ def _check_disk(directory: Path, nbytes: int, where: str) -> None:
         )
 
 
-def _tell(wanted: Preparation, text: str) -> None:
-    if wanted.tell is not None:
-        wanted.tell(text)
+def _log(wanted: Preparation, text: str) -> None:
+    if wanted.log is not None:
+        wanted.log(text)

@@ -24,7 +24,7 @@ def load_npz(rest: str) -> Dataset:
     """Return the data set in `FILE[?layout=nchw|nhwc|nhw]`.
 
     The archive holds `images` (uint8) and `labels` (whole numbers), and may hold `classes`
-    (their names), `groups`, and further columns with one entry an image.
+    (their names), `groups`, and further columns with one entry per image.
     """
     file, said = split_query(rest, "npz", {"layout": LAYOUTS})
     path = Path(file).expanduser()
@@ -37,7 +37,7 @@ def load_npz(rest: str) -> Dataset:
 
 
 def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:
-    """Return the arrays that relook knows, and those with one entry an image."""
+    """Return the arrays that relook knows, and those with one entry per image."""
     for name in _NEEDED:
         if name not in headers:
             raise FileFormatError(

@@ -35,7 +35,7 @@ class Preparation:
     `skip_bad` leaves files out that cannot be read, instead of stopping. `full_size` keeps
     files larger than the input, so that crops are cut from the originals: in memory, in a
     directory `cache` where later calls find them, or, where they are too many for the memory,
-    in `overflow` (default: a temporary file). `tell` gets lines for people, `progress` the
+    in `overflow` (default: a temporary file). `log` gets lines for people, `progress` the
     stage, the files done and their number.
     """
 
@@ -48,7 +48,7 @@ class Preparation:
     full_size: bool = False
     cache: Path | None = None
     overflow: Path | None = None
-    tell: Callable[[str], None] | None = None
+    log: Callable[[str], None] | None = None
     progress: Callable[[str, int, int], None] | None = None
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ def in_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def is_grey(image: Image.Image) -> bool:
-    """Whether an image has one channel of grey, beside transparency."""
+    """Whether an image has one channel of grey, besides transparency."""
     return image.mode in GREY_MODES
 
 

@@ -67,8 +67,8 @@ def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
 def read_groups(spec: str, dataset: Dataset) -> Column:
     """Return which images belong together, as ids `[n]`.
 
-    `spec` is `groups` or another column of the data set, or a file with one id an image: an
-    `.npy` array, a text file with an id a line, or `FILE.csv?column=NAME` for a table with
+    `spec` is `groups` or another column of the data set, or a file with one id per image: an
+    `.npy` array, a text file with one id per line, or `FILE.csv?column=NAME` for a table with
     a heading.
     """
     known = {**dataset.columns, **({} if dataset.groups is None else {"groups": dataset.groups})}
@@ -79,7 +79,7 @@ def read_groups(spec: str, dataset: Dataset) -> Column:
     if not path.is_file():
         columns = ", ".join(sorted(known)) or "none"
         raise RelookError(
-            f"expected a column of {dataset.name} or a file with a group id an image, got "
+            f"expected a column of {dataset.name} or a file with one group id per image, got "
             f"{spec!r}: no such file; columns: {columns}"
         )
     ids = read_npy(path) if path.suffix == ".npy" else _read_text(path, option)
@@ -94,7 +94,7 @@ def _read_text(path: Path, option: str) -> Column:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file, strict=True) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FileFormatError(f"{path}: expected text with an id a line: {error}") from None
+        raise FileFormatError(f"{path}: expected text with one id per line: {error}") from None
     place = 0
     if column:
         heading, rows = (rows[0], rows[1:]) if rows else ([], [])
@@ -108,7 +108,7 @@ def _read_text(path: Path, option: str) -> Column:
 def _cell(path: Path, row: list[str], place: int, number: int, column: str) -> str:
     if not column and len(row) != 1:
         raise FileFormatError(
-            f"{path}: expected one id a line, got {len(row)} values in line {number}: "
+            f"{path}: expected one id per line, got {len(row)} values in line {number}: "
             f"for a table with a heading say {path}?column=NAME"
         )
     if place >= len(row) or not row[place].strip():

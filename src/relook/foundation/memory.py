@@ -1,4 +1,4 @@
-"""Amounts of memory: read from text, told to people, and how much this machine has to spare."""
+"""Amounts of memory: read from text, shown to people, and how much this machine has to spare."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from relook.errors import RelookError
 
 SHARE = 0.7
-"""How much of the memory that is free a selection may take, unless told otherwise."""
+"""How much of the memory that is free a selection may take, unless said otherwise."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -1,7 +1,7 @@
 """A limit on the time that one call of a model may take, for models that hang.
 
-A hung call cannot be ended from inside Python, so the limit only tells: what it tells decides
-what happens. The command line ends the process, which is safe at any moment.
+A hung call cannot be ended from inside Python, so the limit only reports it: who gets the report
+decides what happens. The command line ends the process, which is safe at any moment.
 """
 
 from __future__ import annotations

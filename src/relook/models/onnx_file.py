@@ -47,7 +47,7 @@ class OnnxFilePredictor:
     normalisation: tuple[float | tuple[float, ...], float | tuple[float, ...]] | None
 
     def __init__(
-        self, session: _Session, options: ModelOptions, outputs: Outputs, mark: str
+        self, session: _Session, options: ModelOptions, outputs: Outputs, content: str
     ) -> None:
         here = session.takes
         known = None
@@ -72,7 +72,7 @@ class OnnxFilePredictor:
             )
             self.normalisation, self._inner = inner.normalisation, inner
         self.fingerprint = fingerprint_of(
-            "ONNX file", mark, self.normalisation, outputs, here.layout
+            "ONNX file", content, self.normalisation, outputs, here.layout
         )
 
     @property
@@ -157,10 +157,10 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     output = _output(source, session.get_outputs(), said.get("output"))
     outputs = _outputs(path, end_of_graph(graph, output.name), options.outputs)
     module = _Session(session, path, takes, output.name, _classes(output))
-    return OnnxFilePredictor(module, options, outputs, _file_mark(graph, path, output.name))
+    return OnnxFilePredictor(module, options, outputs, _file_content(graph, path, output.name))
 
 
-def _file_mark(graph: Any, path: Path, output: str) -> str:
+def _file_content(graph: Any, path: Path, output: str) -> str:
     files = (path, *outside_files(graph, path.parent))
     return fingerprint_of(output, *(np.memmap(file, np.uint8, "r") for file in files))
 
@@ -185,8 +185,8 @@ def from_session(
     takes = graph_input(source, session.get_inputs(), layout)
     found = _output(source, session.get_outputs(), output)
     module = _Session(session, _file_of(session), takes, found.name, _classes(found))
-    mark = fingerprint or _session_mark(session, found.name)
-    return OnnxFilePredictor(module, ModelOptions(mean=mean, std=std), outputs, mark)
+    content = fingerprint or _session_content(session, found.name)
+    return OnnxFilePredictor(module, ModelOptions(mean=mean, std=std), outputs, content)
 
 
 def _file_of(session: Any) -> Path | None:
@@ -194,16 +194,16 @@ def _file_of(session: Any) -> Path | None:
     return Path(path) if isinstance(path, str) and Path(path).is_file() else None
 
 
-def _session_mark(session: Any, output: str) -> str:
+def _session_content(session: Any, output: str) -> str:
     # onnxruntime keeps what a session was made from, but has no public name for it.
     content, path = getattr(session, "_model_bytes", None), _file_of(session)
     if isinstance(content, bytes):
         return fingerprint_of(output, content)
     if path is not None:
         onnx, _ = _import_onnx()
-        return _file_mark(_read(onnx, path), path, output)
+        return _file_content(_read(onnx, path), path, output)
     raise RelookError(
-        "expected a session made from a file or bytes, got one that does not tell: give "
+        "expected a session made from a file or bytes, got one that does not say: give "
         "fingerprint=, a text that stands for its weights"
     )
 
@@ -252,7 +252,7 @@ def _output(path: GraphSource, found: Sequence[Any], said: str | None) -> Any:
 def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
     if seen is None and said is None:
         raise RelookError(
-            f"{path}: the graph does not tell what it returns: say --outputs logits, "
+            f"{path}: the graph does not say what it returns: say --outputs logits, "
             "probabilities or log_probs"
         )
     if seen is not None and said not in (None, seen):

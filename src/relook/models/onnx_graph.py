@@ -1,4 +1,4 @@
-"""What an ONNX graph says of itself: its input, what its outputs are, the files beside it."""
+"""What an ONNX graph says of itself: its input, what its outputs are, the files next to it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def end_of_graph(graph: Any, output: str) -> Outputs | None:
 
 
 def outside_files(graph: Any, directory: Path) -> list[Path]:
-    """Return the files beside an ONNX file that hold its weights, in order."""
+    """Return the files next to an ONNX file that hold its weights, in order."""
     names = {
         entry.value
         for tensor in _tensors(graph)

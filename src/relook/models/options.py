@@ -1,4 +1,4 @@
-"""What can be said of a model beside its spec."""
+"""What can be said of a model besides its spec."""
 
 from __future__ import annotations
 

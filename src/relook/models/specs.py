@@ -39,7 +39,7 @@ def load_model(
     """Return the predictor that a spec names; `mean` and `std` are on the scale 0…1.
 
     What is left out comes from the source, where it knows: outputs are logits unless an ONNX
-    graph says otherwise. `size` (pixels) and `crop` (a share) are told to what reads images.
+    graph says otherwise. `size` (pixels) and `crop` (a share) go to what reads images.
     """
     if not spec.isprintable():
         raise RelookError(f"expected a model spec of printable characters, got {spec!r}")

@@ -23,7 +23,7 @@ _CHANNEL_MESSAGE = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 class TorchPredictor:
     """A module as a predictor: eval mode, inference mode, (images / 255 − mean) / std.
 
-    `mean` and `std` are on the scale 0…1: one number for all channels, or one a channel.
+    `mean` and `std` are on the scale 0…1: one number for all channels, or one per channel.
     The module is moved to `device` and not copied. The fingerprint is made when it is first
     asked for, from the class's name, the weights, the normalisation and `outputs`; a change
     of the class's code alone is not noticed. `input` is what images it takes, where known.
@@ -73,7 +73,7 @@ class TorchPredictor:
 
     @property
     def normalisation(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
-        """Mean and standard deviation on the scale 0…1, each one number or one a channel."""
+        """Mean and standard deviation on the scale 0…1, each one number or one per channel."""
         return self._mean, self._std
 
     @cached_property
@@ -114,7 +114,7 @@ class TorchPredictor:
     def _by_channel(self, name: str, values: float | tuple[float, ...], channels: int) -> Tensor:
         if isinstance(values, tuple) and len(values) != channels:
             raise RelookError(
-                f"expected images with {len(values)} channels, one a value of {name}; "
+                f"expected images with {len(values)} channels, one per value of {name}; "
                 f"got {channels}: convert the images, or change {name}"
             )
         tensor = torch.tensor(values, dtype=torch.float32, device=self._device)
@@ -214,7 +214,7 @@ def _channel_values(
         given = tuple(float(v) for v in values) if isinstance(values, Sequence) else float(values)
     except (TypeError, ValueError):
         raise RelookError(
-            f"expected {name} as one number, or one a channel, got {values!r}"
+            f"expected {name} as one number, or one per channel, got {values!r}"
         ) from None
     for value in given if isinstance(given, tuple) else (given,):
         if not math.isfinite(value) or (name == "std" and value <= 0):

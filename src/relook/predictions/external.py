@@ -90,7 +90,7 @@ def _logarithms(array: Any, dtype: np.dtype[Any], path: Path) -> NDArray[Any]:
 
 
 def load_labels(path: Path) -> NDArray[np.int64]:
-    """Return labels `[image]` from an npy, npz or Zarr file, or from text with one a line."""
+    """Return labels `[image]` from an npy, npz or Zarr file, or from text with one per line."""
     if path.suffix in (".txt", ".csv"):
         return _labels_from_text(path)
     labels = _whole(_opened(path, ("labels",)))
@@ -183,4 +183,4 @@ def _labels_from_text(path: Path) -> NDArray[np.int64]:
         lines = path.read_text(encoding="utf-8-sig").split()
         return np.array([int(line) for line in lines], dtype=np.int64)
     except (OSError, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise FileFormatError(f"{path}: expected a whole number a line: {error}") from None
+        raise FileFormatError(f"{path}: expected one whole number per line: {error}") from None

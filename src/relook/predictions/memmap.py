@@ -3,7 +3,7 @@
 Selection goes along candidates and along images; the store's chunks are made for neither. So
 they are copied once into an `.npy` file inside the store, `[view, image, class]` as it is, and
 that file is memory-mapped. It is written under another name and renamed when it is whole; a
-checksum of each view, kept beside it, is compared before the file is used again.
+checksum of each view, kept next to it, is compared before the file is used again.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def predict_views(
     in their data set (default 0 … n − 1); `batch` is how many views go through the model at
     once (default: by the images' size). Equal views run once. With a `store_path` what is done
     stays on disk and an interrupted call goes on there; `manifest_extra` is compared with it.
-    `progress` is called with the passes done and all passes, one an image and distinct view.
+    `progress` is called with the passes done and all passes, one per image and distinct view.
     """
     distinct, order = distinct_views(views)
     if store_path is not None:
@@ -239,7 +239,7 @@ def _passes(
     places = np.arange(len(images)) if indices is None else np.asarray(indices)
     if places.shape != (len(images),) or places.dtype.kind not in "iu" or places.min() < 0:
         raise RelookError(
-            f"expected {len(images)} indices ≥ 0, one an image, got {places.dtype} "
+            f"expected {len(images)} indices ≥ 0, one per image, got {places.dtype} "
             f"of shape {list(places.shape)}"
         )
     return Passes(predictor, images, places.astype(np.int64), tuple(views), check_seed(seed))

@@ -1,4 +1,4 @@
-"""Predictions on disk: a checksummed Zarr array beside a manifest, made to be resumed."""
+"""Predictions on disk: a checksummed Zarr array next to a manifest, made to be resumed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PredictionBlock:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """How the passes are cut up: `batch` images a model call, `group` views a block.
+    """How the passes are cut up: `batch` images per model call, `group` views per block.
 
     A model's outputs depend on its batches in the last digits, so the plan belongs to them.
     """

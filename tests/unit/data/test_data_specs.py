@@ -59,14 +59,14 @@ def test_groups_come_from_an_npy_file(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "option", "message"),
     [
-        ("a\nb\nc\n", "", "expected 4 ids, one an image, got 3"),
+        ("a\nb\nc\n", "", "expected 4 ids, one per image, got 3"),
         ("", "", "got 0"),
         ("patient\na\na\nb\nc\n", "", "got 5"),
         ("1,a\n2,a\n3,b\n4,c\n", "", "got 2 values in line 1: for a table with a heading say"),
         ("file,patient\n1,a\n", "?column=patents", "did you mean 'patient'"),
         ("file,patient\n1,a\n2\n3,b\n4,c\n", "?column=patient", "expected an id in row 2"),
         ("a\n \nb\nc\n", "", "expected an id in row 2"),
-        ('a\n"b', "", "expected text with an id a line"),
+        ('a\n"b', "", "expected text with one id per line"),
         ("a\n", "?colum=x", "?column=NAME"),
         ("a\n", "?column=", "?column=NAME"),
     ],

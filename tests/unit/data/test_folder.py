@@ -92,7 +92,7 @@ def test_a_hostile_file_is_named_or_skipped(root: Path, name: str) -> None:
         load_data(f"folder:{root}")
     assert "\n" not in str(caught.value)
     told: list[str] = []
-    loaded = load_data(f"folder:{root}", Preparation(skip_bad=True, tell=told.append))
+    loaded = load_data(f"folder:{root}", Preparation(skip_bad=True, log=told.append))
     assert loaded.fingerprint == before
     assert any(f"dog/{name}: " in line for line in told)
     assert any("1 of 10 files skipped" in line for line in told)
@@ -120,7 +120,7 @@ def test_all_hostile_files_are_counted_and_listed(root: Path) -> None:
     (root / "dog" / "pipe.jpg").unlink(missing_ok=True)
     os.mkfifo(root / "dog" / "pipe.jpg")
     told: list[str] = []
-    loaded = load_data(f"folder:{root}", Preparation(skip_bad=True, tell=told.append))
+    loaded = load_data(f"folder:{root}", Preparation(skip_bad=True, log=told.append))
     assert len(loaded) == 9
     assert {Path(line.split(": ")[0]).name for line in told if line.startswith("  ")} == {
         *HOSTILE,
@@ -153,7 +153,7 @@ def test_empty_folders_are_named(root: Path) -> None:
 
 
 def test_a_folder_without_classes_is_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="at least two, got 0 folders beside 3 other entries"):
+    with pytest.raises(RelookError, match="at least two, got 0 folders and 3 other entries"):
         load_data(f"folder:{root / 'cat'}")
     with pytest.raises(RelookError, match="No such file or directory"):
         load_data(f"folder:{tmp_path / 'none'}")
@@ -178,7 +178,7 @@ def test_sizes_that_differ_need_a_size(root: Path) -> None:
     with pytest.raises(RelookError, match=r"2 sizes from 30×30 to 40×60 .*give --size"):
         load_data(f"folder:{root}")
     told: list[str] = []
-    loaded = load_data(f"folder:{root}", Preparation(size=(28, 28), tell=told.append))
+    loaded = load_data(f"folder:{root}", Preparation(size=(28, 28), log=told.append))
     assert loaded.images.shape == (10, 3, 28, 28)
     assert told == [
         f"folder:{root}: 10 images of 3×28×28 (resized, bicubic; the centre crop keeps 0.875), "
@@ -231,7 +231,7 @@ def test_damaged_files_are_read_skipped_or_named(tmp_path: Path, data: st.DataOb
         load_data(f"folder:{root}", wanted)
     except RelookError as error:
         message = str(error)
-    kept = load_data(f"folder:{root}", replace(wanted, skip_bad=True, tell=told.append))
+    kept = load_data(f"folder:{root}", replace(wanted, skip_bad=True, log=told.append))
     path.unlink()
     assert "\n" not in message
     assert len(kept) == (2 if message else 3)

@@ -134,7 +134,7 @@ class TestCache:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         monkeypatch.setattr(Image, "open", None)
-        again = read_full(photos, cache=tmp_path / "cache", tell=said.append)
+        again = read_full(photos, cache=tmp_path / "cache", log=said.append)
         assert again.fingerprint == cached.fingerprint
         assert torch.equal(again.plain, cached.plain)
         assert "6 full-size images" in said[0]
@@ -230,7 +230,7 @@ class TestHostileFiles:
         how = {"cache": tmp_path / "cache"} if cached else {}
         for _ in range(2):
             said.clear()
-            found = read_full(photos, skip_bad=True, tell=said.append, **how)
+            found = read_full(photos, skip_bad=True, log=said.append, **how)
             assert len(found) == 6
             assert all(any(name in line for line in said) for name in self.BAD)
         if cached:
@@ -267,7 +267,7 @@ class TestHostileFiles:
             content = encoded(Image.fromarray(noise), "PNG")
             (tmp_path / name / "broken.png").write_bytes(content[:6000])
         with pytest.raises(FileFormatError, match="none of the 2 files"):
-            read_full(tmp_path, skip_bad=True, tell=lambda _: None)
+            read_full(tmp_path, skip_bad=True, log=lambda _: None)
 
 
 @pytest.mark.filterwarnings("ignore")  # of few and small images

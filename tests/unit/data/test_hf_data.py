@@ -115,7 +115,7 @@ def test_hostile_images_are_named_or_skipped(datasets: Any, tmp_path: Path) -> N
     with pytest.raises(FileFormatError, match="row 1: it declares more than"):
         load_data(f"hf:{tmp_path / 'set'}")
     said: list[str] = []
-    wanted = Preparation((24, 24), skip_bad=True, tell=said.append)
+    wanted = Preparation((24, 24), skip_bad=True, log=said.append)
     found = load_data(f"hf:{tmp_path / 'set'}", wanted)
     assert found.columns["row"].tolist() == [0, 2]
     assert found.labels.tolist() == [0, 1]
@@ -125,7 +125,7 @@ def test_hostile_images_are_named_or_skipped(datasets: Any, tmp_path: Path) -> N
 def test_it_is_kept_at_full_size(datasets: Any, tmp_path: Path) -> None:
     save_hf_data(tmp_path / "set")
     said: list[str] = []
-    wanted = Preparation((24, 24), full_size=True, cache=tmp_path / "cache", tell=said.append)
+    wanted = Preparation((24, 24), full_size=True, cache=tmp_path / "cache", log=said.append)
     found = load_data(f"hf:{tmp_path / 'set'}", wanted)
     assert full(found).shapes.tolist() == [[40, 60]] * 6
     again = load_data(f"hf:{tmp_path / 'set'}", wanted)

@@ -68,7 +68,7 @@ class RayEngine:
         workers: int | None = None,
         gpus_per_worker: float = 0,
         device: str = "cpu",
-        tell: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         if gpus_per_worker < 0 or (gpus_per_worker > 1 and gpus_per_worker % 1):
             raise RelookError(
@@ -80,7 +80,7 @@ class RayEngine:
         if self.gpu and not gpus_per_worker:
             gpus_per_worker = 1
         self._wanted, self._gpus = workers, gpus_per_worker
-        self._tell = tell or (lambda line: None)
+        self._log = log or (lambda line: None)
         self._threads = torch.get_num_threads()
         self._hands: list[_Hand] = []
         self._waiting: dict[Any, tuple[_Hand, PredictionBlock | None]] = {}
@@ -177,7 +177,7 @@ class RayEngine:
                 self._failed_starts += 1
             if self._failed_starts >= max(_LEAST_STARTS, self._count):
                 raise RunError(f"workers do not start: {last_line(error)}") from error
-            self._tell("Ray: a worker was lost; its blocks go to others")
+            self._log("Ray: a worker was lost; its blocks go to others")
             self._add_hand()
         if block is None:
             return
@@ -207,7 +207,7 @@ class RayEngine:
         self._count = self._wanted or _places(self._ray, self._cpus, self._gpus)
         if not self._count:
             raise RunError(self._nobody())
-        self._tell(f"Ray: {_number(self._count, 'worker')}, each with {self._each()}")
+        self._log(f"Ray: {_number(self._count, 'worker')}, each with {self._each()}")
         for _ in range(self._count):
             self._add_hand()
 
@@ -272,7 +272,7 @@ class _Run:
         self.losses: Counter[tuple[int, int]] = Counter()
 
     def task(self, block: PredictionBlock) -> Task:
-        """Return what a worker is told of a block."""
+        """Return what a worker gets to know of a block."""
         limit = current_limit()
         return Task(
             block,

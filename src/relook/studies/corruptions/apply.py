@@ -1,4 +1,4 @@
-"""Corrupt images: one at a time, so that no image depends on those beside it."""
+"""Corrupt images: one at a time, so that no image depends on its neighbours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _places(
     places = np.arange(images) if indices is None else np.asarray(indices)
     if places.shape != (images,) or places.dtype.kind not in "iu" or (places < 0).any():
         raise RelookError(
-            f"expected {images} indices ≥ 0, one an image, got {places.dtype} of shape "
+            f"expected {images} indices ≥ 0, one per image, got {places.dtype} of shape "
             f"{list(places.shape)}"
         )
     return places.astype(np.int64)

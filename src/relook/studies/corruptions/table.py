@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from relook.data.corrupted import FAMILIES
 from relook.foundation.registry import by_name
 from relook.numerics.arrays import FloatArray
 from relook.studies.corruptions import blur, digital, noise, weather
@@ -43,11 +42,6 @@ class Corruption:
     small: Five
     large: Five
     lengths: tuple[int, ...] = ()
-
-    @property
-    def family(self) -> str:
-        """The published sets' name for corruptions of its kind."""
-        return FAMILIES[self.name]
 
     def parameters(self, severity: int, side: int) -> Parameters:
         """Return the parameters of a severity for images whose shorter side is `side` pixels."""

@@ -118,7 +118,7 @@ class Inputs:
         return Preparation(
             full_size=files and self.study.views.start is not None,
             cache=self.jobs / "images" if files else None,
-            tell=self.tell,
+            log=self.tell,
             progress=lambda stage, done, total: self.report(done, total, stage),
         )
 

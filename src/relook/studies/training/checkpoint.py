@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,46 +25,34 @@ _WEIGHTS, _MOMENTUM = "weights.", "momentum."
 _BUFFER = "momentum_buffer"
 
 
-@dataclass(frozen=True)
-class Reached:
-    """How far a training is: the mean loss of each epoch done."""
-
-    losses: tuple[float, ...] = ()
-
-    @property
-    def epochs(self) -> int:
-        """How many epochs are done."""
-        return len(self.losses)
-
-
 def save_state(
     path: Path,
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
-    reached: Reached,
+    losses: Sequence[float],
     belongs_to: str,
 ) -> None:
-    """Write the state after an epoch; `belongs_to` names the data and settings."""
+    """Write the state after an epoch; `belongs_to` names data and settings."""
     tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
         buffer = optimizer.state[parameter].get(_BUFFER)
         if buffer is not None:
             tensors[_MOMENTUM + name] = buffer
-    record: dict[str, JSON] = {"belongs_to": belongs_to, "losses": list(reached.losses)}
+    record: dict[str, JSON] = {"belongs_to": belongs_to, "losses": list(losses)}
     save_tensors(path, tensors, **{_FORMAT: record})
 
 
 def load_state(
     path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, belongs_to: str
-) -> Reached:
-    """Bring network and optimiser to a saved state, if there is one; say how far that is."""
+) -> tuple[float, ...]:
+    """Bring network and optimiser to a saved state, if there is one; return its epochs' losses."""
     if not path.exists():
-        return Reached()
+        return ()
     try:
         tensors, metadata = read_tensors(path)
     except FileFormatError as error:
         raise _damaged(path, str(error).removeprefix(f"{path}: ")) from None
-    reached = _reached(path, metadata, belongs_to)
+    losses = _losses(path, metadata, belongs_to)
     weights = _with_prefix(tensors, _WEIGHTS)
     _check_shapes(path, weights, network.state_dict())
     network.load_state_dict(weights)
@@ -75,10 +62,10 @@ def load_state(
     for name, buffer in momentum.items():
         parameter = parameters[name]
         optimizer.state[parameter][_BUFFER] = buffer.to(parameter.device)
-    return reached
+    return losses
 
 
-def _reached(path: Path, metadata: Mapping[str, str], belongs_to: str) -> Reached:
+def _losses(path: Path, metadata: Mapping[str, str], belongs_to: str) -> tuple[float, ...]:
     try:
         record: Any = json.loads(metadata[_FORMAT])
         losses = tuple(float(loss) for loss in record["losses"])
@@ -92,7 +79,7 @@ def _reached(path: Path, metadata: Mapping[str, str], belongs_to: str) -> Reache
         )
     if not losses or not all(math.isfinite(loss) for loss in losses):
         raise _damaged(path, "expected the losses of the epochs done")
-    return Reached(losses)
+    return losses
 
 
 def _with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -117,7 +117,7 @@ def train_models(
 ) -> tuple[TrainedModel, ...]:
     """Train the plan's networks into the directory `out`; what is there already is not done again.
 
-    Weights are `NAME-PART-SEED.safetensors`, loaded by `TrainedModel.spec`; beside each a JSON
+    Weights are `NAME-PART-SEED.safetensors`, loaded by `TrainedModel.spec`; next to each a JSON
     file with its losses and metrics. Kept images are in `validation.npz`. The state of a
     running training is kept every `seconds`; the same call goes on from it, to the same bytes
     on the same machine and number of threads.

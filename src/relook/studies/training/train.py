@@ -19,10 +19,11 @@ from torch.nn import functional as F
 
 from relook.data import Dataset
 from relook.errors import RelookError, unknown_name
+from relook.foundation.progress import part_of
 from relook.io.fingerprint import fingerprint
 from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy.recipes import Recipe, get_recipe
-from relook.studies.training.checkpoint import Reached, load_state, save_state
+from relook.studies.training.checkpoint import load_state, save_state
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE, randaugment_batch
 from relook.version import __version__
 
@@ -46,7 +47,7 @@ Steps = Callable[[int, int, float], None]
 
 @dataclass(frozen=True)
 class Training:
-    """What decides a training's result, beside the network's first weights and the data.
+    """What decides a training's result, besides the network's first weights and the data.
 
     `augment` is the paper's RandAugment (`length` transforms, magnitudes uniform on
     [0, `magnitude`], between the recipe's start and finish), only the recipe's crop and flip,
@@ -148,7 +149,7 @@ def run_training(
     identity = ""
     if checkpoint is not None:
         identity = _identity(network, dataset, settings)
-        losses += load_state(checkpoint, trained, optimizer, identity).losses
+        losses += load_state(checkpoint, trained, optimizer, identity)
     images, written = dataset.plain, time.monotonic()
     with _threads(threads):
         for epoch in range(len(losses), settings.epochs):
@@ -156,12 +157,12 @@ def run_training(
                 group["lr"] = settings.learning_rate * schedule(epoch, settings.epochs)
             with _seeded_layers(trained, settings.seed, epoch):
                 batches = _batches(images, dataset.labels, settings, epoch)
-                tell = _teller(steps, epoch, settings.epochs, len(images))
-                losses.append(_run_epoch(trained, optimizer, batches, settings, tell))
+                report = part_of(steps, epoch * len(images), settings.epochs * len(images))
+                losses.append(_run_epoch(trained, optimizer, batches, settings, report))
             _report(len(losses), losses[-1], progress)
             last = epoch + 1 == settings.epochs
             if checkpoint is not None and (last or time.monotonic() - written >= seconds):
-                save_state(checkpoint, trained, optimizer, Reached(tuple(losses)), identity)
+                save_state(checkpoint, trained, optimizer, losses, identity)
                 written = time.monotonic()
     return trained.eval(), tuple(losses)
 
@@ -203,9 +204,9 @@ def _run_epoch(
     optimizer: torch.optim.Optimizer,
     batches: Iterator[tuple[Tensor, Tensor]],
     settings: Training,
-    tell: Callable[[int, float], None],
+    report: Steps | None,
 ) -> float:
-    """Make one step a batch; return the mean loss of an image."""
+    """Make one step per batch; return the mean loss per image."""
     device = next(network.parameters()).device
     mean, std = (
         torch.tensor(values, device=device)[:, None, None]
@@ -221,17 +222,9 @@ def _run_epoch(
         value = loss.item()
         total += value * len(views)
         done += len(views)
-        tell(done, value)
+        if report is not None:
+            report(done, done, value)
     return total / done
-
-
-def _teller(
-    steps: Steps | None, epoch: int, epochs: int, images: int
-) -> Callable[[int, float], None]:
-    """Return what reports a step of one epoch as a part of all."""
-    if steps is None:
-        return lambda done, loss: None
-    return lambda done, loss: steps(epoch * images + done, epochs * images, loss)
 
 
 def _report(done: int, loss: float, progress: Progress | None) -> None:
