@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from relook import RelookError
 from relook.transforms import DRAWS, TRANSFORMS, Transform
+from relook.transforms.table import load_form
 
 every_transform = pytest.mark.parametrize("row", TRANSFORMS.values(), ids=TRANSFORMS)
 every_shape = pytest.mark.parametrize(
@@ -103,6 +106,20 @@ def test_the_value_moves_with_the_magnitude_as_the_row_says(row: Transform) -> N
 def test_draws_are_ones_that_can_be_drawn(row: Transform) -> None:
     assert set(row.draws) <= set(DRAWS)
     assert row.name == row.kernel.__name__
+
+
+@every_transform
+def test_every_form_that_a_row_names_is_there(row: Transform) -> None:
+    for form in (row.cpu, row.onnx, row.full_size):
+        assert form is None or callable(load_form(form))
+
+
+def test_the_table_needs_neither_numba_nor_onnx() -> None:
+    code = (
+        "import sys, relook.policy.views; "
+        "assert not {'numba', 'llvmlite', 'onnx'} & set(sys.modules), 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def _channels_last(images: Tensor) -> Tensor:

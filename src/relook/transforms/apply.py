@@ -20,7 +20,8 @@ def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
 
     An image's bytes depend on nothing but itself and its own values and draws.
     """
-    if images.device.type == "cpu":
+    compiled = any(TRANSFORMS[step.transform].cpu for step in steps)
+    if compiled and images.device.type == "cpu":
         from relook.transforms.cpu.run import run_steps  # numba: only where it is used
 
         return run_steps(images, steps)

@@ -16,6 +16,7 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.transforms.checks import checked
 from relook.transforms.resampling import BITS, Box, boxes_of, resize_taps, scaled_box, zoomed_box
+from relook.transforms.steps import Numbers
 
 # Far outside every image; it keeps coordinates and paddings within exact integers.
 _FAR = 2.0**31
@@ -50,7 +51,7 @@ def translate_x(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     Half-way shifts go right (up in number), as in Pillow's NEAREST.
     """
     width = images.shape[3]
-    shift = whole_shift(sign * values, width)
+    shift = whole_shift(sign * values, width).to(torch.int64)
     columns = torch.arange(width, device=images.device) + shift[:, None]
     return _take_columns(images, mirrored(columns, width))
 
@@ -176,20 +177,20 @@ def _flip_where(images: Tensor, flip: Tensor) -> Tensor:
 
 def _padded_window(length: int, padding: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
     """Return which pixel an axis of the window shows, and whether it is one: `[n, length]`."""
-    pixels = torch.arange(length, device=place.device) + crop_offset(padding, place)[:, None]
+    offset = crop_offset(padding, place).to(torch.int64)
+    pixels = torch.arange(length, device=place.device) + offset[:, None]
     return pixels.clamp(0, length - 1), (pixels >= 0) & (pixels < length)
 
 
-def crop_offset(padding: Tensor, place: Tensor) -> Tensor:
-    """Return where a window of the padded image begins, counted from the image: int64 `[n]`."""
-    pad = torch.round(padding).clamp(0.0, _FAR)
-    offset = torch.minimum(torch.floor(place * (2 * pad + 1)), 2 * pad)
-    return (offset - pad).to(torch.int64)
+def crop_offset(padding: Numbers, place: Numbers) -> Numbers:
+    """Return where a window of the padded image begins, counted from the image, whole numbers."""
+    pad: Numbers = padding.round().clip(0.0, _FAR)
+    return (place * (2 * pad + 1) // 1).clip(max=2 * pad) - pad
 
 
-def whole_shift(share: Tensor, length: int) -> Tensor:
-    """Return a translation by a share of the length in whole pixels: int64 `[n]`."""
-    return torch.floor((share * length + 0.5).clamp(-_FAR, _FAR)).to(torch.int64)
+def whole_shift(share: Numbers, length: int) -> Numbers:
+    """Return a translation by a share of the length in whole pixels."""
+    return (share * length + 0.5).clip(-_FAR, _FAR) // 1
 
 
 def rotation(degrees: float, width: int, height: int) -> list[float]:

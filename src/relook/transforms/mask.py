@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from relook.transforms.checks import checked
+from relook.transforms.steps import Numbers
 
 # More than covers every image from every centre, and stays exact in float64.
 _LARGEST_SIDE = 2.0**31
@@ -24,11 +25,10 @@ def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return images.masked_fill(hidden, 0)
 
 
-def covered(length: int, place: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where a square begins and ends along an axis, float64 `[n]` each."""
-    side = torch.round(side).clamp(0, _LARGEST_SIDE)
-    centre = torch.floor(place * length).clamp(0, length - 1)
-    start = centre - torch.floor(side / 2)
+def covered(length: int, place: Numbers, side: Numbers) -> tuple[Numbers, Numbers]:
+    """Return where a square begins and ends along an axis, in whole numbers."""
+    side = side.round().clip(0, _LARGEST_SIDE)
+    start = (place * length // 1).clip(0, length - 1) - side // 2
     return start, start + side
 
 

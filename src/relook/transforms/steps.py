@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from relook.errors import RelookError
 
 Floats = NDArray[np.float64]
+Numbers = TypeVar("Numbers", Tensor, Floats)
+"""One for each image, `[n]`: of torch for a kernel, of numpy for the compiled form."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -77,19 +77,28 @@ def _nothing(_: float) -> float:
     return 0.0
 
 
-def _scale(m: float) -> float:
-    return max(0.08, 0.99 - 0.91 * m / 30)
-
-
-# Forms that are read off the kernel: of what looks at a pixel's grey level alone, or only moves
-# pixels and blackens some.
-_BY_LEVEL = "cpu.points:by_level"
 ONNX_LEVELS, ONNX_MOVES = "onnx.read_off:levels", "onnx.read_off:moves"
+"""Forms read off the kernel; neighbours of one kind become one operation."""
+
+# What several rows have in common: those that look at nothing but a pixel's grey level, ...
+_point = partial(Transform, cpu="cpu.points:by_level", onnx=ONNX_LEVELS)
+# ... that only move pixels, or blacken some, ...
+_move = partial(Transform, onnx=ONNX_MOVES)
+# ... that resample a box, and that blend by a factor whose sign belongs to the step.
+_scale_crop = partial(
+    Transform,
+    value=lambda m: max(0.08, 0.99 - 0.91 * m / 30),
+    unit="of the area",
+    trend=-1,
+    identity_at_zero=False,
+    cpu="cpu.resize:scale_crop",
+    onnx="onnx.resize:scale_crop",
+    full_size="full_views:scale_crop",
+)
+_enhancement = partial(Transform, unit="change of factor", signed=True)
 
 _ROWS = (
-    Transform(
-        "identity", color.identity, _nothing, "none", trend=0, cpu=_BY_LEVEL, onnx=ONNX_LEVELS
-    ),
+    _point("identity", color.identity, _nothing, "none", trend=0),
     Transform(
         "shear_x",
         geometry.shear_x,
@@ -108,23 +117,21 @@ _ROWS = (
         cpu="cpu.shear:shear_y",
         onnx="onnx.warps:shear_y",
     ),
-    Transform(
+    _move(
         "translate_x",
         geometry.translate_x,
         lambda m: 0.015 * m,
         "of the width",
         draws=("sign",),
         cpu="cpu.moves:translate_x",
-        onnx=ONNX_MOVES,
     ),
-    Transform(
+    _move(
         "translate_y",
         geometry.translate_y,
         lambda m: 0.015 * m,
         "of the height",
         draws=("sign",),
         cpu="cpu.moves:translate_y",
-        onnx=ONNX_MOVES,
     ),
     Transform(
         "rotate",
@@ -144,89 +151,37 @@ _ROWS = (
         cpu="cpu.points:autocontrast",
         onnx="onnx.points:autocontrast",
     ),
-    Transform(
-        "solarize",
-        color.solarize,
-        _solarize_threshold,
-        "grey level",
-        trend=-1,
-        cpu=_BY_LEVEL,
-        onnx=ONNX_LEVELS,
-    ),
-    Transform(
-        "solarize_add",
-        color.solarize_add,
-        _solarize_threshold,
-        "grey level",
-        trend=-1,
-        cpu=_BY_LEVEL,
-        onnx=ONNX_LEVELS,
-    ),
-    Transform(
-        "posterize",
-        color.posterize,
-        lambda m: max(0.0, 8 - 0.2 * m),
-        "bits",
-        trend=-1,
-        cpu=_BY_LEVEL,
-        onnx=ONNX_LEVELS,
-    ),
-    Transform(
+    _point("solarize", color.solarize, _solarize_threshold, "grey level", trend=-1),
+    _point("solarize_add", color.solarize_add, _solarize_threshold, "grey level", trend=-1),
+    _point("posterize", color.posterize, lambda m: max(0.0, 8 - 0.2 * m), "bits", trend=-1),
+    _enhancement(
         "contrast",
         color.contrast,
         lambda m: 2 / 75 * m,
-        "change of factor",
-        signed=True,
         cpu="cpu.points:contrast",
         onnx="onnx.points:contrast",
     ),
-    Transform(
-        "brightness",
-        color.brightness,
-        lambda m: 2 / 75 * m,
-        "change of factor",
-        signed=True,
-        cpu=_BY_LEVEL,
-        onnx=ONNX_LEVELS,
+    _point("brightness", color.brightness, lambda m: 2 / 75 * m, "change of factor", signed=True),
+    _enhancement(
+        "color", color.color, lambda m: 0.03 * m, cpu="cpu.blends:color", onnx="onnx.points:color"
     ),
-    Transform(
-        "color",
-        color.color,
-        lambda m: 0.03 * m,
-        "change of factor",
-        signed=True,
-        cpu="cpu.blends:color",
-        onnx="onnx.points:color",
-    ),
-    Transform(
+    _enhancement(
         "sharpness",
         color.sharpness,
         lambda m: 0.03 * m,
-        "change of factor",
-        signed=True,
         cpu="cpu.blends:sharpness",
         onnx="onnx.points:sharpness",
     ),
-    Transform(
+    _move(
         "cutout",
         mask.cutout,
         lambda m: m / 60,
         "of the width",
         draws=("x", "y"),
         cpu="cpu.moves:cutout",
-        onnx=ONNX_MOVES,
     ),
     # ImageNet's list has these two besides (appendix A).
-    Transform(
-        "invert",
-        color.invert,
-        _nothing,
-        "none",
-        trend=0,
-        identity_at_zero=False,
-        cpu=_BY_LEVEL,
-        onnx=ONNX_LEVELS,
-    ),
+    _point("invert", color.invert, _nothing, "none", trend=0, identity_at_zero=False),
     Transform(
         "equalize",
         color.equalize,
@@ -238,32 +193,12 @@ _ROWS = (
         onnx="onnx.points:equalize",
     ),
     # How an ImageNet sub-policy starts.
-    Transform(
-        "scale_crop_flip",
-        geometry.scale_crop_flip,
-        _scale,
-        "of the area",
-        trend=-1,
-        draws=("area", "aspect", "x", "y", "flip"),
-        identity_at_zero=False,
-        cpu="cpu.resize:scale_crop",
-        onnx="onnx.resize:scale_crop",
-        full_size="full_views:scale_crop",
+    _scale_crop(
+        "scale_crop_flip", geometry.scale_crop_flip, draws=("area", "aspect", "x", "y", "flip")
     ),
-    Transform(
-        "scale_crop",
-        geometry.scale_crop,
-        _scale,
-        "of the area",
-        trend=-1,
-        draws=("area", "aspect", "x", "y"),
-        identity_at_zero=False,
-        cpu="cpu.resize:scale_crop",
-        onnx="onnx.resize:scale_crop",
-        full_size="full_views:scale_crop",
-    ),
+    _scale_crop("scale_crop", geometry.scale_crop, draws=("area", "aspect", "x", "y")),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
-    Transform(
+    _move(
         "crop_flip",
         geometry.crop_flip,
         lambda m: m,
@@ -271,19 +206,10 @@ _ROWS = (
         draws=("x", "y", "flip"),
         identity_at_zero=False,
         cpu="cpu.moves:crop",
-        onnx=ONNX_MOVES,
     ),
-    Transform(
-        "crop",
-        geometry.crop,
-        lambda m: m,
-        "pixels",
-        draws=("x", "y"),
-        cpu="cpu.moves:crop",
-        onnx=ONNX_MOVES,
-    ),
+    _move("crop", geometry.crop, lambda m: m, "pixels", draws=("x", "y"), cpu="cpu.moves:crop"),
     # What the usual baselines need: mirror images, quarter turns and enlarged crops.
-    Transform(
+    _move(
         "flip",
         geometry.flip,
         _nothing,
@@ -291,9 +217,8 @@ _ROWS = (
         trend=0,
         identity_at_zero=False,
         cpu="cpu.moves:flip",
-        onnx=ONNX_MOVES,
     ),
-    Transform("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns", onnx=ONNX_MOVES),
+    _move("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns"),
     Transform(
         "zoom",
         geometry.zoom,

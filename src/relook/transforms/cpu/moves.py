@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
@@ -29,24 +28,21 @@ class MoveStep:
 
 def translate_x(step: AppliedStep, shape: Shape) -> MoveStep:
     """Return what `translate_x` moves."""
-    values, draws = step.tensors()
-    still = np.zeros(len(values), np.int64)
-    return MoveStep(whole_shift(draws["sign"] * values, shape[3]).numpy(), still, still)
+    still = np.zeros(len(step.values), np.int64)
+    return MoveStep(_whole(whole_shift(step.draws["sign"] * step.values, shape[3])), still, still)
 
 
 def translate_y(step: AppliedStep, shape: Shape) -> MoveStep:
     """Return what `translate_y` moves."""
-    values, draws = step.tensors()
-    still = np.zeros(len(values), np.int64)
-    return MoveStep(still, whole_shift(draws["sign"] * values, shape[2]).numpy(), still)
+    still = np.zeros(len(step.values), np.int64)
+    return MoveStep(still, _whole(whole_shift(step.draws["sign"] * step.values, shape[2])), still)
 
 
 def crop(step: AppliedStep, shape: Shape) -> MoveStep:
     """Return what `crop` moves, or `crop_flip`."""
-    values, draws = step.tensors()
-    right, down = (crop_offset(values, draws[name]).numpy() for name in ("x", "y"))
-    flip = step.draws.get("flip", np.zeros(len(values)))
-    return MoveStep(right, down, (flip == 1).astype(np.int64), black=True)
+    right, down = (_whole(crop_offset(step.values, step.draws[name])) for name in ("x", "y"))
+    flip = step.draws.get("flip", np.zeros(len(step.values)))
+    return MoveStep(right, down, _whole(flip == 1), black=True)
 
 
 def flip(step: AppliedStep, shape: Shape) -> MoveStep:
@@ -64,14 +60,16 @@ def merged_moves(run: Sequence[MoveStep]) -> Operation:
 
 def cutout(step: AppliedStep, shape: Shape) -> Operation:
     """Return the black squares of `cutout`."""
-    values, draws = step.tensors()
     edges = [
-        edge.clamp(0, length)
+        edge.clip(0, length)
         for name, length in (("x", shape[3]), ("y", shape[2]))
-        for edge in covered(length, draws[name], values * shape[3])
+        for edge in covered(length, step.draws[name], step.values * shape[3])
     ]
-    boxes = torch.stack(edges, 1).to(torch.int64).numpy()
-    return Operation(_blacken, (boxes,), light=True)
+    return Operation(_blacken, (_whole(np.stack(edges, 1)),), light=True)
+
+
+def _whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    return numbers.astype(np.int64)
 
 
 @compiled

@@ -43,11 +43,12 @@ class PointStep:
 
 def by_level(step: AppliedStep, shape: Shape) -> PointStep | None:
     """Return the tables of a transform that looks at nothing but grey levels: its kernel's."""
-    values, which = np.unique(step.values, return_inverse=True)
+    values, which = step.values[:1], np.zeros(len(step.values))
+    if (step.values != values).any():
+        values, places = np.unique(step.values, return_inverse=True)
+        which = places.astype(np.float64)
     tables = level_tables(step.transform, values.tolist())
-    if (tables == np.arange(_LEVELS)).all():
-        return None
-    return PointStep(_TABLE, which.astype(np.float64), tables)
+    return None if (tables == np.arange(_LEVELS)).all() else PointStep(_TABLE, which, tables)
 
 
 def contrast(step: AppliedStep, shape: Shape) -> PointStep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,23 +45,29 @@ def zoom(step: AppliedStep, shape: Shape) -> Operation:
 def _resize(boxes: Sequence[Box], shape: Shape, flip: NDArray[Any] | None = None) -> Operation:
     spans = np.array([(box.left, box.width, box.top, box.height) for box in boxes], np.int64)
     flips = np.zeros(len(boxes), np.int64) if flip is None else (flip == 1).astype(np.int64)
-    across, columns, across_weights = _taps(spans[:, 1], shape[3])
-    down, rows, down_weights = _taps(spans[:, 3], shape[2])
-    for_each = (spans, flips, across, down)
-    return Operation(_resize_boxes, for_each, (columns, across_weights, rows, down_weights))
+    across = _taps({box.width for box in boxes}, shape[3])
+    down = _taps({box.height for box in boxes}, shape[2])
+    return Operation(_resize_boxes, (spans, flips), (*across, *down))
 
 
-def _taps(
-    lengths: NDArray[np.int64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Return which of the taps each image has, first taps `[k, size]`, weights `[k, 4, size]`."""
-    different, which = np.unique(lengths, return_inverse=True)
-    weights = np.zeros((len(different), _TAPS, size), np.int32)
-    firsts = np.empty((len(different), size), np.int64)
-    for i, length in enumerate(different.tolist()):
-        firsts[i], found = resize_taps(length, size)
-        weights[i, : len(found)] = found
-    return which, firsts, weights
+def _taps(lengths: set[int], size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return first taps `[size + 1, size]` and weights `[size + 1, 4, size]`, by the box's length.
+
+    Only those of the lengths given need be there.
+    """
+    firsts, weights, known = _room(size)
+    for length in lengths - known:
+        firsts[length], found = resize_taps(length, size)
+        weights[length, : len(found)] = found
+        known.add(length)
+    return firsts, weights
+
+
+@lru_cache(maxsize=8)
+def _room(size: int) -> tuple[NDArray[np.int64], NDArray[np.int32], set[int]]:
+    """Return room for a size's taps, whose pages take memory only once they are written."""
+    firsts = np.zeros((size + 1, size), np.int64)
+    return firsts, np.zeros((size + 1, _TAPS, size), np.int32), set()
 
 
 @compiled
@@ -69,12 +76,10 @@ def _resize_boxes(
     out: Any,
     boxes: Any,
     flips: Any,
-    across: Any,
-    down: Any,
     columns: Any,
-    across_weights: Any,
+    across: Any,
     rows: Any,
-    down_weights: Any,
+    down: Any,
 ) -> None:
     """Enlarge a box of each image (left, width, top, height) to the whole; mirror where flip.
 
@@ -84,14 +89,14 @@ def _resize_boxes(
     box, turned = np.empty(height * width, np.uint8), np.empty(height * width, np.uint8)
     for i in range(n):
         left, box_width, top, box_height = boxes[i]
-        first, weights = columns[across[i]], across_weights[across[i]]
+        column, row = columns[box_width], rows[box_height]
         for channel in range(channels):
             base = (i * channels + channel) * height * width
             start = base + top * width + left
             transpose(images, start, box_height, box_width, width, box, 0)
-            _weigh(box, box_width, box_height, first, weights, turned, 0, flips[i] == 1)
+            _weigh(box, box_width, box_height, column, across[box_width], turned, 0, flips[i] == 1)
             transpose(turned, 0, width, box_height, box_height, box, 0)
-            _weigh(box, box_height, width, rows[down[i]], down_weights[down[i]], out, base, False)
+            _weigh(box, box_height, width, row, down[box_height], out, base, False)
 
 
 @helper
