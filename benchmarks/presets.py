@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +32,11 @@ from relook.models.accelerate import accelerate
 from relook.models.torchvision_import import import_torchvision
 from relook.numerics.calibration import floor_log_probs, mean_log_probs
 from relook.numerics.intervals import Interval, paired_bootstrap
-from relook.numerics.splits import stratified_split
+from relook.numerics.splits import Split, stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import get_recipe
-from relook.policy_search.pool_predictions import PoolJob, predict_pool, select_from_pool
-from relook.policy_search.search import pool_of
+from relook.policy_search.job import plan_pool, plan_search
+from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import STRATEGIES, SearchSettings
 from relook.predictions.passes import View, predict_views
 
@@ -129,12 +129,15 @@ def learned_policy(
 ) -> Policy:
     """Search a policy as `relook.search` does, on all of the images."""
     engine = accelerate(predictor, images.images, mode=settings.accelerate).predictor
-    pool = pool_of(settings)
-    job = PoolJob(engine, images, np.arange(len(images)), pool, settings, directory)
-    predicted = predict_pool(job, _shown, None)
-    found = select_from_pool(job, predicted, None, None).result
-    picks = [pool[int(predicted.candidates[pick])] for pick in found.picks]
-    policy = Policy(tuple(picks), found.temperatures, settings.recipe.name, settings.seed)
+    job = plan_search(engine, images, settings, directory=directory)
+    shape = (len(job.views), len(images), len(images.classes))
+    job = replace(
+        job,
+        split=Split(np.arange(len(images)), np.arange(0)),
+        plan=plan_pool(settings, job.pool, shape, directory),
+    )
+    predicted = predict_pool(job, _shown)
+    policy = policy_of(job, predicted, select_from_pool(job, predicted, None, None))
     policy.save(directory / "policy.json")
     return policy
 
@@ -219,7 +222,7 @@ def _text(one: Interval, digits: int, scale: float) -> str:
     return f"{wording.signed(one.estimate * scale, digits)} {wording.interval(one, digits, scale)}"
 
 
-def _shown(done: int, total: int) -> None:
+def _shown(stage: str, done: int, total: int, score: float | None = None) -> None:
     if done % (total // 20 or 1) < _BATCH or done == total:
         print(f"\rpool: {done:,} of {total:,} passes", end="", flush=True)
 

@@ -60,13 +60,13 @@ class Candidates:
 
 def candidates(size: int, crops: int) -> Candidates:
     """Return the pools of `size`, and so many random crops with flips behind the first."""
-    spread, rest = conservative_pool("cifar", size)
+    pool = conservative_pool("cifar", size)
     paper = sample_pool("cifar", size, draws="fresh")
     recipe = replace(RECIPES["cifar"], groups=(Group(crops, 0, 0),))
     random = sample_pool(recipe, crops, seed=1, plain=False)
     return Candidates(
-        views=(*spread, *rest, *random, *paper),
-        spread=range(len(spread)),
+        views=(*pool.candidates, *random, *paper),
+        spread=range(pool.defaults),
         steady=range(size),
         crops=range(size, size + crops),
         paper=range(size + crops, 2 * size + crops),

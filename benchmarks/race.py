@@ -33,7 +33,7 @@ from relook.numerics.calibration import calibrated_log_likelihood, mean_log_prob
 from relook.numerics.splits import stratified_split
 from relook.policy.pool import conservative_pool
 from relook.policy.recipes import get_recipe
-from relook.policy_search.pool_predictions import kept_in_race
+from relook.policy_search.job import kept_in_race
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import Images, View, predict_views
 from relook.selection import greedy_search
@@ -49,7 +49,7 @@ LogProbs = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Case:
-    """A network's predictions of a steady pool `[candidate, image, class]`.
+    """A network's predictions of a conservative pool `[candidate, image, class]`.
 
     `spread` is how many evenly spread views the pool begins with, `kept` how many of them a race
     never drops.
@@ -80,11 +80,11 @@ def predicted(
 ) -> Case:
     """Return a network's predictions, made now unless they are in `out`."""
     settings = SearchSettings(recipe=get_recipe(recipe), length=LENGTH, pool_size=size, seed=0)
-    spread, rest = conservative_pool(settings.recipe, size, settings.seed)
-    views = [View(sub, index) for index, sub in enumerate((*spread, *rest))]
+    pool = conservative_pool(settings.recipe, size, settings.seed)
+    views = [View(sub, index) for index, sub in enumerate(pool.candidates)]
     store = out / f"{name}-{size}-{len(labels)}.zarr"
     log_probs = predict_views(model, images, views, seed=0, store_path=store)
-    return Case(name, log_probs, labels, len(spread), kept_in_race(settings))
+    return Case(name, log_probs, labels, pool.defaults, kept_in_race(settings, pool))
 
 
 def digits(size: int, out: Path) -> list[Case]:

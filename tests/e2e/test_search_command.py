@@ -56,11 +56,21 @@ def test_python_and_the_command_line_find_the_same_policy(
     assert "held-out cLL" in found.comparison.verdict.sentence
 
 
-def test_a_steady_search_begins_with_quasi_random_views_and_can_be_repeated(
+def test_a_conservative_search_begins_with_quasi_random_crops_and_can_be_repeated(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    command = ("search", "--model", model, "--data", data, "--out", out, "--strategy", "steady")
+    command = (
+        "search",
+        "--model",
+        model,
+        "--data",
+        data,
+        "--out",
+        out,
+        "--strategy",
+        "conservative",
+    )
     assert relook(*command, *QUICK).code == 0
     search = (out / "search.json").read_bytes()
     content = json.loads(search)

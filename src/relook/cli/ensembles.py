@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,8 +18,6 @@ from relook.cli.transfer_inputs import model_names
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.models import EnsemblePredictor
-from relook.numerics.splits import parse_split
-from relook.policy.recipes import get_recipe
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, ensembles
 from relook.studies.ensembles_result import Ensembles
@@ -30,6 +27,14 @@ from relook.studies.ensembles_tables import (
     ensembles_markdown,
     fitting_ensembles_table,
 )
+
+MemberFields = Annotated[
+    dict[str, Any],
+    groups.FieldsOf(
+        SearchSettings,
+        ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
+    ),
+]
 
 
 @groups.spelled_out
@@ -74,16 +79,10 @@ def ensembles_command(
     runs: sources.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    strategy: Annotated[
-        str, typer.Option(help="How to search: auto, steady, greedy or paper; see relook search.")
-    ] = "auto",
-    draws: Annotated[str, typer.Option(help="fixed or fresh; see relook search.")] = "fixed",
+    searching: MemberFields,
     length: Annotated[
         int | None,
         typer.Option(help="Entries of a policy.", min=1, show_default="the largest budget"),
-    ] = None,
-    pool_size: Annotated[
-        int | None, typer.Option(help="Candidates; the recipe's own number by default.", min=1)
     ] = None,
     split: options.SplitOption = None,
     train_length: Annotated[
@@ -108,33 +107,17 @@ def ensembles_command(
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
-    seed: options.SeedOption = 0,
-    batch: options.BatchOption = None,
-    accelerate: options.AccelerateOption = "torch",
-    precision: options.PrecisionOption = "auto",
-    memory: options.MemoryOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Search for an ensemble in three ways, and score them beside the usual baselines."""
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
-    if draws not in ("fixed", "fresh"):
-        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     if split is not None and test is not None:
         raise RelookError("expected one of --split and --test, got both: give one")
     asked, names = read_budgets(budgets), model_names(model, name or [])
-    settings = SearchSettings(
-        recipe=get_recipe(recipe).without(options.names(exclude)),
-        length=length or max(asked),
-        pool_size=pool_size,
-        seed=seed,
-        draws=draws,  # type: ignore[arg-type]  # checked above
-        batch=batch,
-        strategy=strategy,
-        accelerate=accelerate,
-        precision=precision,
-        memory=options.bytes_of(memory),
+    settings = SearchSettings.of(
+        recipe, options.names(exclude), length=length or max(asked), **searching
     )
     together = network.load(model, device, reading)
     if not isinstance(together, EnsemblePredictor):
@@ -143,9 +126,7 @@ def ensembles_command(
     images |= {"model": together, "overflow": images_kept.beside(out)}
     dataset = options.read_data(data, group, **images)
     proof = None if test is None else options.read_data(test, like=dataset, **images)
-    if split is not None:
-        shares = parse_split(split, len(dataset))
-        settings = replace(settings, holdout=shares.holdout, left_out=shares.left_out)
+    settings = settings.with_split(split, len(dataset))
     with resumable("Run the same command again to go on.", timeout), search_bars() as progress:
         found = ensembles(
             dict(zip(names, together.members, strict=True)),
@@ -159,7 +140,7 @@ def ensembles_command(
             runs=runs,
             run=out,
             progress=progress,
-            tell=say,
+            log=say,
             record={
                 "command": shlex.join(["relook", *sys.argv[1:]]),
                 "specs": {"models": list(model), "data": data, "test": test},

@@ -6,30 +6,77 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import options
 from relook.models import Predictor
+from relook.policy_search.settings import Option, SearchSettings
+
+
+@dataclass(frozen=True)
+class FieldsOf:
+    """Marks a command's parameter: a dict with the values of a settings class's fields.
+
+    `names` are those to ask for; by default all that know their option.
+    """
+
+    kind: Any
+    names: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, Option]:
+        """Return the fields' options by name."""
+        own = {one.name: one.metadata.get("option") for one in fields(self.kind)}
+        wanted = self.names or own
+        return {name: option for name, option in own.items() if option and name in wanted}
+
+    def parameters(self) -> list[Parameter]:
+        """Return the options as typer takes them."""
+        hints = get_type_hints(self.kind)
+        defaults = {one.name: one.default for one in fields(self.kind)}
+        return [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=defaults[name],
+                annotation=Annotated[_asked_as(hints[name], option), _typer_option(name, option)],
+            )
+            for name, option in self.options().items()
+        ]
+
+    def taken(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Take the fields' values out of what was given, read."""
+        return {
+            name: option.read(given.pop(name))
+            if option.read is not None and given[name] is not None
+            else given.pop(name)
+            for name, option in self.options().items()
+        }
+
+
+SearchFields = Annotated[dict[str, Any], FieldsOf(SearchSettings)]
+"""Everything that decides a search and has an option of its own."""
 
 
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
-    """Show typer the fields of the command's dataclass parameters as options, in their place.
+    """Show typer the fields of the command's groups as options, in their place.
 
-    The command itself gets the dataclasses. It takes keywords only, as typer calls it.
+    A group is a parameter that is a dataclass or is marked with `FieldsOf`. The command takes
+    keywords only, as typer calls it.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
     shown: list[Parameter] = []
     for one in signature(command).parameters.values():
         own = [one.replace(annotation=hints[one.name])]
-        shown += _fields_of(groups[one.name]) if one.name in groups else own
+        shown += groups[one.name].parameters() if one.name in groups else own
 
     @wraps(command)
     def called(**given: Any) -> None:
-        for name, kind in groups.items():
-            known = {field.name for field in fields(kind)} & given.keys()
-            given[name] = kind(**{field: given.pop(field) for field in known})
+        for name, group in groups.items():
+            given[name] = group.taken(given)
         command(**given)
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]  # what typer reads
@@ -37,12 +84,49 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _fields_of(kind: Any) -> list[Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
-    return [
-        one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name])
-        for one in signature(kind).parameters.values()
-    ]
+@dataclass(frozen=True)
+class _Dataclass:
+    """A group whose fields are annotated as options are."""
+
+    kind: Any
+
+    def parameters(self) -> list[Parameter]:
+        """Return the options as typer takes them."""
+        hints = get_type_hints(self.kind, include_extras=True)
+        return [
+            one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name])
+            for one in signature(self.kind).parameters.values()
+        ]
+
+    def taken(self, given: dict[str, Any]) -> Any:
+        """Take the fields' values out of what was given, as an instance."""
+        known = {field.name for field in fields(self.kind)} & given.keys()
+        return self.kind(**{name: given.pop(name) for name in known})
+
+
+def _group(hint: Any) -> FieldsOf | _Dataclass | None:
+    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FieldsOf)]
+    if marks:
+        return marks[0]
+    return _Dataclass(hint) if is_dataclass(hint) else None
+
+
+def _asked_as(hint: Any, option: Option) -> Any:
+    """Return the type that typer reads an option as: text, unless it knows the setting's own."""
+    if option.read is not None:
+        return str | None
+    return hint if hint in (bool, int, float, int | None, float | None) else str
+
+
+def _typer_option(name: str, option: Option) -> Any:
+    return typer.Option(
+        option.flag or f"--{name.replace('_', '-')}",
+        help=option.help,
+        min=option.min,
+        metavar=option.metavar,
+        show_default=option.shown or True,
+        rich_help_panel=option.panel,
+    )
 
 
 @dataclass(frozen=True)

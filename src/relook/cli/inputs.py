@@ -21,7 +21,7 @@ from relook.errors import RelookError
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import Split, held_out_part, recorded_recipe
+from relook.policy_search.held_out import SearchedData, held_out_part, recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
 
 _OF_DATA = ("data", "test", "group", "skip_bad")
@@ -136,20 +136,20 @@ def _images(
 
 
 def _held_out(
-    splits: list[Split], validation: Dataset | None
+    splits: list[SearchedData], validation: Dataset | None
 ) -> tuple[Dataset, NDArray[np.int64], Dataset]:
     """Keep the images that no search saw; those of the first search serve for validation."""
     whole = splits[0].dataset
-    held_out = splits[0].held_out
-    for split in splits[1:]:
-        held_out = np.intersect1d(held_out, split.held_out)
+    held_out = splits[0].split.held_out
+    for one in splits[1:]:
+        held_out = np.intersect1d(held_out, one.split.held_out)
     if not len(held_out):
         raise RelookError("expected images that none of the policies was searched on, got none")
     say(
         f"{whole.name} is what the policy was searched on: only its {len(held_out):,} held-out "
         "images are used"
     )
-    return whole.subset(held_out), held_out, validation or whole.subset(splits[0].search)
+    return whole.subset(held_out), held_out, validation or whole.subset(splits[0].split.search)
 
 
 def _recipe(known: _Given, policy: Policy) -> Recipe:

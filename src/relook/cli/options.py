@@ -132,26 +132,6 @@ BatchOption = Annotated[
     int | None,
     of_speed(help="Images in one model call.", min=1, show_default="by the images' size"),
 ]
-AccelerateOption = Annotated[
-    str,
-    of_speed(
-        help="How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
-        "fastest on this machine whose outputs agree with torch's."
-    ),
-]
-PrecisionOption = Annotated[
-    str,
-    of_speed(help="Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are."),
-]
-CompileOption = Annotated[bool, of_speed("--compile", help="Compile the model (slow start).")]
-RaceOption = Annotated[
-    bool,
-    of_speed(
-        "--race",
-        help="Drop candidates that show no promise on a part of the images: several times "
-        "fewer model passes.",
-    ),
-]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -171,14 +151,6 @@ MemoryOption = Annotated[
         help="The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
         "it are read from disk.",
         show_default=f"{SHARE:.0%} of what is free".replace("%", " %"),
-    ),
-]
-StorePrecisionOption = Annotated[
-    str,
-    of_speed(
-        "--store-precision",
-        help="Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
-        "float16 above 200 classes.",
     ),
 ]
 TimeoutOption = Annotated[

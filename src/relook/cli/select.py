@@ -13,13 +13,11 @@ from rich.table import Table
 from relook.cli import options
 from relook.cli.console import console, print_json, progress_bar, resumable, say
 from relook.foundation import wording
-from relook.foundation.memory import default_limit
 from relook.io.files import write_json_atomic
-from relook.predictions.array import Predictions
 from relook.predictions.external import file_identity, load_labels, open_predictions
 from relook.selection import SearchResult
-from relook.selection.plan import plan_selection
-from relook.selection.record import select, selection_identity
+from relook.selection.plan import SelectionPlan
+from relook.selection.record import Selection, plan_of, select, selection_identity
 
 GO_ON = "Run the same command again to go on."
 
@@ -61,33 +59,27 @@ def select_command(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what it would need; select nothing.")
+        bool, typer.Option("--dry-run", help="Say what it would need; select nothing.")
     ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
     """Pick, one by one, the candidates whose average predicts best: views, models, anything."""
     limit = options.bytes_of(memory)
     source = open_predictions(predictions, kind)  # type: ignore[arg-type]  # checked there
-    classes = load_labels(labels)
+    selection = Selection(source, load_labels(labels), length, objective, balanced)
     if dry_run:
-        _tell_needs(source, objective, default_limit() if limit is None else limit, as_json)
+        _print_needs(plan_of(selection, limit), source.shape, as_json)
         return
     partial = None if out is None else out.with_name(f"{out.name}.partial")
     how = "With --out FILE it can be continued." if out is None else GO_ON
     with resumable(how), progress_bar("selecting", "steps", objective) as bar:
         found = select(
-            source,
-            classes,
-            length,
-            objective,
-            balanced=balanced,
-            memory=limit,
-            identity=selection_identity(
-                [kind, *file_identity(predictions)], classes, objective, balanced
-            ),
+            selection,
+            plan_of(selection, limit, partial),
+            identity=selection_identity(selection, [kind, *file_identity(predictions)]),
             path=partial,
             progress=bar,
-            tell=say,
+            log=say,
         ).result
     result = {
         "picks": list(found.picks),
@@ -106,14 +98,11 @@ def select_command(
     _print_steps(found, objective)
 
 
-def _tell_needs(source: Predictions, objective: str, limit: int, as_json: bool) -> None:
-    plan = plan_selection(
-        source.shape, source.dtype, objective, limit, on_disk=source.map is not None
-    )
+def _print_needs(plan: SelectionPlan, shape: tuple[int, int, int], as_json: bool) -> None:
     if as_json:
         print_json(asdict(plan))
         return
-    candidates, images, classes = source.shape
+    candidates, images, classes = shape
     typer.echo(f"{candidates:,} candidates × {images:,} images × {classes:,} classes: {plan}")
 
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from relook.errors import RelookError, RunError
@@ -82,11 +82,16 @@ class RunDirectory:
     ) -> None:
         self._release()
 
-    def check_settings(self, settings: Mapping[str, JSON]) -> None:
+    def check_settings(
+        self,
+        settings: Mapping[str, JSON],
+        former: Mapping[tuple[str, str], str] = MappingProxyType({}),
+    ) -> None:
         """Keep what decides the run's result; raise if the directory was made with another.
 
         Give it nothing that may change from one call to the next of the same run (times, paths,
-        thread counts). relook's version is compared too.
+        thread counts). relook's version is compared too. `former` says what the values of
+        settings that were called otherwise before, {(setting, then): now}, are called now.
         """
         record = {"format": _FORMAT, "version": __version__, "settings": dict(settings)}
         record = json.loads(json.dumps(record, allow_nan=False))
@@ -97,6 +102,9 @@ class RunDirectory:
             stored = read_json(self.settings, what="the settings of a relook run")
         except RelookError as error:
             raise RunError(f"{error}: use another --out or delete {self.path}") from error
+        known = stored.get("settings") if isinstance(stored, dict) else None
+        if isinstance(known, dict):
+            known |= {name: now for (name, old), now in former.items() if known.get(name) == old}
         different = [line.removeprefix("settings.") for line in differences(stored, record)]
         if different:
             more = f"; {len(different) - 3} more" if len(different) > 3 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,16 +52,23 @@ def parse_split(text: str, images: int) -> Shares:
     return Shares(test / used, (images - used) / images)
 
 
+class Split(NamedTuple):
+    """Which images a search sees, and which are held out for the proof, both ascending."""
+
+    search: Indices
+    held_out: Indices
+
+
 def search_split(
     labels: ArrayLike, holdout: float, left_out: float, seed: int, groups: ArrayLike | None = None
-) -> tuple[Indices, Indices]:
+) -> Split:
     """Return the images to search with and those held out, stratified; see `Shares`."""
     if left_out == 0:
-        return stratified_split(labels, holdout, seed, groups)
+        return Split(*stratified_split(labels, holdout, seed, groups))
     used, _ = stratified_split(labels, left_out, seed, groups)
     own = None if groups is None else np.asarray(groups)[used]
     search, held_out = stratified_split(np.asarray(labels)[used], holdout, seed, own)
-    return used[search], used[held_out]
+    return Split(used[search], used[held_out])
 
 
 def _count(part: str, images: int, text: str) -> int:

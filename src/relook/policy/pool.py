@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,8 +15,19 @@ from relook.policy.views import freeze_subpolicy
 from relook.transforms import TRANSFORMS
 
 _SLOTS_A_STEP = 3
-_QUASI_RANDOM = 40  # views of a conservative pool, or half of it if that is less
-_LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps, largest magnitude: what complements crops best
+_QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
+_LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidate sub-policies; the first `defaults` of them are quasi-random crops.
+
+    A conservative selection takes these in their order unless others prove better.
+    """
+
+    candidates: tuple[SubPolicy, ...]
+    defaults: int = 0
 
 
 def sample_pool(
@@ -51,30 +62,27 @@ def sample_pool(
     return (*pool, SubPolicy()) if plain else tuple(pool)
 
 
-def conservative_pool(
-    recipe: Recipe | str, size: int | None = None, seed: int = 0
-) -> tuple[tuple[SubPolicy, ...], tuple[SubPolicy, ...]]:
-    """Return quasi-random views, the plain image first, and the rest of a pool of `size`.
+def conservative_pool(recipe: Recipe | str, size: int | None = None, seed: int = 0) -> Pool:
+    """Return a pool of `size` that begins with quasi-random crops, the plain image first.
 
-    Half of the rest are low-magnitude candidates, with one or two weak steps; half are the
-    recipe's own.
+    Half of the rest are low-magnitude candidates, with one or two steps; half are the recipe's own.
     """
     recipe = get_recipe(recipe)
     total = sum(group.count for group in recipe.groups) + 1 if size is None else size
     if total < 2:
         raise RelookError(f"expected a conservative pool of at least 2 sub-policies, got {size}")
-    views = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
-    rest = sample_pool(_with_low_magnitude(recipe), total - len(views), seed, plain=False)
-    return views, rest
+    defaults = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
+    rest = sample_pool(_with_low_magnitudes(recipe), total - len(defaults), seed, plain=False)
+    return Pool(defaults + rest, len(defaults))
 
 
-def _with_low_magnitude(recipe: Recipe) -> Recipe:
+def _with_low_magnitudes(recipe: Recipe) -> Recipe:
     if not recipe.transforms:
         return recipe
     own = sum(group.count for group in recipe.groups)
     share = max(1, own // len(_LOW_MAGNITUDE))
-    weak = tuple(Group(share, length, magnitude) for length, magnitude in _LOW_MAGNITUDE)
-    return replace(recipe, groups=(*weak, *recipe.groups))
+    low = tuple(Group(share, length, magnitude) for length, magnitude in _LOW_MAGNITUDE)
+    return replace(recipe, groups=(*low, *recipe.groups))
 
 
 def _shares(groups: tuple[Group, ...], total: int) -> list[int]:

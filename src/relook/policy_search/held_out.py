@@ -7,29 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
-from relook.numerics.splits import search_split
+from relook.numerics.splits import Split, search_split
 from relook.policy import Step
 from relook.policy.recipes import Group, Recipe
-from relook.policy_search.preflight import check_apart
+from relook.policy_search.job import check_apart
 from relook.policy_search.run_record import RunRecord, load_run, searched_images
 
 
 @dataclass(frozen=True)
-class Split:
-    """Which images of a data set a search saw, and which were held out."""
+class SearchedData:
+    """A data set that was searched on, and which of its images the search saw."""
 
     dataset: Dataset
-    search: NDArray[np.int64]
-    held_out: NDArray[np.int64]
+    split: Split
 
 
-def held_out_part(policy_path: Path, dataset: Dataset) -> Split | None:
+def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     """Return what a policy's search saw of this data set; None if it was searched elsewhere.
 
     The search's record is run.json beside the policy. If the data set is the one that was
@@ -66,17 +62,17 @@ def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
     return grouped if grouped.fingerprint == wanted else None
 
 
-def _split(record: RunRecord, dataset: Dataset) -> Split:
+def _split(record: RunRecord, dataset: Dataset) -> SearchedData:
     share, seed = record.settings.get("holdout"), record.settings.get("seed")
     left_out = record.settings.get("left_out", 0.0)
     if not isinstance(share, int | float) or not isinstance(seed, int):
         raise _damaged(record, "expected the held-out share and the seed of the search")
     if not isinstance(left_out, int | float):
         raise _damaged(record, "expected the share of images that were left out")
-    search, held_out = search_split(dataset.labels, share, left_out, seed, dataset.groups)
-    if fingerprint(held_out) != record.split.get("held_out_fingerprint"):
+    split = search_split(dataset.labels, share, left_out, seed, dataset.groups)
+    if fingerprint(split.held_out) != record.split.get("held_out_fingerprint"):
         raise _damaged(record, "the held-out images cannot be told from its settings")
-    return Split(dataset, search, held_out)
+    return SearchedData(dataset, split)
 
 
 def _damaged(record: RunRecord, why: str) -> RunError:

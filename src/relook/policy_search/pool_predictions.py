@@ -2,227 +2,146 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.data.base import Dataset
-from relook.errors import RelookError
-from relook.foundation.memory import check_limit, default_limit, size_text
 from relook.foundation.progress import Progress, StageProgress, stage_of
-from relook.models import Predictor
-from relook.policy import SubPolicy
-from relook.policy.pool import conservative_pool
-from relook.policy_search.run_record import settings_record
+from relook.numerics.arrays import Indices
+from relook.policy import Policy
+from relook.policy_search.job import SearchJob, kept_in_race
 from relook.predictions.array import Predictions
 from relook.predictions.memmap import mapped_predictions
-from relook.predictions.passes import View, distinct_views, fill_store, predict_views
-from relook.predictions.store import stored_type
-from relook.selection.plan import SelectionPlan, plan_selection
-from relook.selection.racing import most_passes, most_survivors
-from relook.selection.racing import race as run_race
-from relook.selection.record import TRACE, Selected, Tell, select, selection_identity
-
-if TYPE_CHECKING:
-    from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import View, fill_store, predict_views
+from relook.selection.racing import race
+from relook.selection.record import TRACE, Log, Selected, Selection, select, selection_identity
 
 
 @dataclass(frozen=True)
 class PoolPredictions:
     """What to select from: candidates as places in the pool, rising, and their predictions.
 
-    Of equal candidates the first is there, which is the one that a tie goes to. `race` is a
-    race's record, if there was one.
+    `race` is a race's record, if there was one.
     """
 
-    candidates: NDArray[np.int64]
+    candidates: Indices
     predictions: Predictions
     race: Mapping[str, Any] | None = None
 
-
-@dataclass(frozen=True)
-class PoolJob:
-    """Which views of which images to predict, and the run's directory, if there is one."""
-
-    predictor: Predictor
-    dataset: Dataset
-    chosen: NDArray[np.int64]
-    pool: Sequence[SubPolicy]
-    settings: SearchSettings
-    directory: Path | None
-    store: str | None = None
-    """A path or a URL for predictions, where they are not kept in the run's directory."""
-
-    def place(self, name: str) -> str | Path | None:
-        """Return where predictions of this name are kept, None where they are not kept."""
-        if self.store is not None:
-            return f"{self.store.rstrip('/')}/{name}"
-        return None if self.directory is None else self.directory / name
-
-    def arguments(self, places: NDArray[np.int64]) -> dict[str, Any]:
-        """Return what every way to predict is told."""
-        return {"seed": self.settings.seed, "indices": places, "batch": self.settings.batch}
+    @property
+    def is_cut(self) -> bool:
+        """Whether there was a race, and enough images for a round in it."""
+        return self.race is not None and self.race["passes"] < self.race["full_passes"]
 
 
-def precision_of(settings: SearchSettings, classes: int) -> str:
-    """Return the type that a search keeps its predictions in; a race works in float32."""
-    if not settings.race:
-        return stored_type(settings.store_precision, classes)
-    if settings.store_precision == "float16":
-        raise RelookError("a race works in float32: leave out --store-precision, or --race")
-    return stored_type("float32", classes)
-
-
-def predict_pool(
-    job: PoolJob, progress: Progress | None, on_map: Progress | None
-) -> PoolPredictions:
-    """Predict a search's pool; `on_map` hears of views copied, where they are mapped later."""
+def predict_pool(job: SearchJob, progress: StageProgress | None) -> PoolPredictions:
+    """Predict a search's pool; the stages are "predict" and, where it is read from disk, "map"."""
     if job.settings.race:
-        return _raced(job, progress)
-    views, _ = distinct_views([View(sub, index) for index, sub in enumerate(job.pool)])
-    candidates = np.array([view.index for view in views])
-    images, arguments = job.dataset.images[job.chosen], job.arguments(job.chosen)
-    place = job.place("predictions.zarr")
+        return _raced(job, stage_of(progress, "predict"))
+    candidates = np.array([view.index for view in job.views])
+    images, place = job.dataset.images[job.split.search], job.place("predictions.zarr")
+    how: dict[str, Any] = {
+        "seed": job.settings.seed,
+        "indices": job.split.search,
+        "batch": job.settings.batch,
+        "progress": stage_of(progress, "predict"),
+    }
     if place is None:
-        log_probs = predict_views(job.predictor, images, views, progress=progress, **arguments)
-        dtype = precision_of(job.settings, log_probs.shape[2])
-        return PoolPredictions(candidates, _held(log_probs.astype(dtype, copy=False)))
+        log_probs = predict_views(job.predictor, images, job.views, **how)
+        kept = job.settings.stored_type(log_probs.shape[2])
+        return PoolPredictions(candidates, _held(log_probs.astype(kept, copy=False)))
     store = fill_store(
         job.predictor,
         images,
-        views,
+        job.views,
         place,
-        progress=progress,
         precision=job.settings.store_precision,
         beside=job.directory,
-        **arguments,
+        **how,
     )
+    mapped = stage_of(progress, "map")
     return PoolPredictions(
         candidates,
         Predictions(
             store.plan.shape,
             store.dtype,
             store.read_all,
-            lambda: mapped_predictions(store, on_map),
+            lambda: mapped_predictions(store, mapped),
         ),
     )
 
 
-def _raced(job: PoolJob, progress: Progress | None) -> PoolPredictions:
-    precision_of(job.settings, len(job.dataset.classes))
+def _raced(job: SearchJob, progress: Progress | None) -> PoolPredictions:
+    settings = job.settings
 
     def predict(
-        name: str, which: NDArray[np.int64], images: NDArray[np.int64], report: Progress | None
+        name: str, which: Indices, images: Indices, report: Progress | None
     ) -> NDArray[np.float32]:
-        places = job.chosen[images]
+        places = job.split.search[images]
         return predict_views(
             job.predictor,
             job.dataset.images[places],
-            [View(job.pool[index], int(index)) for index in which],
+            [View(job.pool.candidates[index], int(index)) for index in which],
+            seed=settings.seed,
+            indices=places,
+            batch=settings.batch,
             store_path=job.place(f"race-{name}.zarr"),
             progress=report,
-            **job.arguments(places),
         )
 
-    result = run_race(
+    found = race(
         predict,
-        job.dataset.labels[job.chosen],
-        len(job.pool),
-        job.settings.length,
-        objective=job.settings.objective,
-        balanced=job.settings.balanced,
-        seed=job.settings.seed,
-        kept=range(kept_in_race(job.settings)),
+        job.labels,
+        len(job.pool.candidates),
+        settings.length,
+        objective=settings.objective,
+        balanced=settings.balanced,
+        seed=settings.seed,
+        kept=range(kept_in_race(settings, job.pool)),
         progress=progress,
     )
-    return PoolPredictions(result.survivors, _held(result.log_probs), result.to_json())
-
-
-def plan_pool(
-    settings: SearchSettings, shape: tuple[int, int, int], *, on_disk: bool
-) -> SelectionPlan:
-    """Return what selecting from a pool will take, or say that it does not fit.
-
-    `shape` is candidates, images and classes; a race holds what it predicts in memory.
-    """
-    candidates, images, classes = shape
-    limit = default_limit() if settings.memory is None else check_limit(settings.memory)
-    if settings.race:
-        most = most_passes(images, candidates, settings.length, kept_in_race(settings))
-        left = most_survivors(images, candidates, settings.length)
-        held = 4 * (most + left * images) * classes  # in parts, and those left once more together
-        if held > limit:
-            raise RelookError(
-                f"a race holds its predictions in memory, up to {size_text(held)}, "
-                f"got a limit of {size_text(limit)}: raise --memory, or search without --race"
-            )
-        candidates = left
-    return plan_selection(
-        (candidates, images, classes),
-        np.dtype(precision_of(settings, classes)),
-        settings.objective,
-        limit,
-        on_disk=on_disk and not settings.race,
-        steady=_spread(settings) > 0,
-    )
+    return PoolPredictions(found.survivors, _held(found.log_probs), found.to_json())
 
 
 def select_from_pool(
-    job: PoolJob, predicted: PoolPredictions, progress: StageProgress | None, tell: Tell | None
+    job: SearchJob, predicted: PoolPredictions, progress: StageProgress | None, log: Log | None
 ) -> Selected:
     """Select among what was predicted; in a run directory, from where an earlier call stopped."""
-    settings, labels = job.settings, job.dataset.labels[job.chosen]
-    groups = None if job.dataset.groups is None else job.dataset.groups[job.chosen]
-    record = settings_record(job.predictor, job.dataset, settings, None)
-    del record["length"]  # the first picks are the same for every length
-
-    return select(
+    settings, candidates, groups = job.settings, predicted.candidates, job.groups
+    selection = Selection(
         predicted.predictions,
-        labels,
+        job.labels,
         settings.length,
         settings.objective,
         balanced=settings.balanced,
-        memory=settings.memory,
-        identity=selection_identity(
-            [record, job.chosen, predicted.candidates, groups],
-            labels,
-            settings.objective,
-            settings.balanced,
-        ),
+        defaults=[int(row) for row in np.flatnonzero(candidates < job.pool.defaults)],
+        groups=groups,
+        preselected=predicted.is_cut,
+    )
+    record = {**job.record(), "test": None}
+    del record["length"]  # the first picks are the same for every length
+    return select(
+        selection,
+        job.plan,
+        identity=selection_identity(selection, [record, job.split.search, candidates, groups]),
         path=None if job.directory is None else job.directory / TRACE,
         progress=stage_of(progress, "select"),
-        tell=tell,
-        defaults=_defaults(settings, predicted.candidates),
-        groups=groups,
-        preselected=_has_dropped(predicted.race),
+        log=log,
     )
 
 
-def _has_dropped(race: Mapping[str, Any] | None) -> bool:
-    """Whether there was a race, and enough images for a round in it."""
-    return race is not None and race["passes"] < race["full_passes"]
-
-
-def _defaults(settings: SearchSettings, candidates: NDArray[np.int64]) -> list[int]:
-    """Return which rows of the predictions are the views that a steady pool begins with."""
-    return [int(row) for row in np.flatnonzero(candidates < _spread(settings))]
-
-
-def kept_in_race(settings: SearchSettings) -> int:
-    """Return how many of the pool's first views a race never drops."""
-    return min(_spread(settings), math.ceil(settings.length / 2))
-
-
-def _spread(settings: SearchSettings) -> int:
-    """Return how many evenly spread views the pool begins with."""
-    if settings.strategy != "steady":
-        return 0
-    return len(conservative_pool(settings.recipe, settings.pool_size, settings.seed)[0])
+def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> Policy:
+    """Return the sub-policies that were selected as a policy."""
+    rows = selected.result.picks
+    return Policy(
+        tuple(job.pool.candidates[predicted.candidates[row]] for row in rows),
+        temperatures=selected.result.temperatures,
+        recipe=job.settings.recipe.name,
+        seed=job.settings.seed,
+    )
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

@@ -20,62 +20,36 @@ from relook.io.files import write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
-from relook.models import Predictor
 from relook.policy.file import subpolicy_to_json
+from relook.policy_search.job import SearchJob
 from relook.transforms.full_images import FullImages
 from relook.version import __version__
 
 if TYPE_CHECKING:
     from relook.policy_search.search import PolicySearch
-    from relook.policy_search.settings import SearchSettings
 
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
 SEARCHED_FORMAT = "relook-searched-images"
 SEARCHED = "searched.json"
 VERSION = 1
+FORMER_VALUES = {("strategy", "steady"): "conservative"}
+"""Values of settings that were called otherwise in earlier records, and what they are now."""
 _LARGEST_LIST = 1 << 30
-
-
-def settings_record(
-    predictor: Predictor, dataset: Dataset, settings: SearchSettings, test: Dataset | None
-) -> dict[str, JSON]:
-    """Return what decides a search's result, as JSON-able data."""
-    objective = settings.objective
-    return {
-        "model": predictor.fingerprint,
-        "data": dataset.fingerprint,
-        "test": None if test is None else test.fingerprint,
-        "recipe": settings.recipe.to_json(),
-        "length": settings.length,
-        "pool_size": settings.pool_size,
-        "seed": settings.seed,
-        "draws": settings.draws,
-        "objective": objective if isinstance(objective, str) else _name_of(objective),
-        "balanced": settings.balanced,
-        "holdout": settings.holdout,
-        "batch": settings.batch,
-        "accelerate": settings.accelerate,
-        "precision": settings.precision,
-        "compiled": settings.compiled,
-        "race": settings.race,
-        "plain": settings.plain,
-        "strategy": settings.strategy,
-        "store_precision": settings.store_precision,
-        "left_out": settings.left_out,
-    }
 
 
 def record_search(
     directory: RunDirectory,
     found: PolicySearch,
-    predictor: Predictor,
-    dataset: Dataset,
-    settings: SearchSettings,
-    test: Dataset | None,
+    job: SearchJob,
+    settings: Mapping[str, JSON],
     origin: Mapping[str, Any],
 ) -> None:
-    """Write policy.json, search.json, the held-out comparison and run.json, each whole."""
+    """Write policy.json, search.json, the held-out comparison and run.json, each whole.
+
+    `settings` are the job's record.
+    """
+    dataset, test = job.dataset, job.test
     found.policy.save(directory.policy)
     write_json_atomic(directory.search, _trace(found))
     save_comparison(directory.path, found.comparison, dataset if test is None else test)
@@ -88,7 +62,7 @@ def record_search(
             "version": VERSION,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "origin": dict(origin),
-            "settings": settings_record(predictor, dataset, settings, test),
+            "settings": dict(settings),
             "data": _data_record(dataset),
             "test": None if test is None else _data_record(test),
             "split": {
@@ -191,7 +165,3 @@ def _data_record(dataset: Dataset) -> dict[str, Any]:
         "shape": list(dataset.images.shape[1:]),
         "classes": list(dataset.classes),
     }
-
-
-def _name_of(function: object) -> str:
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

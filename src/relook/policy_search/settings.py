@@ -1,59 +1,241 @@
-"""What decides a search's result, beside model and data."""
+"""What decides a search's result, besides model and data: each setting in one place.
+
+Command-line options, Python keywords and run records all come from the fields of `SearchSettings`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypedDict, get_args
 
 from relook.errors import RelookError, unknown_name
+from relook.foundation.memory import SHARE, parse_size
+from relook.io.fingerprint import JSON
+from relook.numerics.splits import parse_split
 from relook.policy import DrawKind
-from relook.policy.recipes import Recipe
+from relook.policy.pool import Pool, conservative_pool, sample_pool
+from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.store import stored_type
 from relook.selection.objectives import UserObjective
 
-STRATEGIES = ("auto", "steady", "greedy", "paper")
+STRATEGIES = ("auto", "conservative", "greedy", "paper")
+_DRAWS: tuple[str, ...] = get_args(DrawKind)
+_SPEED = "Speed"
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line asks for a setting; `read` turns its text into the value."""
+
+    help: str
+    flag: str | None = None
+    min: int | None = None
+    shown: str | None = None
+    metavar: str | None = None
+    panel: str | None = None
+    read: Callable[[str], Any] | None = None
+
+
+def _option(help: str, **how: Any) -> dict[str, Option]:
+    return {"option": Option(help, **how)}
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What decides a search's result, beside model and data.
+    """What decides a search's result, besides model and data.
 
-    `strategy` is "steady" (evenly spread views unless others prove better), "greedy" (the best
-    candidate at each step), "paper" (the same with the paper's pools and fresh draws) or "auto":
-    steady where it applies, else greedy. The settings hold which.
+    `strategy` is "conservative" (quasi-random crops unless others prove better), "greedy" (the
+    best candidate at each step), "paper" (the same with the paper's pools and fresh draws) or
+    "auto": conservative where it applies, else greedy. The settings hold which.
 
     `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
     """
 
     recipe: Recipe
-    length: int = 20
-    pool_size: int | None = None
-    seed: int = 0
-    draws: DrawKind = "fixed"
-    objective: str | UserObjective = "cll"
-    balanced: bool = False
+    strategy: str = field(
+        default="auto",
+        metadata=_option(
+            "conservative: quasi-random crops unless others prove better; greedy: the best "
+            "candidate at each step; paper: its pools and fresh draws; auto: conservative, or "
+            "greedy where another objective, fresh draws or no plain image is asked for."
+        ),
+    )
+    draws: DrawKind = field(
+        default="fixed",
+        metadata=_option(
+            "fixed: each candidate is one exact view, drawn with the pool; fresh: signs, "
+            "places and flips are drawn for each image, as in the paper."
+        ),
+    )
+    length: int = field(default=20, metadata=_option("Entries of the policy.", min=1))
+    pool_size: int | None = field(
+        default=None, metadata=_option("Candidates; the recipe's own number by default.", min=1)
+    )
+    plain: bool = field(
+        default=True,
+        metadata=_option(
+            "Have the plain image among the candidates; the paper's ImageNet pool has not.",
+            flag="--plain/--no-plain",
+        ),
+    )
+    objective: str | UserObjective = field(
+        default="cll", metadata=_option("What to maximise: cll, ll, accuracy, brier or ece.")
+    )
+    balanced: bool = field(default=False, metadata=_option("Give each class the same weight."))
     holdout: float = 1 / 3
-    batch: int | None = None
-    plain: bool = True
-    accelerate: str = "torch"
-    precision: str = "auto"
-    compiled: bool = False
-    race: bool = False
-    store_precision: str = "auto"
-    memory: int | None = None
     left_out: float = 0.0
-    strategy: str = "auto"
+    seed: int = field(default=0, metadata=_option("Everything random follows from it.", min=0))
+    batch: int | None = field(
+        default=None,
+        metadata=_option(
+            "Images in one model call.", min=1, shown="by the images' size", panel=_SPEED
+        ),
+    )
+    accelerate: str = field(
+        default="torch",
+        metadata=_option(
+            "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
+            "fastest on this machine whose outputs agree with torch's.",
+            panel=_SPEED,
+        ),
+    )
+    precision: str = field(
+        default="auto",
+        metadata=_option(
+            "Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are.",
+            panel=_SPEED,
+        ),
+    )
+    compiled: bool = field(
+        default=False,
+        metadata=_option("Compile the model (slow start).", flag="--compile", panel=_SPEED),
+    )
+    race: bool = field(
+        default=False,
+        metadata=_option(
+            "Drop candidates that show no promise on a part of the images: several times "
+            "fewer model passes.",
+            panel=_SPEED,
+        ),
+    )
+    memory: int | None = field(
+        default=None,
+        metadata=_option(
+            "The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
+            "it are read from disk.",
+            metavar="SIZE",
+            shown=f"{SHARE:.0%} of what is free".replace("%", " %"),
+            panel=_SPEED,
+            read=parse_size,
+        ),
+    )
+    store_precision: str = field(
+        default="auto",
+        metadata=_option(
+            "Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
+            "float16 above 200 classes.",
+            panel=_SPEED,
+        ),
+    )
 
     def __post_init__(self) -> None:
+        if self.strategy == "steady":
+            raise RelookError("the strategy 'steady' is called 'conservative' now")
         if self.strategy not in STRATEGIES:
             raise unknown_name("strategy", self.strategy, STRATEGIES)
+        if self.draws not in _DRAWS:
+            raise RelookError(f"--draws: expected {' or '.join(_DRAWS)}, got {self.draws!r}")
         if self.strategy == "paper":  # its CIFAR pool has the plain image, its ImageNet pool not
             object.__setattr__(self, "draws", "fresh")
             object.__setattr__(self, "plain", self.recipe.start is None)
-        steady = self.objective == "cll" and self.draws == "fixed" and self.plain
+        applies = self.objective == "cll" and self.draws == "fixed" and self.plain
         if self.strategy == "auto":
-            object.__setattr__(self, "strategy", "steady" if steady else "greedy")
-        if self.strategy == "steady" and not steady:
+            object.__setattr__(self, "strategy", "conservative" if applies else "greedy")
+        if self.strategy == "conservative" and not applies:
             raise RelookError(
-                "the strategy steady needs the objective cll, fixed draws and the plain image "
-                "among the candidates: change these, or use the strategy greedy"
+                "the strategy conservative needs the objective cll, fixed draws and the plain "
+                "image among the candidates: change these, or use the strategy greedy"
             )
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe | str = "cifar", exclude: Sequence[str] = (), **settings: Any
+    ) -> SearchSettings:
+        """Return settings with a recipe by its name, without some transforms."""
+        return cls(get_recipe(recipe).without(exclude), **settings)
+
+    def with_split(self, split: str | None, images: int) -> SearchSettings:
+        """Return settings with both parts of so many images as `split` says, if it is given."""
+        if split is None:
+            return self
+        shares = parse_split(split, images)
+        return replace(self, holdout=shares.holdout, left_out=shares.left_out)
+
+    def draw_pool(self) -> Pool:
+        """Draw the candidates."""
+        if self.strategy == "conservative":
+            return conservative_pool(self.recipe, self.pool_size, self.seed)
+        own = sample_pool(
+            self.recipe, self.pool_size, self.seed, draws=self.draws, plain=self.plain
+        )
+        return Pool(own)
+
+    def stored_type(self, classes: int) -> str:
+        """Return the type that predictions are kept in; a race works in float32."""
+        if not self.race:
+            return stored_type(self.store_precision, classes)
+        if self.store_precision == "float16":
+            raise RelookError("a race works in float32: leave out --store-precision, or --race")
+        return stored_type("float32", classes)
+
+    def record(self) -> dict[str, JSON]:
+        """Return what decides the result, as JSON-able data."""
+        record = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name != "memory"  # a limit is kept with the selection
+        }
+        if not isinstance(self.objective, str):
+            record["objective"] = _name_of(self.objective)
+        return {**record, "recipe": self.recipe.to_json()}
+
+
+class SearchKeywords(TypedDict, total=False):
+    """The keywords of `relook.search`: the settings', a split, and those of its model."""
+
+    recipe: Recipe | str
+    exclude: Sequence[str]
+    strategy: str
+    draws: DrawKind
+    length: int
+    pool_size: int | None
+    plain: bool
+    objective: str | UserObjective
+    balanced: bool
+    holdout: float
+    split: str | None
+    seed: int
+    batch: int | None
+    accelerate: str
+    precision: str
+    compiled: bool
+    race: bool
+    memory: int | None
+    store_precision: str
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    device: Any
+    outputs: str | None
+    layout: str | None
+    output: str | None
+    fingerprint: str | None
+
+
+MODEL_KEYWORDS = ("mean", "std", "device", "outputs", "layout", "output", "fingerprint")
+"""Those that are the model's."""
+
+
+def _name_of(function: object) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

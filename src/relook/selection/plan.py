@@ -1,4 +1,4 @@
-"""Where the predictions are while a selection runs, and what it takes: told before it starts."""
+"""Where the predictions are while a selection runs, and what it takes: known before it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from relook.errors import RelookError
-from relook.foundation.memory import size_text
+from relook.foundation.memory import check_limit, default_limit, size_text
 from relook.selection import greedy, scorers
 from relook.selection.conservative import MOST_VALUES
 from relook.selection.kernels.memory import COMPACT_FROM, classes_to_keep, selection_needs
@@ -51,6 +51,13 @@ class SelectionPlan:
         )
 
 
+def selection_limit(memory: int | None, began: int | None = None) -> int:
+    """Return how many bytes a selection may take: as asked, as it `began`, or by what is free."""
+    if memory is not None:
+        return check_limit(memory)
+    return default_limit() if began is None else began
+
+
 def plan_selection(
     shape: tuple[int, int, int],
     dtype: np.dtype[Any],
@@ -58,19 +65,19 @@ def plan_selection(
     limit: int,
     *,
     on_disk: bool,
-    steady: bool = False,
+    conservative: bool = False,
 ) -> SelectionPlan:
     """Plan a selection from predictions `[k, n, c]` within a limit, or say what it would need.
 
-    What fits is held in memory; what does not is mapped, if it is `on_disk`. A `steady` selection
-    repeats images, once for each class that they may be.
+    What fits is held in memory; what does not is mapped, if it is `on_disk`. A `conservative`
+    selection repeats images, once for each class that they may be.
     """
     predictions = math.prod(shape) * dtype.itemsize
-    compiled = is_compiled(shape, objective, steady=steady)
-    compact = is_compact(shape, objective, steady=steady)
+    compiled = is_compiled(shape, objective, conservative=conservative)
+    compact = is_compact(shape, objective, conservative=conservative)
     needs = selection_needs if compiled else _plain_needs
     working = needs(shape)
-    repeated = repeated_images(shape) if steady else 0
+    repeated = repeated_images(shape) if conservative else 0
     if repeated:
         larger = (shape[0], repeated, shape[2])
         working = max(working, needs(larger) + 4 * math.prod(larger))
@@ -84,25 +91,25 @@ def plan_selection(
 
 
 def repeated_images(shape: tuple[int, int, int]) -> int:
-    """Return how many rows a steady selection makes of the images at most, 0 if it makes none."""
+    """Return how many rows a conservative selection makes of the images at most, 0 for none."""
     candidates, images, classes = shape
     most = MOST_VALUES // (candidates * classes)
     return min(MOST_CLASSES * images, most) if most >= images else 0
 
 
 def is_compiled(
-    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+    shape: tuple[int, int, int], objective: str | UserObjective, *, conservative: bool = False
 ) -> bool:
     """Whether compiled kernels search such predictions."""
-    large = greedy.is_large(math.prod(shape), conservative=steady)
+    large = greedy.is_large(math.prod(shape), conservative=conservative)
     return large and resolve_objective(objective) is OBJECTIVES["cll"]
 
 
 def is_compact(
-    shape: tuple[int, int, int], objective: str | UserObjective, *, steady: bool = False
+    shape: tuple[int, int, int], objective: str | UserObjective, *, conservative: bool = False
 ) -> bool:
     """Whether a compact form proposes candidates, which may depend on the memory limit."""
-    return is_compiled(shape, objective, steady=steady) and shape[2] >= COMPACT_FROM
+    return is_compiled(shape, objective, conservative=conservative) and shape[2] >= COMPACT_FROM
 
 
 def _plain_needs(shape: tuple[int, int, int]) -> int:

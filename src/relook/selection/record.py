@@ -14,7 +14,6 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError, RunError
-from relook.foundation.memory import check_limit, default_limit
 from relook.foundation.progress import StepProgress
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind
@@ -22,7 +21,7 @@ from relook.numerics.arrays import Labels, LogProbs
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy_search
 from relook.selection.objectives import UserObjective
-from relook.selection.plan import SelectionPlan, is_compact, plan_selection
+from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
 from relook.selection.scorers import Pick
 from relook.version import __version__
 
@@ -32,16 +31,29 @@ TRACE = "selection.json"
 
 _SECONDS = 1.0  # between two writes
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to select from and how: what decides the picks, as `greedy_search` takes it."""
+
+    predictions: Predictions
+    labels: Labels
+    length: int
+    objective: str | UserObjective = "cll"
+    balanced: bool = False
+    defaults: Sequence[int] = ()
+    groups: ArrayLike | None = None
+    preselected: bool = False
 
 
 @dataclass(frozen=True)
 class Selected:
-    """What was selected, from which predictions, and what that took."""
+    """What was selected, and from which predictions."""
 
     result: SearchResult
     log_probs: LogProbs
-    plan: SelectionPlan
 
 
 @dataclass(frozen=True)
@@ -56,82 +68,98 @@ class Trace:
 TRACES = Kind(Trace, FORMAT, version=2, what="a selection's trace", checksum=True)
 
 
-def selection_identity(
-    predictions: object, labels: Labels, objective: str | UserObjective, balanced: bool
-) -> str | None:
+def selection_identity(selection: Selection, predictions: object) -> str | None:
     """Return what a trace belongs to: everything that decides the picks but their number.
 
     `predictions` stands for the predictions, as `fingerprint` takes it. None for an objective
     that is a function, for nobody can tell whether it is still the same.
     """
+    objective = selection.objective
     if not isinstance(objective, str):
         return None
-    return fingerprint(FORMAT, __version__, predictions, labels, objective, balanced)
+    return fingerprint(
+        FORMAT, __version__, predictions, selection.labels, objective, selection.balanced
+    )
+
+
+def kept_limit(path: Path | None) -> int | None:
+    """Return the memory limit that the trace at `path` was begun with, if there is one."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        return TRACES.read(path).memory or None
+    except RelookError:
+        return None
+
+
+def plan_of(selection: Selection, memory: int | None, path: Path | None = None) -> SelectionPlan:
+    """Plan a selection within `memory` bytes (default: a share of what is free).
+
+    Where the limit can decide picks, it stays the one that the trace at `path` was begun with.
+    """
+    shape, conservative = selection.predictions.shape, bool(selection.defaults)
+    compact = is_compact(shape, selection.objective, conservative=conservative)
+    return plan_selection(
+        shape,
+        selection.predictions.dtype,
+        selection.objective,
+        selection_limit(memory, kept_limit(path) if compact else None),
+        on_disk=selection.predictions.map is not None,
+        conservative=conservative,
+    )
 
 
 def select(
-    predictions: Predictions,
-    labels: Labels,
-    length: int,
-    objective: str | UserObjective = "cll",
+    selection: Selection,
+    plan: SelectionPlan,
     *,
-    balanced: bool = False,
-    memory: int | None = None,
     identity: str | None = None,
     path: Path | None = None,
     progress: StepProgress | None = None,
-    tell: Tell | None = None,
-    defaults: Sequence[int] = (),
-    groups: ArrayLike | None = None,
-    preselected: bool = False,
+    log: Log | None = None,
 ) -> Selected:
-    """Run a greedy search within `memory` bytes (default: a share of what is free).
+    """Run a greedy search as planned.
 
     With a `path`, the trace is kept there and a selection of the same `identity` goes on from
-    it. `tell` is given a line or two for people, before it starts.
+    it. `log` is given a line or two for people, before it starts.
     """
-    say = tell or (lambda line: None)
-    compact = is_compact(predictions.shape, objective, steady=bool(defaults))
+    say = log or (lambda line: None)
+    length, defaults, predictions = selection.length, selection.defaults, selection.predictions
     trace = Trace(identity or "")
     if path is not None and identity is not None:
         trace = _opened(path, trace, predictions.shape[0], say)
-        if compact and trace.picks:
-            memory = _same_limit(path, trace, memory)
-    limit = default_limit() if memory is None else check_limit(memory)
-    plan = plan_selection(
-        predictions.shape,
-        predictions.dtype,
-        objective,
-        limit,
-        on_disk=predictions.map is not None,
-        steady=bool(defaults),
-    )
+        if plan.compact and trace.picks and trace.memory != plan.limit:
+            raise RunError(
+                f"{path} was begun with a memory limit of {trace.memory:,} bytes, got "
+                f"{plan.limit:,}: with so many classes the limit can decide picks; leave --memory "
+                "out to go on, or delete that file"
+            )
     say(f"selection: {plan}")
     if 0 < len(trace.picks) < length:
         say(f"selection: going on after {len(trace.picks)} steps, kept in {path}")
     get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
     log_probs = get()
     if len(trace.picks) >= length and not defaults:  # a conservative one also reports its threshold
-        return Selected(SearchResult.of(trace.picks[:length]), log_probs, plan)
-    recorder = _Recorder(path, replace(trace, memory=limit))
+        return Selected(SearchResult.of(trace.picks[:length]), log_probs)
+    recorder = _Recorder(path, replace(trace, memory=plan.limit))
     try:
         result = greedy_search(
             log_probs,
-            labels,
+            selection.labels,
             length,
-            objective,
-            balanced=balanced,
+            selection.objective,
+            balanced=selection.balanced,
             progress=progress,
             start=[pick.candidate for pick in trace.picks[:length]],
             memory=plan.beside,
             picked=recorder.add,
             defaults=defaults,
-            groups=groups,
-            preselected=preselected,
+            groups=selection.groups,
+            preselected=selection.preselected,
         )
     finally:
         recorder.write()
-    return Selected(result, log_probs, plan)
+    return Selected(result, log_probs)
 
 
 class _Recorder:
@@ -156,22 +184,12 @@ class _Recorder:
         self._written, self._next = self._trace, time.monotonic() + _SECONDS
 
 
-def _opened(path: Path, new: Trace, candidates: int, say: Tell) -> Trace:
+def _opened(path: Path, new: Trace, candidates: int, say: Log) -> Trace:
     """Return the trace at `path` if it belongs here, else the new one."""
     found, problem = _read(path, new.belongs_to, candidates)
     if problem is not None:
         say(f"{path} is not used ({problem}): selecting from the start")
     return new if found is None else found
-
-
-def _same_limit(path: Path, trace: Trace, memory: int | None) -> int:
-    """Return the limit that the trace was begun with, where the limit can decide picks."""
-    if memory in (None, trace.memory):
-        return trace.memory
-    raise RunError(
-        f"{path} was begun with a memory limit of {trace.memory:,} bytes, got {memory:,}: with so "
-        "many classes the limit can decide picks; leave --memory out to go on, or delete that file"
-    )
 
 
 def _read(path: Path, belongs_to: str, candidates: int) -> tuple[Trace | None, str | None]:

@@ -30,12 +30,11 @@ from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
-from relook.policy_search.preflight import check_search
-from relook.policy_search.run_record import settings_record
-from relook.policy_search.search import split_images
+from relook.policy_search.job import plan_search
+from relook.policy_search.run_record import FORMER_VALUES
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
-from relook.selection.record import Tell
+from relook.selection.record import Log
 from relook.studies.ensembles_result import ENSEMBLE, PER_MEMBER, SINGLE, Ensembles
 from relook.studies.ensembles_rows import Found, rows_of
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
@@ -59,7 +58,7 @@ def ensembles(
     run: str | Path | None = None,
     pools: Mapping[str, Path] = MappingProxyType({}),
     progress: StageProgress | None = None,
-    tell: Tell | None = None,
+    log: Log | None = None,
     halvings: int = 5,
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
@@ -81,27 +80,18 @@ def ensembles(
         raise unknown_name("member", one, members)
     if runs < 1:
         raise RelookError(f"expected at least 1 run, got {runs}")
-    searched, held_out = split_images(dataset, settings, test)
     together = EnsemblePredictor(list(members.values()))
-    check_search(together, dataset, test, held_out, settings.objective)
+    where = None if run is None else Path(run)
+    job = plan_search(together, dataset, settings, test=test, directory=where)
+    searched, held_out = job.split
     with nullcontext() if run is None else RunDirectory(run) as directory:
         if directory is not None:
-            directory.check_settings(settings_record(together, dataset, settings, test))
-        where = None if run is None else Path(run)
+            directory.check_settings(job.record(), FORMER_VALUES)
         fast = _accelerated(members, dataset, settings, where, pools)
-        found = search_policies(
-            fast,
-            dataset,
-            searched,
-            settings,
-            directory=where,
-            pools=pools,
-            progress=progress,
-            tell=tell,
-        )
+        found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
             _save_policies(found, where / "policies")
-        proof = (dataset if test is None else test).subset(held_out)
+        proof = job.proof
         setup = Setup(
             predictor=fast[one],
             dataset=proof,
@@ -136,7 +126,7 @@ def ensembles(
         searched=len(searched),
         settings={
             "recipe": settings.recipe.name,
-            "search": json.loads(json.dumps(settings_record(together, dataset, settings, test))),
+            "search": json.loads(json.dumps(job.record())),
             "methods": [method for method in chosen if method != POLICY_METHOD],
             "left_out": dict(left_out),
             "seed": setup.seed,

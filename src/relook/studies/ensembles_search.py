@@ -13,7 +13,6 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from relook.data.base import Dataset
 from relook.errors import RelookError, RunError
 from relook.foundation.memory import default_limit
 from relook.foundation.progress import StageProgress
@@ -21,17 +20,16 @@ from relook.models import EnsemblePredictor, Predictor
 from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy
+from relook.policy_search.job import SearchJob
 from relook.policy_search.pool_predictions import (
-    PoolJob,
     PoolPredictions,
-    plan_pool,
+    policy_of,
     predict_pool,
     select_from_pool,
 )
-from relook.policy_search.search import pool_of
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.array import Predictions
-from relook.selection.record import Tell
+from relook.selection.record import Log
 
 MEAN = "mean.npy"
 _BLOCK = 16  # candidates averaged at a time
@@ -47,52 +45,41 @@ class FoundPolicies:
 
 def search_policies(
     members: Mapping[str, Predictor],
-    dataset: Dataset,
-    chosen: NDArray[np.int64],
-    settings: SearchSettings,
+    job: SearchJob,
     *,
-    directory: Path | None = None,
     pools: Mapping[str, Path] = MappingProxyType({}),
     progress: StageProgress | None = None,
-    tell: Tell | None = None,
+    log: Log | None = None,
 ) -> FoundPolicies:
-    """Search for each member and for the ensemble on the images at `chosen`.
+    """Search for each member and, by the job, for the ensemble.
 
     The ensemble's predictions of the pool are the mean probabilities of its members, so no
-    view is predicted twice. With a `directory` all is kept there, and the same call goes on;
+    view is predicted twice. In the job's directory all is kept, and the same call goes on;
     members in `pools` have their predictions in that run's directory.
     """
-    pool = pool_of(settings)
     jobs = [
-        PoolJob(
-            member,
-            dataset,
-            chosen,
-            pool,
-            settings,
-            _below(directory, f"member-{number}"),
+        replace(
+            job,
+            predictor=member,
+            directory=_below(job.directory, f"member-{number}"),
             store=str(pools[name]) if name in pools else None,
         )
         for number, (name, member) in enumerate(members.items(), start=1)
     ]
-    images = len(chosen)
-    plan_pool(settings, (len(pool), images, _classes(jobs)), on_disk=directory is not None)
     predicted = [
-        predict_pool(job, _part(progress, number, len(jobs)), None)
-        for number, job in enumerate(jobs)
+        predict_pool(own, _part(progress, number, len(jobs))) for number, own in enumerate(jobs)
     ]
     policies = [
-        _policy(job, own, _steps(progress, number, len(jobs) + 1), None if number else tell)
-        for number, (job, own) in enumerate(zip(jobs, predicted, strict=True))
+        _policy(one, own, _part(progress, number, len(jobs) + 1), None if number else log)
+        for number, (one, own) in enumerate(zip(jobs, predicted, strict=True))
     ]
     whole = replace(
-        jobs[0],
+        job,
         predictor=EnsemblePredictor(list(members.values())),
-        store=None,
-        directory=_below(directory, "ensemble"),
+        directory=_below(job.directory, "ensemble"),
     )
-    mean = mean_predictions(predicted, whole.directory, settings.memory)
-    ensemble = _policy(whole, mean, _steps(progress, len(jobs), len(jobs) + 1), None)
+    mean = mean_predictions(predicted, whole.directory, job.settings.memory)
+    ensemble = _policy(whole, mean, _part(progress, len(jobs), len(jobs) + 1), None)
     if whole.directory is not None:  # the members' predictions are kept, and make it again
         (whole.directory / MEAN).unlink(missing_ok=True)
     return FoundPolicies(dict(zip(members, policies, strict=True)), ensemble)
@@ -169,16 +156,9 @@ def _write(
 
 
 def _policy(
-    job: PoolJob, predicted: PoolPredictions, progress: StageProgress | None, tell: Tell | None
+    job: SearchJob, predicted: PoolPredictions, progress: StageProgress | None, log: Log | None
 ) -> Policy:
-    trace = select_from_pool(job, predicted, progress, tell).result
-    picks = [int(predicted.candidates[pick]) for pick in trace.picks]
-    return Policy(
-        tuple(job.pool[pick] for pick in picks),
-        temperatures=trace.temperatures,
-        recipe=job.settings.recipe.name,
-        seed=job.settings.seed,
-    )
+    return policy_of(job, predicted, select_from_pool(job, predicted, progress, log))
 
 
 def check_members(members: Mapping[str, Predictor], settings: SearchSettings) -> None:
@@ -190,30 +170,16 @@ def check_members(members: Mapping[str, Predictor], settings: SearchSettings) ->
         raise RelookError("a race drops other candidates for each member: search without --race")
 
 
-def _classes(jobs: Sequence[PoolJob]) -> int:
-    known = [job.predictor.classes for job in jobs if job.predictor.classes is not None]
-    return known[0] if known else len(jobs[0].dataset.classes)
-
-
 def _below(directory: Path | None, name: str) -> Path | None:
     return None if directory is None else directory / name
 
 
-def _part(
-    progress: StageProgress | None, number: int, parts: int
-) -> Callable[[int, int], None] | None:
-    """Report one member's passes as part of all."""
-    if progress is None:
-        return None
-    return lambda done, total: progress("predict", number * total + done, parts * total)
-
-
-def _steps(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:
-    """Report one search's steps as part of all."""
+def _part(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:
+    """Report one search's passes or steps as part of all."""
     if progress is None:
         return None
 
-    def report(stage: str, done: int, total: int, score: float | None = None) -> None:
+    def report(stage: str, done: int, total: int, score: float | None = None, /) -> None:
         progress(stage, number * total + done, parts * total, score)
 
     return report

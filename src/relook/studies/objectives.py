@@ -17,6 +17,7 @@ from relook.evaluation.compare import checked_budgets
 from relook.evaluation.comparison import Measured
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
 from relook.evaluation.scoring import Line, Setup, predicted
+from relook.foundation.progress import StageProgress, stage_of
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
@@ -26,9 +27,8 @@ from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.pool_predictions import PoolJob, plan_pool, predict_pool, select_from_pool
-from relook.policy_search.preflight import check_search
-from relook.policy_search.search import pool_of, split_images
+from relook.policy_search.job import plan_pool, plan_search
+from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import SearchSettings
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.studies.objectives_result import PLAIN, REFERENCE, ObjectiveRow, Objectives
@@ -175,58 +175,50 @@ def label_of(objective: str) -> str:
 def _check(settings: SearchSettings) -> None:
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
-    if settings.strategy == "steady":
+    if settings.strategy == "conservative":
         raise RelookError(
-            "a steady selection knows one objective, cll: compare objectives with the strategy "
-            "greedy or paper"
+            "a conservative selection knows one objective, cll: compare objectives with the "
+            "strategy greedy or paper"
         )
 
 
 def _run(study: _Study, settings: SearchSettings, run: int, runs: int) -> _Run:
     """Predict a run's pool, search it with every objective, and score what was found."""
 
-    def stage(what: str) -> Callable[[int, int], None] | None:
+    def stages(**words: str) -> StageProgress | None:
         progress = study.progress
         if progress is None:
             return None
-        where = f"run {run + 1} of {runs}: {what}"
-        return lambda done, total: progress(where, done, total)
+        return lambda stage, done, total, score=None: progress(
+            f"run {run + 1} of {runs}: {words[stage]}", done, total
+        )
 
-    chosen, held_out = split_images(study.dataset, settings, study.test)
-    check_search(study.predictor, study.dataset, study.test, held_out, "cll")
-    pool = pool_of(settings)
     directory = None if study.directory is None else study.directory / f"seed-{settings.seed}"
-    classes = study.predictor.classes or len(study.dataset.classes)
-    plan_pool(settings, (len(pool), len(chosen), classes), on_disk=directory is not None)
-    job = PoolJob(study.predictor, study.dataset, chosen, pool, settings, directory)
-    candidates = predict_pool(job, stage("predicting the pool"), stage("copying predictions"))
+    job = plan_search(
+        study.predictor, study.dataset, settings, test=study.test, directory=directory
+    )
+    words = {"predict": "predicting the pool", "map": "copying predictions"}
+    candidates = predict_pool(job, stages(**words))
     policies = {}
     for name, objective in study.objectives.items():
+        sought = replace(settings, objective=objective)
+        place = directory and directory / name
         own = replace(
             job,
-            settings=replace(settings, objective=objective),
+            settings=sought,
+            plan=plan_pool(sought, job.pool, candidates.predictions.shape, place),
             # Nobody can tell whether a function is still the same: its picks are not kept.
-            directory=directory / name if directory and isinstance(objective, str) else None,
+            directory=place if isinstance(objective, str) else None,
         )
-        tell = stage(f"selecting by {label_of(name)}")
-        selected = select_from_pool(own, candidates, _steps(tell), None).result
-        policies[name] = Policy(
-            tuple(pool[candidates.candidates[pick]] for pick in selected.picks),
-            temperatures=selected.temperatures,
-            recipe=settings.recipe.name,
-            seed=settings.seed,
-        )
-    proof = (study.test or study.dataset).subset(held_out)
+        progress = stages(**words, select=f"selecting by {label_of(name)}")
+        selected = select_from_pool(own, candidates, progress, None)
+        policies[name] = policy_of(own, candidates, selected)
+    held_out, proof = job.split.held_out, job.proof
     setup = _setup(study, settings, proof, held_out, directory, policies)
-    setup = replace(setup, progress=stage("predicting held-out images"))
+    evaluated = stages(evaluate="predicting held-out images")
+    setup = replace(setup, progress=stage_of(evaluated, "evaluate"))
     units = held_out if proof.groups is None else proof.groups
     return _Run(policies, _scores(setup, policies), units)
-
-
-def _steps(tell: Callable[[int, int], None] | None) -> Any:
-    if tell is None:
-        return None
-    return lambda stage, done, total, score=None: tell(done, total)
 
 
 def _setup(

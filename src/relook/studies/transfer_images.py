@@ -13,7 +13,7 @@ from relook.errors import RelookError
 from relook.io.fingerprint import fingerprint
 from relook.numerics.splits import search_split
 from relook.policy_search.held_out import held_out_part
-from relook.policy_search.preflight import FEWEST_HELD_OUT
+from relook.policy_search.job import FEWEST_HELD_OUT
 from relook.policy_search.run_record import RunRecord, load_run, searched_images
 
 
@@ -39,8 +39,8 @@ def unseen_images(dataset: Dataset, spec: str, policies: Sequence[Path]) -> NDAr
 def _unseen_by(path: Path, dataset: Dataset, spec: str) -> NDArray[np.int64]:
     marks = searched_images(path.parent)
     if not marks:  # a run without the list: its settings tell
-        split = held_out_part(path, dataset)
-        return np.arange(len(dataset)) if split is None else split.held_out
+        found = held_out_part(path, dataset)
+        return np.arange(len(dataset)) if found is None else found.split.held_out
     seen = np.array([mark in marks for mark in dataset.image_fingerprints()])
     record = load_run(path.parent)
     if not seen.any() and record.origin.get("data") == spec:

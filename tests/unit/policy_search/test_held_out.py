@@ -29,16 +29,16 @@ def test_the_images_that_a_search_held_out_are_found_again(tmp_path: Path) -> No
     run = searched_run(tmp_path)
     found = held_out_part(run.policy, load_data(run.data))
     assert found is not None
-    np.testing.assert_array_equal(found.held_out, run.held_out)
-    np.testing.assert_array_equal(found.search, run.search)
-    assert sorted([*found.search, *found.held_out]) == list(range(90))
+    np.testing.assert_array_equal(found.split.held_out, run.held_out)
+    np.testing.assert_array_equal(found.split.search, run.search)
+    assert sorted([*found.split.search, *found.split.held_out]) == list(range(90))
 
 
 def test_groups_of_the_search_are_found_again(tmp_path: Path) -> None:
     run = searched_run(tmp_path, grouped=True)
     found = held_out_part(run.policy, load_data(run.data))  # --group is not said again
     assert found is not None
-    np.testing.assert_array_equal(found.held_out, run.held_out)
+    np.testing.assert_array_equal(found.split.held_out, run.held_out)
     assert found.dataset.groups is not None
 
 

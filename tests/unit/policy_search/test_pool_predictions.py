@@ -16,8 +16,9 @@ from relook.data import Dataset, load_data
 from relook.errors import RelookError, RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
+from relook.policy.pool import Pool, conservative_pool
 from relook.policy.recipes import get_recipe
-from relook.policy_search.pool_predictions import plan_pool, precision_of
+from relook.policy_search.job import plan_pool
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.selection import greedy
@@ -51,7 +52,7 @@ def model(classes: int = 10) -> TorchPredictor:
 
 
 def searched(run: Path | None, classes: int = 10, **changes: Any) -> PolicySearch:
-    own = {key: changes.pop(key) for key in ("progress", "tell") if key in changes}
+    own = {key: changes.pop(key) for key in ("progress", "log") if key in changes}
     settings = replace(SETTINGS, **changes)
     return search_dataset(model(classes), digits(classes), settings, run=run, **own)
 
@@ -76,7 +77,7 @@ def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: in
     assert len(json.loads((tmp_path / "cut/selection.json").read_text())["picks"]) == steps
     assert not (tmp_path / "cut/policy.json").exists()
     told: list[str] = []
-    searched(tmp_path / "cut", memory=10**9, tell=told.append)
+    searched(tmp_path / "cut", memory=10**9, log=told.append)
     assert any(f"going on after {steps} steps" in line for line in told)
     for name in FILES:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -88,7 +89,7 @@ def test_a_cut_trace_is_computed_again(tmp_path: Path) -> None:
     trace = (tmp_path / "selection.json").read_text()
     (tmp_path / "selection.json").write_text(trace[:80])
     told: list[str] = []
-    searched(tmp_path, tell=told.append)
+    searched(tmp_path, log=told.append)
     assert any("it is damaged" in line for line in told)
     assert [(tmp_path / name).read_bytes() for name in FILES[:2]] == before
 
@@ -164,7 +165,8 @@ def test_equal_candidates_are_predicted_once_and_the_first_is_picked(
 ) -> None:
     single = searched(tmp_path / "single")
     three_times = tuple(sub for sub in single.pool for _ in range(3))
-    monkeypatch.setattr("relook.policy_search.search.pool_of", lambda _: three_times)
+    pool = Pool(three_times, 3 * SETTINGS.draw_pool().defaults)
+    monkeypatch.setattr(SearchSettings, "draw_pool", lambda _: pool)
     found = searched(tmp_path / "run")
     assert found.trace.picks == tuple(3 * pick for pick in single.trace.picks)
     assert found.trace.scores == single.trace.scores
@@ -173,14 +175,14 @@ def test_equal_candidates_are_predicted_once_and_the_first_is_picked(
     assert manifest["plan"]["views"] == 30
 
 
-def test_a_race_works_in_single_precision_within_the_limit() -> None:
-    racing = replace(SETTINGS, race=True)
-    assert precision_of(racing, 1000) == "float32"
+def test_a_race_works_in_single_precision_within_the_limit(tmp_path: Path) -> None:
+    racing, pool = replace(SETTINGS, race=True), conservative_pool("small", 30)
+    assert racing.stored_type(1000) == "float32"
     with pytest.raises(RelookError, match="a race works in float32"):
-        precision_of(replace(racing, store_precision="float16"), 10)
+        replace(racing, store_precision="float16").stored_type(10)
     with pytest.raises(RelookError, match=r"a race holds its predictions in memory, up to .* GB"):
-        plan_pool(replace(racing, memory=10**9), (900, 25_000, 1_000), on_disk=True)
-    assert not plan_pool(replace(racing, memory=10**9), (100, 2000, 10), on_disk=True).mapped
+        plan_pool(replace(racing, memory=10**9), pool, (900, 25_000, 1_000), tmp_path)
+    assert not plan_pool(replace(racing, memory=10**9), pool, (100, 2000, 10), tmp_path).mapped
 
 
 @pytest.mark.parametrize(

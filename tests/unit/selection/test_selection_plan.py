@@ -74,14 +74,14 @@ def test_the_limit_decides_picks_only_among_many_classes() -> None:
     assert not is_compact((10, 10, 1000), "cll")
 
 
-def test_a_steady_selection_counts_the_images_that_it_repeats() -> None:
+def test_a_conservative_selection_counts_the_images_that_it_repeats() -> None:
     small = (200, 1000, 10)
     plain = plan_selection(small, SINGLE, "cll", 8 * 10**9, on_disk=True)
-    steady = plan_selection(small, SINGLE, "cll", 8 * 10**9, on_disk=True, steady=True)
-    assert steady.working == 4 * 200 * 4000 * 10 + selection_needs((200, 4000, 10))
-    assert steady.working > plain.working
+    conservative = plan_selection(small, SINGLE, "cll", 8 * 10**9, on_disk=True, conservative=True)
+    assert conservative.working == 4 * 200 * 4000 * 10 + selection_needs((200, 4000, 10))
+    assert conservative.working > plain.working
     with pytest.raises(RelookError, match="needs"):
-        plan_selection(small, SINGLE, "cll", plain.memory + 10**6, on_disk=False, steady=True)
+        plan_selection(small, SINGLE, "cll", plain.memory + 10**6, on_disk=False, conservative=True)
     # Too large to repeat: nothing more than any other selection takes.
-    large = plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True, steady=True)
+    large = plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True, conservative=True)
     assert large == plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True)

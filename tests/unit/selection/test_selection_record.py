@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from relook.numerics.metrics import accuracy
 from relook.predictions.array import Predictions
 from relook.selection import SearchResult, greedy, greedy_search
 from relook.selection import record as selection_record
-from relook.selection.record import Selected, select, selection_identity
+from relook.selection.plan import SelectionPlan
+from relook.selection.record import Selected, Selection, plan_of, select, selection_identity
 
 LOG_PROBS, LABELS = random_pool(0, 20, 80, 5)
 LENGTH = 6
@@ -25,9 +27,13 @@ def predictions(log_probs: Array = LOG_PROBS) -> Predictions:
     return Predictions(log_probs.shape, log_probs.dtype, lambda: log_probs, lambda: log_probs)
 
 
-def selected(path: Path | None, length: int = LENGTH, **changes: Any) -> Selected:
-    identity = selection_identity("these", LABELS, "cll", False)
-    return select(predictions(), LABELS, length, **{"identity": identity, "path": path, **changes})
+def selected(
+    path: Path | None, length: int = LENGTH, memory: int | None = None, **changes: Any
+) -> Selected:
+    deciding = {key: changes.pop(key) for key in ("objective", "balanced") if key in changes}
+    selection = Selection(predictions(), LABELS, length, **deciding)
+    how = {"identity": selection_identity(selection, "these"), "path": path, **changes}
+    return select(selection, plan_of(selection, memory, path), **how)
 
 
 class StopError(Exception):
@@ -55,7 +61,7 @@ def test_a_selection_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path, 
     interrupted(path, steps, memory=10**9)
     assert len(json.loads(path.read_text())["picks"]) == steps
     told: list[str] = []
-    assert selected(path, memory=10**9, tell=told.append).result == expected
+    assert selected(path, memory=10**9, log=told.append).result == expected
     assert path.read_bytes() == whole.read_bytes()
     assert told[1] == f"selection: going on after {steps} steps, kept in {path}"
 
@@ -125,7 +131,7 @@ def test_a_trace_of_no_use_is_told_of_and_computed_again(
     interrupted(path, 3)
     path.write_text(damage(path.read_text()))
     told: list[str] = []
-    assert selected(path, tell=told.append).result == greedy_search(LOG_PROBS, LABELS, LENGTH)
+    assert selected(path, log=told.append).result == greedy_search(LOG_PROBS, LABELS, LENGTH)
     assert str(path) in told[0]
     assert told[0].endswith(": selecting from the start")
     assert len(json.loads(path.read_text())["picks"]) == LENGTH
@@ -134,21 +140,25 @@ def test_a_trace_of_no_use_is_told_of_and_computed_again(
 def test_the_identity_tells_apart_all_that_decides_picks() -> None:
     other_labels = (LABELS + 1) % 5
     different = [
-        selection_identity("these", LABELS, "cll", False),
-        selection_identity("those", LABELS, "cll", False),
-        selection_identity("these", other_labels, "cll", False),
-        selection_identity("these", LABELS, "ll", False),
-        selection_identity("these", LABELS, "cll", True),
+        identity_of("these"),
+        identity_of("those"),
+        identity_of("these", labels=other_labels),
+        identity_of("these", objective="ll"),
+        identity_of("these", balanced=True),
     ]
     assert len(set(different)) == len(different)
-    assert different[0] == selection_identity("these", LABELS.copy(), "cll", False)
+    assert different[0] == identity_of("these", labels=LABELS.copy())
+
+
+def identity_of(these: str, **changes: Any) -> str | None:
+    return selection_identity(replace(Selection(predictions(), LABELS, LENGTH), **changes), these)
 
 
 def test_a_function_as_objective_is_never_gone_on_with(tmp_path: Path) -> None:
-    assert selection_identity("these", LABELS, accuracy, False) is None
+    assert identity_of("these", objective=accuracy) is None
     path = tmp_path / "trace.json"
     for _ in range(2):
-        result = select(predictions(), LABELS, 3, accuracy, path=path).result
+        result = selected(path, 3, objective=accuracy).result
         assert result == greedy_search(LOG_PROBS, LABELS, 3, accuracy)
 
 
@@ -175,15 +185,16 @@ def test_predictions_are_mapped_only_where_they_must_be() -> None:
         return wide
 
     source = Predictions(wide.shape, wide.dtype, lambda: get("load"), lambda: get("map"))
-    roomy = select(source, labels, 3, memory=10**8)
+    selection = Selection(source, labels, 3)
+    roomy = plan_of(selection, 10**8)
+    tight = plan_of(selection, roomy.memory - 1)
     told: list[str] = []
-    tight = select(source, labels, 3, memory=roomy.plan.memory - 1, tell=told.append)
+    assert select(selection, roomy).result == select(selection, tight, log=told.append).result
     assert asked == ["load", "map"]
     assert "mapped from disk" in told[0]
-    assert tight.result == roomy.result
-    assert tight.plan.memory == roomy.plan.working
+    assert tight.memory == roomy.working
     with pytest.raises(RelookError, match="take fewer images or candidates"):
-        select(source, labels, 3, memory=roomy.plan.working - 1)
+        plan_of(selection, roomy.working - 1)
 
 
 def test_a_limit_that_is_too_small_is_one_line() -> None:
@@ -198,13 +209,17 @@ def test_many_classes_keep_the_limit_that_they_began_with(
     monkeypatch.setattr(greedy, "COMPILED_FROM", 1)
     path = tmp_path / "trace.json"
 
-    def run(**arguments: Any) -> Selected:
-        return select(predictions(log_probs), labels, 3, identity="these", path=path, **arguments)
+    selection = Selection(predictions(log_probs), labels, 3)
+
+    def run(memory: int | None = None, **arguments: Any) -> SelectionPlan:
+        plan = plan_of(selection, memory, path)
+        select(selection, plan, identity="these", path=path, **arguments)
+        return plan
 
     with pytest.raises(StopError):
         run(memory=10**9, progress=stop_after(2))
     with pytest.raises(RunError, match=r"begun with a memory limit of 1,000,000,000 bytes, got 2,"):
         run(memory=2 * 10**9)
-    assert run().plan.limit == 10**9
+    assert run().limit == 10**9
     path.unlink()
-    assert run(memory=2 * 10**9).plan.limit == 2 * 10**9
+    assert run(memory=2 * 10**9).limit == 2 * 10**9

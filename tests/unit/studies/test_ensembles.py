@@ -24,8 +24,9 @@ from relook.models.torch_module import TorchPredictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import RECIPES
+from relook.policy_search.job import split_images
 from relook.policy_search.pool_predictions import PoolPredictions
-from relook.policy_search.search import search_dataset, split_images
+from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.array import Predictions
 from relook.predictions.passes import View, predict_views

@@ -152,7 +152,7 @@ def test_an_objective_of_ones_own_stands_beside_the_others(
         ({"objectives": []}, "at least 1 objective"),
         ({"runs": 0}, "at least 1 run, got 0"),
         ({"length": 0}, "length of at least 1"),
-        ({"strategy": "steady"}, "greedy or paper"),
+        ({"strategy": "conservative"}, "greedy or paper"),
         ({"budgets": [0]}, "budgets of at least 1"),
     ],
 )

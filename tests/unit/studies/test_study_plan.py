@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from relook.policy_search.search import pool_of
 from relook.studies.reproduce.cost import passes_of, pool_size
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import Job, make_plan, model_spec, search_settings
@@ -44,7 +43,7 @@ def test_the_shipped_studies_have_the_papers_jobs(
     study = load_study(STUDIES / f"{name}.toml")
     assert Counter(job.part for job in make_plan(study)) == jobs
     if pool is not None:
-        assert pool_size(study) == pool == len(pool_of(search_settings(study)))
+        assert pool_size(study) == pool == len(search_settings(study).draw_pool().candidates)
 
 
 def test_the_papers_settings_are_in_the_files() -> None:

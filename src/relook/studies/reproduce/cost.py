@@ -14,7 +14,6 @@ from relook.evaluation.baselines import BASELINES
 from relook.models import InputSpec, Predictor, TorchPredictor
 from relook.models.base import input_of
 from relook.numerics.splits import parse_split
-from relook.policy_search.search import pool_of
 from relook.predictions.passes import View, estimate
 from relook.studies.corruptions import CORRUPTIONS, SEVERITIES
 from relook.studies.reproduce.inputs import load_study_model
@@ -182,7 +181,7 @@ def _seconds_a_pass(study: Study, name: str, device: str) -> float | None:
     numbers = np.random.default_rng(0)
     images = torch.from_numpy(numbers.integers(0, 256, shape, dtype=np.uint8))
     settings = replace(search_settings(study), pool_size=_VIEWS)
-    views = [View(sub, index) for index, sub in enumerate(pool_of(settings))]
+    views = [View(sub, index) for index, sub in enumerate(settings.draw_pool().candidates)]
     return estimate(predictor, images, views, seed=0, batch=study.models[name].batch)
 
 

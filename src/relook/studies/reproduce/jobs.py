@@ -12,7 +12,6 @@ from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare
 from relook.io.files import write_json_atomic
-from relook.numerics.splits import parse_split
 from relook.policy import Policy
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
@@ -93,7 +92,7 @@ def run_search(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
         run=directory / "run",
         progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
         origin=origin,
-        tell=inputs.tell,
+        log=inputs.tell,
     )
     return ("run/policy.json", "run/run.json")
 
@@ -197,8 +196,8 @@ def run_objectives(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
         length=settings.length,
         pool_size=settings.pool_size,
         draws=settings.draws,
-        # A steady selection knows one objective.
-        strategy="greedy" if settings.strategy == "steady" else settings.strategy,
+        # A conservative selection knows one objective.
+        strategy="greedy" if settings.strategy == "conservative" else settings.strategy,
         plain=settings.plain,
         holdout=settings.holdout,
         left_out=settings.left_out,
@@ -281,10 +280,7 @@ def _search_settings(inputs: Inputs, entry: Entry, images: int) -> SearchSetting
     """Return the settings of a search, with the split of so many images."""
     settings = replace(search_settings(inputs.study), batch=inputs.batch(entry))
     data = inputs.study.data[entry.data]
-    if data.validation is not None:
-        return settings
-    shares = parse_split(data.split, images)
-    return replace(settings, holdout=shares.holdout, left_out=shares.left_out)
+    return settings.with_split(None if data.validation is not None else data.split, images)
 
 
 def _options(job: Job, inputs: Inputs) -> Options:

@@ -1,0 +1,227 @@
+"""A search with all that follows from its settings, computed once and checked in seconds.
+
+What can be known to go wrong is said here, before hours of predicting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from relook.data.base import Dataset
+from relook.data.class_map import check_class_count
+from relook.errors import RelookError
+from relook.foundation.memory import size_text
+from relook.io.fingerprint import JSON
+from relook.models import Predictor
+from relook.numerics.arrays import Indices, Labels
+from relook.numerics.splits import Split, search_split
+from relook.policy import SubPolicy
+from relook.policy.pool import Pool
+from relook.policy.recipes import RECIPES
+from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import View, distinct_views, predict_views
+from relook.selection.objectives import resolve_objective
+from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
+from relook.selection.racing import most_passes, most_survivors
+from relook.selection.record import TRACE, kept_limit
+
+FEWEST_HELD_OUT = 4
+FEW_IMAGES = 200
+_SHARED_SHARE = 0.01
+_PLAIN = (View(SubPolicy(), 0),)
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """Which views of which images to predict, what to select from them and where all is kept.
+
+    `views` are the pool's candidates, each distinct one once: of equal ones the first, which is
+    the one that a tie goes to. `store` is a path or a URL for predictions, where they are not
+    kept in the run's `directory`.
+    """
+
+    predictor: Predictor
+    dataset: Dataset
+    test: Dataset | None
+    settings: SearchSettings
+    split: Split
+    pool: Pool
+    views: tuple[View, ...]
+    plan: SelectionPlan
+    directory: Path | None = None
+    store: str | None = None
+
+    @property
+    def labels(self) -> Labels:
+        """The classes of the images that are searched."""
+        return self.dataset.labels[self.split.search]
+
+    @property
+    def groups(self) -> Indices | None:
+        """The groups of the images that are searched."""
+        return None if self.dataset.groups is None else self.dataset.groups[self.split.search]
+
+    @property
+    def proof(self) -> Dataset:
+        """The images that are held out."""
+        return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
+
+    @property
+    def passes(self) -> int:
+        """How many passes over search images the model makes, at most."""
+        images, candidates = len(self.split.search), len(self.pool.candidates)
+        if not self.settings.race:
+            return images * candidates
+        return most_passes(
+            images, candidates, self.settings.length, kept_in_race(self.settings, self.pool)
+        )
+
+    def place(self, name: str) -> str | Path | None:
+        """Return where predictions of this name are kept, None where they are not kept."""
+        if self.store is not None:
+            return f"{self.store.rstrip('/')}/{name}"
+        return None if self.directory is None else self.directory / name
+
+    def record(self) -> dict[str, JSON]:
+        """Return what decides the search's result, as JSON-able data."""
+        return {
+            "model": self.predictor.fingerprint,
+            "data": self.dataset.fingerprint,
+            "test": None if self.test is None else self.test.fingerprint,
+            **self.settings.record(),
+        }
+
+
+def plan_search(
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: SearchSettings,
+    *,
+    test: Dataset | None = None,
+    directory: Path | None = None,
+    store: str | None = None,
+) -> SearchJob:
+    """Split the images, draw the pool and plan the selection; raise what would go wrong later.
+
+    All of `test` is held out, if it is given. Nothing is written.
+    """
+    if settings.length < 1:
+        raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
+    split = split_images(dataset, settings, test)
+    resolve_objective(settings.objective)
+    if len(split.held_out) < FEWEST_HELD_OUT:
+        raise RelookError(
+            f"expected at least {FEWEST_HELD_OUT} images for the proof, got "
+            f"{len(split.held_out)}: hold out a larger share (--split, --holdout), or give more "
+            "images"
+        )
+    if test is not None:
+        check_apart(set(dataset.image_fingerprints()), test)
+        _outputs(predictor, test)
+    pool = settings.draw_pool()
+    views, _ = distinct_views([View(sub, index) for index, sub in enumerate(pool.candidates)])
+    shape = (len(views), len(split.search), _outputs(predictor, dataset))
+    plan = plan_pool(settings, pool, shape, directory)
+    return SearchJob(predictor, dataset, test, settings, split, pool, views, plan, directory, store)
+
+
+def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | None) -> Split:
+    """Return which images the search sees and which are held out (all of `test` if given)."""
+    if test is not None:
+        return Split(np.arange(len(dataset.labels)), np.arange(len(test.labels)))
+    return search_split(
+        dataset.labels, settings.holdout, settings.left_out, settings.seed, dataset.groups
+    )
+
+
+def check_apart(searched: Set[str], test: Dataset) -> None:
+    """Refuse a proof on images that a search sees, by their fingerprints.
+
+    One in a hundred is let pass: large collections hold some images twice.
+    """
+    again = [i for i, image in enumerate(test.image_fingerprints()) if image in searched]
+    if len(again) > _SHARED_SHARE * len(test):
+        raise RelookError(
+            f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
+            "among those searched on: a gain on them proves nothing; leave them out"
+        )
+
+
+def plan_pool(
+    settings: SearchSettings, pool: Pool, shape: tuple[int, int, int], directory: Path | None
+) -> SelectionPlan:
+    """Return what selecting from a pool will take, or say that it does not fit.
+
+    `shape` is candidates, images and classes; a race holds what it predicts in memory. Where the
+    memory limit can decide picks, it stays the one that a selection in `directory` began with.
+    """
+    candidates, images, classes = shape
+    conservative = pool.defaults > 0
+    left = most_survivors(images, candidates, settings.length) if settings.race else candidates
+    began = None
+    if directory is not None and is_compact(
+        (left, images, classes), settings.objective, conservative=conservative
+    ):
+        began = kept_limit(directory / TRACE)
+    limit = selection_limit(settings.memory, began)
+    if settings.race:
+        most = most_passes(images, candidates, settings.length, kept_in_race(settings, pool))
+        held = 4 * (most + left * images) * classes  # in parts, and those left once more together
+        if held > limit:
+            raise RelookError(
+                f"a race holds its predictions in memory, up to {size_text(held)}, "
+                f"got a limit of {size_text(limit)}: raise --memory, or search without --race"
+            )
+    return plan_selection(
+        (left, images, classes),
+        np.dtype(settings.stored_type(classes)),
+        settings.objective,
+        limit,
+        on_disk=directory is not None and not settings.race,
+        conservative=conservative,
+    )
+
+
+def search_notes(job: SearchJob) -> tuple[str, ...]:
+    """Return what a reader of the figures should know: few images, a recipe for others."""
+    classes, recipe = len(job.dataset.classes), job.settings.recipe
+    notes = []
+    for indices, what, means in (
+        (
+            job.split.search,
+            "to search with",
+            "the search can fit their noise, so believe only the "
+            "held-out figures, and prefer a short policy",
+        ),
+        (
+            job.split.held_out,
+            "held out",
+            "the intervals will be wide and a small gain cannot be shown",
+        ),
+    ):
+        if len(indices) < max(FEW_IMAGES, classes):
+            notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
+    size, meant = min(job.dataset.images.shape[2:]), recipe.image_size
+    if meant is not None and not meant / 2 <= size <= meant * 2:
+        notes.append(
+            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
+            f"these have {size}: the recipes are {', '.join(RECIPES)}"
+        )
+    return tuple(notes)
+
+
+def kept_in_race(settings: SearchSettings, pool: Pool) -> int:
+    """Return how many of the pool's first views a race never drops."""
+    return min(pool.defaults, math.ceil(settings.length / 2))
+
+
+def _outputs(predictor: Predictor, dataset: Dataset) -> int:
+    """Try the model on one plain image, and see that its classes can be the data's."""
+    outputs: int = predict_views(predictor, dataset.images[:1], _PLAIN, seed=0).shape[2]
+    check_class_count(dataset, outputs)
+    return outputs

@@ -1,0 +1,105 @@
+"""The way of a search: short, and each value on it computed once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relook
+from relook.data import load_data
+from relook.errors import RelookError, RunError
+from relook.io.files import write_json_atomic
+from relook.models import TorchPredictor
+from relook.models.small import new_small
+from relook.policy.recipes import get_recipe
+from relook.policy_search.job import plan_search
+from relook.policy_search.search import PolicySearch, search_dataset
+from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
+
+SETTINGS = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=8, batch=64)
+DIGITS = load_data("digits").subset(np.arange(60))
+
+
+def searched(run: Path | None, **changes: Any) -> PolicySearch:
+    settings = replace(SETTINGS, **changes)
+    return search_dataset(TorchPredictor(new_small(seed=1)), DIGITS, settings, run=run)
+
+
+def entered(work: Callable[[], object]) -> Counter[tuple[str, str]]:
+    """Return relook's functions that the work enters, by module and name, with their calls."""
+    found: Counter[tuple[str, str]] = Counter()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("relook."):
+            found[module, frame.f_code.co_name] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_split_pool_plan_and_record_are_computed_once(tmp_path: Path, kept: bool) -> None:
+    calls = entered(lambda: searched(tmp_path / "run" if kept else None))
+    once = {
+        "relook.numerics.splits": "search_split",
+        "relook.policy.pool": "conservative_pool",
+        "relook.selection.plan": "plan_selection",
+        "relook.evaluation.compare": "compare",
+    }
+    assert {name: calls[module, name] for module, name in once.items()} == dict.fromkeys(
+        once.values(), 1
+    )
+
+
+def test_every_setting_is_a_keyword_and_in_the_record() -> None:
+    names = {field.name for field in fields(SearchSettings)}
+    read_together = {"exclude", "split"}
+    assert set(SearchKeywords.__annotations__) == (
+        names - {"left_out"} | read_together | set(MODEL_KEYWORDS)
+    )
+    assert set(SETTINGS.record()) == names - {"memory"}
+    options = {f.name for f in fields(SearchSettings) if f.metadata.get("option") is not None}
+    assert options == names - {"recipe", "holdout", "left_out"}
+
+
+def test_a_misspelt_keyword_is_named() -> None:
+    with pytest.raises(RelookError, match=r"keyword of relook.search 'pool_sise'.*'pool_size'"):
+        relook.search(new_small(), DIGITS.plain, DIGITS.labels, pool_sise=3)  # type: ignore[call-arg]
+
+
+def test_the_strategys_former_name() -> None:
+    with pytest.raises(RelookError, match="'steady' is called 'conservative' now"):
+        replace(SETTINGS, strategy="steady")
+
+
+def test_a_run_with_the_strategys_former_name_goes_on(tmp_path: Path) -> None:
+    first = searched(tmp_path / "run")
+    file = tmp_path / "run" / "settings.json"
+    content: Any = json.loads(file.read_text())
+    content["settings"]["strategy"] = "steady"
+    write_json_atomic(file, content)
+    assert searched(tmp_path / "run").policy == first.policy
+    with pytest.raises(RunError, match='strategy: "conservative" there, "greedy" here'):
+        searched(tmp_path / "run", strategy="greedy")
+
+
+def test_a_plan_writes_nothing(tmp_path: Path) -> None:
+    model = TorchPredictor(new_small(seed=1))
+    job = plan_search(model, DIGITS, SETTINGS, directory=tmp_path / "run")
+    assert job.passes == len(job.split.search) * 8
+    assert not list(tmp_path.iterdir())
