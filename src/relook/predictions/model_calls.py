@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +18,7 @@ from relook.errors import RelookError
 from relook.foundation.ahead import made_ahead
 from relook.foundation.watchdog import watched
 from relook.io.fingerprint import JSON, fingerprint
+from relook.models.base import Predictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import SubPolicy
 from relook.policy.views import apply_subpolicy
@@ -26,9 +26,6 @@ from relook.predictions.engines.base import on_other_gpus
 from relook.predictions.store import BatchPlan, PredictionBlock
 from relook.transforms.full_images import FullImages, content_of
 from relook.version import __version__
-
-if TYPE_CHECKING:
-    from relook.models.base import Predictor
 
 Images = Tensor | NDArray[np.uint8] | FullImages
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from torch import Tensor
 from relook.errors import RelookError, RunError
 from relook.foundation.progress import Progress, ProgressCount
 from relook.io.fingerprint import JSON
+from relook.models.base import Predictor
 from relook.numerics.randomness import check_seed
 from relook.policy import SubPolicy
 from relook.predictions.engines.base import Done, current_engine
@@ -32,9 +33,6 @@ from relook.predictions.model_calls import (
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
-
-if TYPE_CHECKING:
-    from relook.models.base import Predictor
 
 __all__ = [
     "Images",

@@ -92,7 +92,7 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Setup:
     """All that the trainings of one call share."""
 
     network: TrainableNetwork
@@ -127,14 +127,14 @@ def train_models(
     settings = _settings(plan, network)
     dataset = replace(dataset, images=dataset.plain)
     parts, kept = _parts(dataset, plan)
-    job = _Job(network, settings, kept, test, device, threads, seconds)
+    setup = _Setup(network, settings, kept, test, device, threads, seconds)
     found = []
     with RunDirectory(where) as directory:
         directory.check_settings(_record(dataset, plan, settings))
         if kept is not None and not (where / VALIDATION).exists():
             write_bytes_atomic(where / VALIDATION, _npz(kept))
         for model in _models(network, plan, parts, where):
-            own = replace(job, validation=kept if model.part == "split" else None)
+            own = replace(setup, validation=kept if model.part == "split" else None)
             found.append(_trained(model, parts[model.part], own, progress))
     return tuple(found)
 
@@ -213,33 +213,35 @@ def _models(
 
 
 def _trained(
-    model: TrainedModel, dataset: Dataset, job: _Job, progress: Progress | None
+    model: TrainedModel, dataset: Dataset, setup: _Setup, progress: Progress | None
 ) -> TrainedModel:
     """Train one network, unless its record says that this is done."""
     record, state = model.path.with_suffix(".json"), model.path.with_suffix(".state")
     if record.exists() and model.path.exists():
         state.unlink(missing_ok=True)  # killed between the record and this line
-        return _tested(_read(model, record), job)
-    first = job.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
+        return _tested(_read(model, record), setup)
+    first = setup.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
     steps = None
     if progress is not None:
         tell = progress
         steps = lambda done, total, loss: tell(model, done, total, loss)  # noqa: E731
     network, losses = run_training(
-        first.to(job.device),
+        first.to(setup.device),
         dataset,
-        replace(job.settings, seed=model.seed),
+        replace(setup.settings, seed=model.seed),
         checkpoint=state,
-        seconds=job.seconds,
-        threads=job.threads,
+        seconds=setup.seconds,
+        threads=setup.threads,
         steps=steps,
     )
-    job.network.save(network, model.path)
-    scored = None if job.validation is None else plain_metrics(model, job.validation, job.device)
+    setup.network.save(network, model.path)
+    scored = (
+        None if setup.validation is None else plain_metrics(model, setup.validation, setup.device)
+    )
     done = replace(model, losses=losses, validation=scored)
     write_json_atomic(record, {"format": FORMAT, "version": VERSION, **_kept(done)})
     state.unlink(missing_ok=True)
-    return _tested(done, job)
+    return _tested(done, setup)
 
 
 def plain_metrics(model: TrainedModel, dataset: Dataset, device: str = "cpu") -> dict[str, float]:
@@ -250,10 +252,10 @@ def plain_metrics(model: TrainedModel, dataset: Dataset, device: str = "cpu") ->
     return {name: found.metrics[name] for name in METRICS}
 
 
-def _tested(model: TrainedModel, job: _Job) -> TrainedModel:
-    if job.test is None:
+def _tested(model: TrainedModel, setup: _Setup) -> TrainedModel:
+    if setup.test is None:
         return model
-    return replace(model, test=plain_metrics(model, job.test, job.device))
+    return replace(model, test=plain_metrics(model, setup.test, setup.device))
 
 
 def _kept(model: TrainedModel) -> dict[str, Any]:
