@@ -17,6 +17,7 @@ from relook.report.figures import (
     panel,
     save_drawing,
 )
+from relook.report.metrics import metric_of
 from relook.report.style import INK, MethodStyle, method_styles
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -26,10 +27,7 @@ _MOST_MARKERS = 25
 def early_exit_drawings(report: ExitReport) -> list[Drawing]:
     """Draw cLL and accuracy against the mean number of views, early exit against fixed budgets."""
     with house_style():
-        return [
-            _drawing(report, "cll", "Calibrated log-likelihood", 1.0),
-            _drawing(report, "accuracy", "Accuracy (%)", 100.0),
-        ]
+        return [_drawing(report, metric) for metric in ("cll", "accuracy")]
 
 
 def save_early_exit_figures(report: ExitReport, directory: str | Path) -> list[Path]:
@@ -38,7 +36,8 @@ def save_early_exit_figures(report: ExitReport, directory: str | Path) -> list[P
     return [path for drawing in drawn for path in save_drawing(drawing, Path(directory))]
 
 
-def _drawing(report: ExitReport, metric: str, label: str, scale: float) -> Drawing:
+def _drawing(report: ExitReport, metric: str) -> Drawing:
+    label, scale = metric_of(metric).title, metric_of(metric).scale
     exiting, fixed = _styles()
     figure, axes = panel(HEIGHT + 0.24)
     for style, points in ((fixed, report.fixed), (exiting, report.curve)):

@@ -24,6 +24,7 @@ from relook.io.files import write_bytes_atomic
 from relook.policy.transform_counts import TransformUse
 from relook.report.comparison_tables import shown_rows
 from relook.report.html import render
+from relook.report.metrics import metric_of
 from relook.report.run_files import SearchStep
 from relook.report.series import Curve, curves, shown_range
 from relook.report.style import (
@@ -103,10 +104,10 @@ def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing
     """Draw what a comparison holds; `legend` puts the methods' names into the figures."""
     with house_style():
         drawings = (
-            _metric_drawing(comparison, "cll", "Calibrated log-likelihood", 1.0, legend),
-            _metric_drawing(comparison, "accuracy", "Accuracy (%)", 100.0, legend),
+            _metric_drawing(comparison, "cll", legend),
+            _metric_drawing(comparison, "accuracy", legend),
             _frontier_drawing(comparison, legend),
-            _metric_drawing(comparison, "temperature", "Temperature", 1.0, legend),
+            _metric_drawing(comparison, "temperature", legend),
             _reliability_drawing(comparison, False, legend),
             _reliability_drawing(comparison, True, legend),
         )
@@ -186,9 +187,8 @@ def panel(height: float = HEIGHT) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _metric_drawing(
-    comparison: Comparison, metric: str, label: str, scale: float, legend: bool
-) -> Drawing | None:
+def _metric_drawing(comparison: Comparison, metric: str, legend: bool) -> Drawing | None:
+    label, scale = metric_of(metric).title, metric_of(metric).scale
     drawn = curves(comparison, metric)
     if not drawn:
         return None
@@ -261,7 +261,7 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     ticks = [tick for tick in _STEPS if tick <= reach[-1]]
     log_axis(axes, ticks, (0.85, reach[-1] * 1.2), "measured time, one plain pass = 1×", "×")
     axes.set_ylim(shown.low, shown.high)
-    axes.set_ylabel("Calibrated log-likelihood")
+    axes.set_ylabel(metric_of("cll").title)
     _mark_recommended(axes, comparison)
     finish(figure, axes, list(styles.values()), legend)
     words = "; ".join(

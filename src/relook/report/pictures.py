@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageFont import FreeTypeFont
 from torch import Tensor
 
+from relook.data.decode import Bad, decoded
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.io.files import one_line
 from relook.policy import Policy, Step, SubPolicy
@@ -29,7 +30,6 @@ _FAINT = (110, 117, 128)
 _GAP = 4
 _MARGIN = 20
 _SHOWN_SIDE = 96
-_LARGEST_FILE_PIXELS = 50_000_000
 # Pillow's own font has little more than ASCII.
 _NOT_IN_FONT = str.maketrans({"−": "-", "×": "x"})
 # One draw of each kind, so that the picture is the same every time and shows what happens.
@@ -46,23 +46,17 @@ def builtin_picture(size: int = 96) -> Tensor:
 
 def read_picture(path: Path, largest_side: int | None = None) -> Tensor:
     """Read an image file as uint8 `[3, h, w]`, upright, shrunk to `largest_side` if larger."""
-    try:
-        with Image.open(path) as file:
-            if file.width * file.height > _LARGEST_FILE_PIXELS:
-                raise FileFormatError(
-                    f"{one_line(str(path))}: expected an image of at most "
-                    f"{_LARGEST_FILE_PIXELS:,} pixels, got {file.width}×{file.height}"
-                )
-            picture = ImageOps.exif_transpose(file).convert("RGB")
-    except FileNotFoundError:
-        raise RelookError(f"no such image: {one_line(str(path))}") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FileFormatError(
-            f"{one_line(str(path))}: expected an image file, got: {one_line(str(error))}"
-        ) from None
-    if largest_side is not None:
-        picture.thumbnail((largest_side, largest_side), Image.Resampling.LANCZOS)
-    return to_tensor(picture)
+
+    def shrunk(picture: Image.Image) -> Tensor:
+        picture = picture.convert("RGB")
+        if largest_side is not None:
+            picture.thumbnail((largest_side, largest_side), Image.Resampling.LANCZOS)
+        return to_tensor(picture)
+
+    found = decoded(path, shrunk)
+    if isinstance(found, Bad):
+        raise FileFormatError(f"{one_line(str(path))}: expected an image file, but {found.reason}")
+    return found
 
 
 def to_tensor(picture: Image.Image) -> Tensor:
