@@ -7,7 +7,7 @@ Without a network: five small networks, trained on a tenth of the digits. With o
 for quality.py. A network's pool is predicted once, on all images, and kept in `--out`; then each
 split searches on two thirds of the images, with and without a race, by the default strategy (or,
 with `--greedy`, by the paper's rule from the same pool), and both policies are scored on the
-rest. Splits of one network share images, so the networks' means tell more than the splits' do.
+rest. Splits of one network share images, so the networks' means say more than the splits' do.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ LogProbs = NDArray[np.float32]
 class Case:
     """A network's predictions of a conservative pool `[candidate, image, class]`.
 
-    `spread` is how many evenly spread views the pool begins with, `kept` how many of them a race
+    `defaults` is how many quasi-random views the pool begins with, `kept` how many of them a race
     never drops.
     """
 
     name: str
     log_probs: LogProbs
     labels: Indices
-    spread: int
+    defaults: int
     kept: int
 
     def plain(self) -> Case:
         """Return the same pool without any defaults, for the paper's rule."""
-        return replace(self, spread=0, kept=0)
+        return replace(self, defaults=0, kept=0)
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def outcome(case: Case, split: int) -> Outcome:
     kept = range(case.kept)
     raced = race(predict, labels, len(case.log_probs), LENGTH, seed=split, kept=kept)
     left = raced.survivors
-    defaults = np.flatnonzero(left < case.spread).tolist()
+    defaults = np.flatnonzero(left < case.defaults).tolist()
     own = greedy_search(raced.log_probs, labels, LENGTH, defaults=defaults, preselected=True)
     whole = case.log_probs[:, search]
-    full = greedy_search(whole, labels, LENGTH, defaults=range(case.spread))
+    full = greedy_search(whole, labels, LENGTH, defaults=range(case.defaults))
     picks = [int(left[pick]) for pick in own.picks]
     return Outcome(
         _score(case, picks, rest) - _score(case, full.picks, rest),

@@ -3,7 +3,7 @@
     python benchmarks/selection.py            the two CIFAR sizes, a small one of ImageNet's kind
     python benchmarks/selection.py --full     ImageNet's size too: 45 GB on disk, 16 GB of memory
 
-The plain step is timed on a few candidates, one process a core, and scaled to the whole search.
+The plain step is timed on a few candidates, one process per core, and scaled to the whole search.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def report(size: tuple[int, int, int, int], plain: PlainTime, timing: Timing) ->
     print(
         f"{candidates:5d} × {images:6d} × {classes:5d}, {steps:3d} steps: "
         f"search {timing.clock:7.1f} s ({timing.processor:.1f} s of processor), "
-        f"plain {plain.clock:.3f} s a candidate ({plain.processor:.3f}), "
+        f"plain {plain.clock:.3f} s per candidate ({plain.processor:.3f}), "
         f"{plain.clock * whole / cores / timing.clock:5.0f} times faster by the clock, "
         f"{plain.processor * whole / timing.processor:5.0f} by processor time; "
         f"load {os.getloadavg()[0]:.1f}, peak memory so far "
@@ -206,7 +206,9 @@ def main() -> None:
     options.add_argument("--file", type=Path, help="where the large float16 file is or goes")
     options.add_argument("--real", type=Path, help="log-probabilities: .npy, .npz, a store, a run")
     options.add_argument("--labels", type=Path, help="their labels, if not in the same .npz file")
-    options.add_argument("--autogluon", action="store_true", help="beside AutoGluon, if installed")
+    options.add_argument(
+        "--autogluon", action="store_true", help="compare with AutoGluon, if installed"
+    )
     options.add_argument("--growth", type=Path, help="draw how the time grows, to this file")
     chosen = options.parse_args()
     compile_kernels()

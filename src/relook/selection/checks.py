@@ -77,7 +77,7 @@ def group_numbers(groups: ArrayLike | None, images: int) -> NDArray[np.int64]:
         return np.arange(images)
     given = np.asarray(groups)
     if given.shape != (images,):
-        raise RelookError(f"expected {images} groups, one an image, got shape {given.shape}")
+        raise RelookError(f"expected {images} groups, one per image, got shape {given.shape}")
     return np.unique(given, return_inverse=True)[1].astype(np.int64)
 
 

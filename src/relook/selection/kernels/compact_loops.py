@@ -61,7 +61,7 @@ def values_alone(values: Any, labels: Any, weights: Any, beta: np.float32, out: 
     """Add up a candidate's score at β, its slope and minus its second derivative: `out` `[3]`.
 
     Sums of Σ w·(β·log p_y − log Σ p^β) and so on, in nats. β × log₂(classes) must be at most
-    60: then an image's largest term is so large that no floor of `exp2` counts beside it.
+    60: then an image's largest term is so large that no floor of `exp2` counts next to it.
     """
     wide_vectors()
     images, classes = values.shape

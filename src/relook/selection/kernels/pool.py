@@ -91,7 +91,7 @@ def _class_order(
 
 
 def _held(shares: NDArray[np.float32], blocks: int) -> NDArray[np.int64]:
-    """Return how many classes beside the label's each block holds: those with most mass."""
+    """Return how many classes other than the label's each block holds: those with most mass."""
     starts = np.arange(blocks) * LANES
     sums = np.add.reduceat(shares[:, 1:], starts, axis=0, dtype=np.float64)
     rising = np.sort(sums, axis=None)

@@ -13,7 +13,7 @@ from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bou
 from relook.selection.kernels.pool import Pool
 
 _FIRST = 4  # candidates evaluated in full before the line is drawn
-_LOOKS = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
+_TIMES = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
 _ROUNDS = 60  # a guard only
 _FAR = 0.3  # of β: how far one bound may move it
 _COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
@@ -51,11 +51,11 @@ class Screen:
         # A little too high: the bound is tighter downwards.
         betas = (1 + _ABOVE / step) * (beta + self._offsets / step)
         state = _Bounds(self._pool, betas, _spread(mean, step), step)
-        for _ in range(_LOOKS.get(step, 1)):
+        for _ in range(_TIMES.get(step, 1)):
             state.bound_all()
-        state.look(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
-        state.look(np.array([np.argmax(state.lower)]))
-        state.look_best_first()
+        state.evaluate(np.sort(np.argsort(-state.upper, kind="stable")[:_FIRST]))
+        state.evaluate(np.array([np.argmax(state.lower)]))
+        state.evaluate_best_first()
         state.close_in()
         if step == 1:
             beta = float(state.beta[np.argmax(state.lower)])
@@ -90,7 +90,7 @@ class _Bounds:
         moved *= 1 + _ABOVE_FEW / self.step
         self.beta = np.clip(moved, LOWEST_BETA, HIGHEST_BETA)
 
-    def look(self, which: Indices) -> None:
+    def evaluate(self, which: Indices) -> None:
         """Evaluate candidates at their β, and move it towards the maximum."""
         beta = self.beta[which]
         values = self.pool.evaluate(which, beta)
@@ -122,12 +122,12 @@ class _Bounds:
         """Return the candidates that may be the best and have not been evaluated in full."""
         return np.flatnonzero(self.alive() & np.isinf(self.lower))
 
-    def look_best_first(self) -> None:
+    def evaluate_best_first(self) -> None:
         """Evaluate what may be the best: the most promising first, to drop the others unseen."""
         batch = 2 * _FIRST
         while len(unseen := self.unseen()):
             order = np.argsort(-self.upper[unseen], kind="stable")
-            self.look(np.sort(unseen[order[:batch]]))
+            self.evaluate(np.sort(unseen[order[:batch]]))
             batch *= 2
 
     def close_in(self) -> None:
@@ -137,7 +137,7 @@ class _Bounds:
             which = np.flatnonzero(self.alive() & vague & ~self.found)
             if not len(which):
                 return
-            self.look(which)
+            self.evaluate(which)
 
 
 def _spread(mean: FloatArray, step: int) -> float:
