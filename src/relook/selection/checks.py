@@ -63,7 +63,7 @@ def check_length(length: int, start: Sequence[int], candidates: int) -> None:
 
 
 def check_defaults(defaults: Iterable[int], candidates: int) -> tuple[int, ...]:
-    """Return a steady selection's defaults as whole numbers, or raise a RelookError."""
+    """Return a conservative selection's defaults as whole numbers, or raise a RelookError."""
     found = tuple(int(one) for one in defaults)
     for one in found:
         if not 0 <= one < candidates:
