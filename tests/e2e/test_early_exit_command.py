@@ -29,7 +29,7 @@ def test_a_rule_is_learned_reported_and_runs(
     done = relook(*common)
     assert done.code == 0, done.err
     assert "120 images to learn on, 120 to report on" in done.err
-    assert "views an image instead of 4" in done.out
+    assert "views per image instead of 4" in done.out
     rule = EarlyExit.load(tmp_path / "early-exit.json")
     assert rule.target == "views=2.5"
     assert 1 <= rule.mean_views <= 2.5

@@ -57,7 +57,7 @@ def calibrate_command(
     if weights not in _WEIGHTS:
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
-        raise RelookError("--balanced: weights of views are learned with equal weight an image")
+        raise RelookError("--balanced: weights of views are learned with equal weight per image")
     policy = source.policy
     found = Policy.load(policy)
     target = policy.with_suffix(".calibrated.json") if out is None else out
@@ -103,7 +103,7 @@ def calibrate_command(
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:
-    """Print what learned weights bring beside equal ones, and what became of them."""
+    """Print what learned weights bring compared with equal ones, and what became of them."""
     found = weighed.learned
     table = new_table("cLL of the views' mean, with equal and with learned weights")
     for name in ("", "equal", "learned", "learned − equal"):

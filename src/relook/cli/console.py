@@ -199,7 +199,7 @@ def _give_up(how_to_go_on: str, timeout: float, where: str) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """Print a line for people, beside the results (on stderr)."""
+    """Print a line for people, on stderr, apart from the results."""
     messages.print(escape(for_terminal(text)), soft_wrap=True)
 
 

@@ -65,8 +65,8 @@ def early_exit_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write the rule; its report and figures go beside it.",
-            show_default="early-exit.json beside the policy",
+            help="Where to write the rule; its report and figures go next to it.",
+            show_default="early-exit.json next to the policy",
         ),
     ] = None,
     force: sources.ForceOption = False,
@@ -89,7 +89,7 @@ def early_exit_command(
     """Learn how many views each image needs, so that easy images get few and hard ones more.
 
     A part of the images that the search has not seen makes the rule; the rest of them shows
-    what it is worth beside the same number of views for every image.
+    what it is worth compared with the same number of views for every image.
     """
     wanted = parse_target(target)
     given = options.origin(
@@ -134,14 +134,14 @@ def _predictions(
     images = inputs.dataset.images
     with resumable("Run the same command again to go on.", timeout):
         predictor = accelerate(inputs.predictor, images, mode=engine).predictor
-        mark = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
+        asked = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
         with progress_bar("predicting", "views") as bar:
             return predict_views(
                 predictor,
                 images,
                 plan.views,
                 seed=plan.seed,
-                store_path=file.parent / f"early-exit-{mark[:8]}.zarr",
+                store_path=file.parent / f"early-exit-{asked[:8]}.zarr",
                 batch=batch,
                 indices=inputs.indices,
                 progress=bar,

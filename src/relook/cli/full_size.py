@@ -28,7 +28,7 @@ CacheOption = Annotated[
     of_model(
         "--cache",
         help="A directory for decoded full-size images, which later commands find there.",
-        show_default="memory; above 1 GB beside the run",
+        show_default="memory; above 1 GB next to the run",
     ),
 ]
 

@@ -41,7 +41,7 @@ DataOption = Annotated[
     of_model(
         "--data",
         "-d",
-        help="Labelled images: folder:DIR (a folder a class), csv:FILE (path,label), npz:FILE, "
+        help="Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
         "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits.",
         show_default=False,
     ),
@@ -49,7 +49,7 @@ DataOption = Annotated[
 MeanOption = Annotated[
     str | None,
     of_model(
-        help="What the model's inputs subtract, on the scale 0…1: one number, or one a "
+        help="What the model's inputs subtract, on the scale 0…1: one number, or one per "
         "channel: 0.49,0.48,0.45."
     ),
 ]
@@ -61,7 +61,7 @@ OutputsOption = Annotated[
     str | None,
     of_model(
         help="What the model returns: logits, probabilities or log_probs.",
-        show_default="logits; an ONNX graph must tell",
+        show_default="logits; must be said for an ONNX graph",
     ),
 ]
 PretrainedOption = Annotated[
@@ -101,7 +101,7 @@ ClassesOption = Annotated[
     Path | None,
     of_model(
         "--classes",
-        help="The model's classes in its order: text with a name a line, or JSON "
+        help="The model's classes in its order: text with one name per line, or JSON "
         '{"name": index}. Folders and labels are found in it by name.',
     ),
 ]
@@ -110,8 +110,8 @@ GroupOption = Annotated[
     of_model(
         "--group",
         help="Images that belong together (one patient, scene or video) stay on one side of "
-        "every split: a column of the csv file, an array of the npz file, or a file with one id an "
-        "image.",
+        "every split: a column of the csv file, an array of the npz file, or a file with one id "
+        "per image.",
     ),
 ]
 RecipeOption = Annotated[
@@ -225,7 +225,7 @@ def read_data(
 ) -> Dataset:
     """Load the images that the options describe, as the model takes them.
 
-    `like` is the data set that they are used beside: they get its size and its classes.
+    `like` is the data set that they are used with: they get its size and its classes.
     """
     wanted = Preparation(
         pixels(size),
@@ -293,7 +293,7 @@ def numbers(text: str | None, option: str) -> float | tuple[float, ...] | None:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
         raise RelookError(
-            f"{option}: expected a number, or one a channel like 0.49,0.48,0.45; got {text!r}"
+            f"{option}: expected a number, or one per channel like 0.49,0.48,0.45; got {text!r}"
         ) from None
     return values[0] if len(values) == 1 else values
 

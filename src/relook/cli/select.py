@@ -34,7 +34,7 @@ def select_command(
     labels: Annotated[
         Path,
         typer.Option(
-            help="The images' classes: npy, npz or Zarr, or text (.txt, .csv), one a line.",
+            help="The images' classes: npy, npz or Zarr, or text (.txt, .csv), one per line.",
             show_default=False,
         ),
     ],
@@ -54,7 +54,7 @@ def select_command(
         Path | None,
         typer.Option(
             help="Write the result to this JSON file. If interrupted, the same command goes on "
-            "from FILE.partial beside it.",
+            "from FILE.partial next to it.",
             metavar="FILE",
         ),
     ] = None,

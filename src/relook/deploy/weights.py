@@ -37,7 +37,7 @@ _SHORTEST = 1e-4  # steps below this no longer change the weights by anything th
 
 @dataclass(frozen=True)
 class LearnedWeights:
-    """Weights of views, what they reach beside equal ones, and whether to use them.
+    """Weights of views, what they reach compared with equal ones, and whether to use them.
 
     `weights` `[view]` and `temperature` are fitted on all images; `equal` counts each view as
     often as the policy has it. cLL is that of held-out images, under weights and temperature of
@@ -191,7 +191,7 @@ def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:
     given = np.ones(len(log_probs)) if counts is None else np.asarray(counts, dtype=np.float64)
     if given.shape != (len(log_probs),) or not (given >= 0).all() or not given.sum() > 0:
         raise RelookError(
-            f"expected {len(log_probs)} counts ≥ 0, one a view, got {np.asarray(counts).tolist()}"
+            f"expected {len(log_probs)} counts ≥ 0, one per view, got {np.asarray(counts).tolist()}"
         )
     return np.asarray(given / given.sum())
 

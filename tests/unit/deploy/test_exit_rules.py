@@ -217,4 +217,4 @@ def test_a_report_counts_what_the_rule_does() -> None:
     assert report.over_same.accuracy.estimate == pytest.approx(report.own.accuracy - same)
     assert report.over_next.cll.estimate == pytest.approx(report.own.cll - high.cll)
     assert [point.views for point in report.curve] == sorted(p.views for p in report.curve)
-    assert "views an image instead of 6" in report.sentence
+    assert "views per image instead of 6" in report.sentence

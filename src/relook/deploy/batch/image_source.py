@@ -209,11 +209,11 @@ def _walk(root: Path) -> list[str]:
 
 
 def _listed(path: Path) -> list[str]:
-    """Return the files that a text file names, one a line, relative to where we are."""
+    """Return the files that a text file names, one per line, relative to where we are."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RelookError(
-            f"{one_line(str(path))}: expected a text file with a path a line: {error}"
+            f"{one_line(str(path))}: expected a text file with one path per line: {error}"
         ) from None
     return [line.strip() for line in lines if line.strip()]

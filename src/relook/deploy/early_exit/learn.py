@@ -100,7 +100,7 @@ def learn_early_exit(
 
     The images must not be those that the policy was selected on. For a loss of accuracy, half
     of them (whole `groups`) make rules and the other half must support the one that is chosen:
-    rules are tried from the mildest on, each by a one-sided 95 % bound, until one fails. Too
+    rules are tried from the most careful on, each by a one-sided 95 % bound, until one fails. Too
     few images to support the target are an error that says how many it takes.
     """
     wanted = parse_target(target) if isinstance(target, str) else target
@@ -169,7 +169,7 @@ def rule_within(budget: float, fitted: ScoredExits) -> Thresholds:
     """Return the rule whose mean number of views is the budget or just below it.
 
     Two neighbours in the family are on either side of it; between them thresholds are blended.
-    Where the family's mildest rule takes fewer views, more of them would not pay: it is taken.
+    Where the family's most careful rule takes fewer views, more of them would not pay: it is taken.
     """
 
     def within(rule: Thresholds) -> bool:
@@ -208,7 +208,7 @@ def _check_budget(views: Indices, target: ExitTarget) -> None:
 
 
 def _family(fitted: ScoredExits) -> Iterator[Thresholds]:
-    """Yield rules from the mildest to the boldest, with blends between neighbours."""
+    """Yield rules from the most careful to the boldest, with blends between neighbours."""
     last = (1.0,) * (len(fitted.confidence) - 1)
     for price in PRICES:
         rule = thresholds_at(price, fitted)
@@ -219,7 +219,7 @@ def _family(fitted: ScoredExits) -> Iterator[Thresholds]:
 def _cheapest_supported(
     family: Iterable[Thresholds], exits: ScoredExits, target: ExitTarget
 ) -> Thresholds:
-    """Go through rules from the mildest on, and return the last one before the first failure.
+    """Go through rules from the most careful on, and return the last one before the first failure.
 
     In a fixed order and up to the first failure, each rule may be tested at the full level.
     """
@@ -237,7 +237,7 @@ def _cheapest_supported(
             chosen = rule
     if chosen is None:
         raise RelookError(
-            f"{target}: {2 * images:,} images support no rule that saves views: the mildest "
+            f"{target}: {2 * images:,} images support no rule that saves views: the most careful "
             f"loses {lost} and gains {gained} of {images:,}; "
             + _more_images(lost, gained, images, target.value)
         )

@@ -1,4 +1,4 @@
-"""What an early exit is worth on images that it has not seen: beside fixed numbers of views."""
+"""What an early exit is worth on images that it has not seen, against fixed numbers of views."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ExitReport:
-    """An early exit beside fixed budgets, on `images` images that it was not learned on.
+    """An early exit compared with fixed budgets, on `images` images that it was not learned on.
 
     cLL is the log-likelihood at temperatures learned on other images, the rule's own, for the
     fixed budgets as well. `over_same` compares with the fixed budget that costs exactly the
@@ -75,7 +75,7 @@ class ExitReport:
         same, full = self.over_same, self.over_full
         versus = "better than" if same.cll.low > 0 else "not better than"
         return (
-            f"{self.own.views:.2f} views an image instead of {self.rule.views} "
+            f"{self.own.views:.2f} views per image instead of {self.rule.views} "
             f"({self.saving:.1f} × fewer): accuracy {_points(full.accuracy)} against all views, "
             f"and {versus} {same.views:.2f} views for every image (cLL {same.cll})"
         ).replace("-", "−")

@@ -49,9 +49,9 @@ class TTA(nn.Module):
     policy repeats it. `model` is a torch module
     (`mean`, `std`, `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
 
-    `views` is a budget of model passes an image. `temperature` is the policy's for that budget,
+    `views` is a budget of model passes per image. `temperature` is the policy's for that budget,
     a number, or None for none. A policy of fresh draws is frozen by `seed`, unless
-    `draws="fresh"`: then views are drawn by counter, one index an image. `max_batch` views go
+    `draws="fresh"`: then views are drawn by counter, one index per image. `max_batch` views go
     through the model at once (default: by the images' size). `size` (height, width) is what
     images must have; `classes` are names for `predict`. `early_exit`, a rule or its file, ends
     each image after as many views as it needs, with the rule's own temperatures.
@@ -103,7 +103,7 @@ class TTA(nn.Module):
 
     @property
     def views(self) -> int:
-        """How many model passes an image costs."""
+        """How many model passes each image costs."""
         return len(self.plan.views)
 
     @property
@@ -203,7 +203,7 @@ class TTA(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Say what runs, beside the model, when the module is printed."""
+        """Say what runs, besides the model, when the module is printed."""
         return (
             f"views={self.views}, temperature={self.temperature:.4g}, output={self.output!r}, "
             f"draws={'fixed' if self.plan.is_fixed else 'fresh'!r}"
