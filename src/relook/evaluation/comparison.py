@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.results import Result, Results, difference
 from relook.foundation import notebook
-from relook.io.files import write_json_atomic
-from relook.io.saved import check_format, load_saved
+from relook.io.records import Kind
 from relook.numerics.intervals import Interval
 from relook.policy import Policy
-from relook.policy.file import policy_from_json, policy_to_json
-
-FORMAT = "relook-comparison"
-VERSION = 1
+from relook.policy.file import POLICY_FORM
 
 METRICS_OF_A_ROW = (
     "accuracy",
@@ -150,69 +146,32 @@ class Comparison:
             yield difference(name, own, **keys, versus="plain", reference="plain")
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-able data; `from_json` is its inverse."""
-        content = {
-            name: _plain(getattr(self, name))
-            for name in self.__dataclass_fields__
-            if name != "policy"
-        }
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "policy": policy_to_json(self.policy),
-            **content,
-        }
+        """Return JSON-able data; `comparison_from_json` is its inverse."""
+        return COMPARISON.to_json(self)
 
     def _repr_html_(self) -> str:
         return notebook.html(self)
 
     def save(self, path: Path) -> None:
         """Write the comparison as JSON, whole or not at all."""
-        write_json_atomic(path, self.to_json())
+        COMPARISON.write(path, self)
+
+
+COMPARISON = Kind(
+    Comparison,
+    "relook-comparison",
+    version=1,
+    what="a comparison",
+    command="compare",
+    forms={"policy": POLICY_FORM},
+)
 
 
 def load_comparison(path: Path) -> Comparison:
     """Read what `Comparison.save` wrote."""
-    return load_saved(path, "a comparison", "compare", comparison_from_json)
+    return COMPARISON.read(path)
 
 
-def comparison_from_json(content: Mapping[str, Any]) -> Comparison:
+def comparison_from_json(content: object) -> Comparison:
     """Rebuild a comparison from JSON data."""
-    check_format(content, FORMAT, VERSION)
-    return Comparison(
-        policy=policy_from_json(content["policy"]),
-        rows=tuple(_row(row) for row in content["rows"]),
-        budgets=tuple(int(budget) for budget in content["budgets"]),
-        verdict=Verdict(**content["verdict"]),
-        reliability={
-            name: tuple(ReliabilityBin(**one) for one in bins)
-            for name, bins in content["reliability"].items()
-        },
-        gained=tuple(ChangedImage(**one) for one in content["gained"]),
-        lost=tuple(ChangedImage(**one) for one in content["lost"]),
-        gained_count=int(content["gained_count"]),
-        lost_count=int(content["lost_count"]),
-        gallery=tuple(int(index) for index in content["gallery"]),
-        images=int(content["images"]),
-        classes=tuple(str(name) for name in content["classes"]),
-        settings=dict(content["settings"]),
-    )
-
-
-def _row(content: Mapping[str, Any]) -> Row:
-    fields = dict(content)
-    fields["metrics"] = {name: Measured(**one) for name, one in content["metrics"].items()}
-    for key in ("over_plain", "over_rival"):
-        if content[key] is not None:
-            fields[key] = {name: Interval(**one) for name, one in content[key].items()}
-    return Row(**fields)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(one) for name, one in asdict(value).items()}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return value
+    return COMPARISON.from_json(content, "comparison")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -46,12 +46,20 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
+class Form:
+    """How a value is written as JSON-able data, and read from it; errors begin with a place."""
+
+    to_json: Callable[[Any], object]
+    from_json: Callable[[object, str], object]
+
+
+@dataclass(frozen=True)
 class Kind(Generic[T]):
     """A kind of file: the dataclass that it holds, its name and version, what people call it.
 
     `version` is None where files have none; `command` is what writes them. With a `checksum`,
     damage to any bit is found. A file that is `partly` read may have keys that the dataclass
-    does not know.
+    does not know. `forms` has the fields with a JSON form of their own.
     """
 
     holds: type[T]
@@ -61,6 +69,7 @@ class Kind(Generic[T]):
     command: str | None = None
     checksum: bool = False
     partly: bool = False
+    forms: Mapping[str, Form] = field(default_factory=dict)
 
     def write(self, path: str | Path, value: T) -> None:
         """Write a record, whole or not at all."""
@@ -74,13 +83,18 @@ class Kind(Generic[T]):
     def to_json(self, value: T) -> dict[str, Any]:
         """Return the record as JSON-able data."""
         version = {} if self.version is None else {"version": self.version}
-        content = {"format": self.format, **version, **msgspec.to_builtins(value)}
+        content = {"format": self.format, **version, **_plain(value)}
+        content |= {name: form.to_json(getattr(value, name)) for name, form in self.forms.items()}
         return {**content, _CHECKSUM: checksum(content)} if self.checksum else content
 
     def from_json(self, content: object, where: str) -> T:
         """Build the record from JSON-able data; errors begin with `where`."""
         try:
-            return convert(self._checked(content, where), self.holds, where, partly=self.partly)
+            checked = self._checked(content, where)
+            for name in self.forms.keys() & checked.keys():
+                own = self.forms[name].from_json(checked[name], f"{where}: {name}")
+                checked[name] = own
+            return convert(checked, self.holds, where, partly=self.partly)
         except FileFormatError as error:
             again = "" if self.command is None else f"; run  relook {self.command}  again"
             raise FileFormatError(f"{error}{again}") from None
@@ -96,6 +110,17 @@ class Kind(Generic[T]):
         if self.checksum and content.get(_CHECKSUM) != checksum(rest):
             _fail(where, f"expected {self.what} with its checksum, got a damaged one")
         return {key: value for key, value in rest.items() if key not in ("format", "version")}
+
+
+def _plain(value: object) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(value, str_keys=True, enc_hook=_as_dict)
+    return found
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"cannot write a {type(value).__name__} as JSON: {value!r}")
 
 
 def _check_version(found: object, known: int, where: str) -> None:
@@ -165,9 +190,9 @@ def _fits(content: object, hint: Any) -> bool:
 
 def _surplus(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tuple[str, str]]:
     """Yield keys that the type does not know, and integers without end: msgspec takes both."""
-    hint = _bare(hint)
+    whole, hint = hint, _bare(hint)
     if hint is int and content is not None and content.bit_length() > _MOST_BITS:
-        yield place.lstrip("."), f"expected {_expected(hint)}, got {describe(content)}"
+        yield place.lstrip("."), f"expected {_expected(whole)}, got {describe(content)}"
     elif isinstance(content, list | tuple) and get_origin(hint) is tuple:
         item = get_args(hint)[0]
         if _bare(item) not in (str, float, bool):

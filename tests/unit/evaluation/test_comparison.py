@@ -76,7 +76,7 @@ def spoil(content: dict[str, Any], path: list[str | int], value: object) -> None
 def test_what_is_not_a_comparison_is_refused_in_one_line(
     comparison: Comparison, tmp_path: Path, path: list[str | int], value: object
 ) -> None:
-    content = comparison.to_json()
+    content = json.loads(json.dumps(comparison.to_json()))
     spoil(content, path, value)
     file = tmp_path / "comparison.json"
     file.write_text(json.dumps(content))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from relook.policy import SubPolicy
-from relook.policy.file import FORMAT, VERSION, policy_from_json, subpolicy_to_json
+from relook.policy.file import subpolicy_from_json, subpolicy_to_json
 from relook.policy.views import apply_subpolicy
 
 
@@ -36,5 +36,4 @@ def _(images: Tensor, subpolicy: str) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> SubPolicy:
-    content = {"format": FORMAT, "version": VERSION, "subpolicies": [json.loads(text)]}
-    return policy_from_json(content)[0]
+    return subpolicy_from_json(json.loads(text))
