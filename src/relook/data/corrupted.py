@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,8 @@ from relook.data.prepare import Preparation
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.spec_query import split_query
 from relook.io.arrays import map_npy, read_npy
-from relook.io.files import one_line, read_json
+from relook.io.files import one_line
+from relook.io.records import Kind
 from relook.transforms.full_views import plain_views
 
 FAMILIES: Mapping[str, str] = {
@@ -37,7 +37,25 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 LABELS = "labels.npy"
 RECORD = "corruptions.json"
-RECORD_FORMAT = "relook-corruptions"
+
+
+@dataclass(frozen=True)
+class CorruptionsRecord:
+    """What a corrupted set that relook wrote was made of, and how."""
+
+    data: str
+    images: int
+    severities: tuple[int, ...]
+    seed: int
+    kind: str
+
+    def __post_init__(self) -> None:
+        check_severities(self.severities)
+
+
+CORRUPTIONS = Kind(
+    CorruptionsRecord, "relook-corruptions", None, "the record of a corrupted set", "corrupt"
+)
 
 Source = Callable[[str, int], Tensor]
 """Returns the images under a corruption at a severity, uint8 `[n, c, h, w]`."""
@@ -176,14 +194,7 @@ def _parsed(rest: str, source: str) -> tuple[str, str, int]:
 def _recorded_severities(root: Path) -> tuple[int, ...]:
     if not (root / RECORD).is_file():
         return SEVERITIES
-    path = root / RECORD
-    content: Any = read_json(path, what="the record of a corrupted set")
-    if not isinstance(content, Mapping) or content.get("format") != RECORD_FORMAT:
-        raise FileFormatError(f"{path}: expected a record written by  relook corrupt")
-    try:
-        return check_severities(content["severities"])
-    except (KeyError, TypeError, RelookError):
-        raise FileFormatError(f"{path}: expected its severities, from 1 to 5") from None
+    return CORRUPTIONS.read(root / RECORD).severities
 
 
 def _from_arrays(arrays: Arrays, dataset: Dataset, indices: NDArray[np.int64]) -> Source:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
-import zlib
+import tomllib
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 from relook.errors import FileFormatError, RelookError
 
@@ -18,7 +18,9 @@ _FORMULA = tuple("=+-@＝＋－＠")  # the wide ones count as well where text i
 LARGEST_JSON = 16_000_000
 """How many bytes of JSON are read, unless the caller says otherwise."""
 
-_SEAL = "crc32"
+LARGEST_TOML = 1_000_000
+"""How many bytes of TOML are read."""
+
 _MOST_DIGITS = 400
 _LONGEST_SHOWN = 40
 _LONGEST_LINE = 2000
@@ -55,19 +57,6 @@ def write_json_atomic(path: str | Path, content: object) -> None:
 def json_text(content: object) -> str:
     """Return JSON for people to read, the same text for the same content."""
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def sealed(content: Mapping[str, object]) -> dict[str, object]:
-    """Return JSON-able content with a checksum of its own, for `is_sealed` to find damage by."""
-    return {**content, _SEAL: zlib.crc32(json_text(dict(content)).encode("utf-8", "surrogatepass"))}
-
-
-def is_sealed(content: object) -> TypeGuard[dict[str, Any]]:
-    """Whether content read from a file is what `sealed` returned, bit for bit."""
-    if not isinstance(content, dict):
-        return False
-    rest = {key: value for key, value in content.items() if key != _SEAL}
-    return content == sealed(rest)
 
 
 def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
@@ -110,6 +99,19 @@ def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> 
     except RecursionError:
         problem = "nested too deeply"
     raise _unexpected(path, what, f"unusable JSON: {problem}")
+
+
+def read_toml(path: str | Path, *, what: str, max_bytes: int = LARGEST_TOML) -> dict[str, Any]:
+    """Read a TOML file; NaN, Infinity and nesting too deep to follow are refused as well."""
+    path = Path(path)
+    data = read_bytes(path, what=what, max_bytes=max_bytes)
+    try:
+        return tomllib.loads(data.decode("utf-8"), parse_float=_finite)
+    except ValueError as error:  # TOML's own, text that is none, and integers without end
+        problem = str(error)
+    except RecursionError:
+        problem = "nested too deeply"
+    raise FileFormatError(f"{one_line(str(path))}: expected a TOML file: {problem}")
 
 
 def describe(value: object) -> str:
@@ -188,10 +190,10 @@ def _parse(text: str) -> object:
         return int(token)
 
     def fraction(token: str) -> float:
-        value = float(token)
-        if value in (float("inf"), float("-inf")):
-            refuse(token, "a number beyond the range of a float")
-        return value
+        try:
+            return _finite(token)
+        except ValueError as error:
+            refuse(token, str(error))
 
     return json.loads(
         text,
@@ -200,6 +202,13 @@ def _parse(text: str) -> object:
         parse_float=fraction,
         object_pairs_hook=_without_duplicates,
     )
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if not math.isfinite(value):
+        raise ValueError("a number beyond the range of a float")
+    return value
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -113,13 +113,16 @@ class Kind(Generic[T]):
 
 
 def _plain(value: object) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(value, str_keys=True, enc_hook=_as_dict)
+    found: dict[str, Any] = msgspec.to_builtins(value, str_keys=True, enc_hook=_builtin)
     return found
 
 
-def _as_dict(value: object) -> dict[Any, Any]:
+def _builtin(value: object) -> object:
+    """Return what JSON knows for what it does not: read-only mappings, NumPy's float64."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, float):
+        return float(value)
     raise TypeError(f"cannot write a {type(value).__name__} as JSON: {value!r}")
 
 

@@ -5,7 +5,6 @@ A recipe is one of RECIPES, or a TOML file of the user's own (docs/howto/recipes
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.registry import by_name
-from relook.io.files import describe
+from relook.io.files import describe, one_line, read_toml
+from relook.io.records import convert
 from relook.policy import Step
 from relook.transforms import TRANSFORMS
 
@@ -24,7 +24,6 @@ STARTS = ("scale_crop", "scale_crop_flip")
 _WITHOUT_FLIP = {"crop_flip": "crop", "scale_crop_flip": "scale_crop"}
 _MOST_CANDIDATES = 1_000_000
 _LONGEST = 16
-_LARGEST_FILE = 1_000_000
 _LARGEST_SIDE = 100_000
 
 
@@ -83,13 +82,13 @@ def _check_transforms(recipe: Recipe) -> None:
 
 def _check_groups(recipe: Recipe) -> None:
     for group in recipe.groups:
-        if not (_whole(group.count) and 0 < group.count <= _MOST_CANDIDATES):
+        if not 0 < group.count <= _MOST_CANDIDATES:
             raise _nonsense(
                 recipe, f"expected a count from 1 to {_MOST_CANDIDATES}, got {group.count!r}"
             )
-        if not (_whole(group.length) and 0 <= group.length <= _LONGEST):
+        if not 0 <= group.length <= _LONGEST:
             raise _nonsense(recipe, f"expected a length from 0 to {_LONGEST}, got {group.length!r}")
-        if not (isinstance(group.magnitude, int | float) and 0 <= group.magnitude <= 60):
+        if not 0 <= group.magnitude <= 60:
             raise _nonsense(recipe, f"expected a magnitude from 0 to 60, got {group.magnitude!r}")
         if group.length and not recipe.transforms:
             raise _nonsense(recipe, f"{group.length} steps asked for, but no transform is left")
@@ -97,10 +96,6 @@ def _check_groups(recipe: Recipe) -> None:
             raise _nonsense(recipe, "length 0 without start or finish is the plain image alone")
     if not recipe.groups:
         raise _nonsense(recipe, "expected at least one group of sub-policies")
-
-
-def _whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _check_ends(recipe: Recipe) -> None:
@@ -221,73 +216,53 @@ def get_recipe(recipe: Recipe | str | Path) -> Recipe:
 
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML file."""
+    where = one_line(str(path))
+    file = convert(read_toml(path, what="a recipe"), _File, where)
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise FileFormatError(f"{path}: expected a recipe of at most {_LARGEST_FILE} bytes")
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileFormatError(f"{path}: cannot read the recipe: {error}") from None
-    except (ValueError, RecursionError) as error:  # TOML's own, and integers without end
-        raise FileFormatError(f"{path}: expected a TOML file: {error}") from None
-    try:
-        return _from_toml(content, path.stem)
-    except FileFormatError:
-        raise
+        return _from_file(file, path.stem)
     except RelookError as error:
-        raise FileFormatError(f"{path}: {error}") from None
+        raise FileFormatError(f"{where}: {error}") from None
 
 
-def _from_toml(content: dict[str, Any], stem: str) -> Recipe:
-    known = ("name", "base", "transforms", "groups", "start", "finish", "image_size", "exclude")
-    for key in content:
-        if key not in known:
-            raise unknown_name("key", key, known)
-    base = content.get("base")
-    fields: dict[str, Any] = {"name": _typed(content, "name", str, stem)}
-    if "transforms" in content:
-        fields["transforms"] = _names_in(content, "transforms")
-    if "groups" in content:
-        fields["groups"] = tuple(_group(entry) for entry in _typed(content, "groups", list, []))
-    for end in ("start", "finish"):
-        if end in content:
-            fields[end] = _end(end, content[end])
-    if "image_size" in content:
-        fields["image_size"] = _typed(content, "image_size", int, None)
-    if base is None:
-        missing = {"transforms", "groups"} - set(fields)
+@dataclass(frozen=True)
+class _End:
+    """A start or a finish, as a file says it."""
+
+    transform: str
+    magnitude: float
+
+
+@dataclass(frozen=True)
+class _File:
+    """A recipe's file; what it leaves out is the base recipe's."""
+
+    name: str | None = None
+    base: str | None = None
+    transforms: tuple[str, ...] | None = None
+    groups: tuple[Group, ...] | None = None
+    start: _End | None = None
+    finish: _End | None = None
+    image_size: int | None = None
+    exclude: tuple[str, ...] = ()
+
+
+def _from_file(file: _File, stem: str) -> Recipe:
+    fields: dict[str, Any] = {
+        "name": stem if file.name is None else file.name,
+        "transforms": file.transforms,
+        "groups": file.groups,
+        "start": file.start and Step(file.start.transform, file.start.magnitude),
+        "finish": file.finish and Step(file.finish.transform, file.finish.magnitude),
+        "image_size": file.image_size,
+    }
+    said = {key: value for key, value in fields.items() if value is not None}
+    if file.base is None:
+        missing = {"transforms", "groups"} - set(said)
         if missing:
             raise RelookError(f"expected {' and '.join(sorted(missing))}, or a base recipe")
-        recipe = Recipe(**fields)
+        recipe = Recipe(**said)
+    elif file.base in RECIPES:
+        recipe = replace(RECIPES[file.base], **said)
     else:
-        name = _typed(content, "base", str, "")
-        if name not in RECIPES:
-            raise unknown_name("base recipe", name, RECIPES)
-        recipe = replace(RECIPES[name], **fields)
-    return recipe.without(_names_in(content, "exclude"))
-
-
-def _typed(content: dict[str, Any], key: str, kind: type, default: Any) -> Any:
-    value = content.get(key, default)
-    if key in content and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise RelookError(f"{key}: expected {kind.__name__}, got {value!r}")
-    return value
-
-
-def _names_in(content: dict[str, Any], key: str) -> tuple[str, ...]:
-    names = _typed(content, key, list, [])
-    for name in names:
-        if not isinstance(name, str):
-            raise RelookError(f"{key}: expected names of transforms, got {name!r}")
-    return tuple(names)
-
-
-def _group(entry: object) -> Group:
-    if not isinstance(entry, dict) or set(entry) != {"count", "length", "magnitude"}:
-        raise RelookError(f"groups: expected count, length and magnitude, got {entry!r}")
-    return Group(**entry)
-
-
-def _end(end: str, entry: object) -> Step:
-    if not isinstance(entry, dict) or set(entry) != {"transform", "magnitude"}:
-        raise RelookError(f"{end}: expected transform and magnitude, got {entry!r}")
-    return Step(entry["transform"], entry["magnitude"])
+        raise unknown_name("base recipe", file.base, RECIPES)
+    return recipe.without(file.exclude)

@@ -154,13 +154,13 @@ def test_a_rule_survives_its_file(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "expected a relook early exit"),
-        ({"version": 2}, "expected version 1, got 2"),
+        ({"version": 2}, "expected version 1, got version 2"),
         ({"thresholds": [0.5] * 4}, "6 temperatures and 4 thresholds"),
         ({"thresholds": [2.0] * 5}, "thresholds from 0 to 1"),
-        ({"thresholds": ["a"] * 5}, "thresholds: expected numbers"),
-        ({"temperatures": [0] * 6}, "positive temperatures"),
-        ({"images": "many"}, "images"),
-        ({"surplus": 1}, "expected the keys"),
+        ({"thresholds": ["a"] * 5}, r"thresholds\[0\]: expected a number"),
+        ({"temperatures": [0] * 6}, "positive, finite temperatures"),
+        ({"images": "many"}, "images: expected a whole number"),
+        ({"surplus": 1}, "unknown key 'surplus'"),
     ],
 )
 def test_a_damaged_file_is_one_line(

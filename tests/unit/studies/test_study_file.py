@@ -56,20 +56,23 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("budgets", "budgts"), "[compare]: unknown key 'budgts': did you mean 'budgets'?"),
+        (("budgets", "budgts"), "compare: unknown key 'budgts': did you mean 'budgets'?"),
         (("[compare]", "[comparing]"), "unknown key 'comparing': did you mean 'compare'?"),
-        (("[5, 10]", '"5"'), 'compare.budgets: expected a list of whole numbers, got "5"'),
-        (("[5, 10]", "[5, 1.5]"), "compare.budgets: expected a list of whole numbers"),
-        (("[5, 10]", "[0]"), "compare.budgets: expected budgets of at least 1 view, got [0]"),
-        (("[5, 10]", "[5]\nruns = true"), "compare.runs: expected a whole number, got true"),
-        (("[5, 10]", "[5]\nruns = 0"), "compare.runs: expected at least 1, got 0"),
+        (("[5, 10]", '"5"'), 'compare.budgets: expected a list of whole numbers ≥ 1, got "5"'),
+        (("[5, 10]", "[5, 1.5]"), "compare.budgets[1]: expected a whole number ≥ 1, got 1.5"),
+        (("[5, 10]", "[0]"), "compare.budgets[0]: expected a whole number ≥ 1, got 0"),
+        (("[5, 10]", "[]"), "compare.budgets: expected a list of whole numbers ≥ 1, got a"),
+        (("[5, 10]", "[5]\nruns = true"), "compare.runs: expected a whole number ≥ 1, got true"),
+        (("[5, 10]", "[5]\nruns = 0"), "compare.runs: expected a whole number ≥ 1, got 0"),
         (("[5, 10]", "[5]\ntable = [7]"), "compare.table: 7 is not among compare.budgets"),
         (("[5, 10]", '[5]\nmethods = ["cv"]'), "compare.methods: unknown method 'cv'"),
+        (("[5, 10]", "[5]\nruns = 1" + "0" * 30), "compare.runs: expected a whole number ≥ 1, got"),
+        (("[5, 10]", "[5]\ntrain_magnitude = inf"), "expected a TOML file: a number beyond the"),
         (('"small:8"', "8"), "models.Small.network: expected a text, got 8"),
         (('network = "small:8"', ""), "models.Small: expected either network or spec, got neither"),
         (('"small:8"', '"small"\nspec = "small@x"'), "expected either network or spec, got both"),
         (("[models.Small]", "[Small]"), "models: expected a table [models.NAME] for each"),
-        (('test = "digits:test"', ""), "expected the key data.digits.test, got none"),
+        (('test = "digits:test"', ""), 'data.digits: expected the key "test", got none'),
         (('train = "digits:train"', ""), "expected the key data.digits.train"),
         (('"digits:test"', '"npz:{path}"'), "{path} stands for data.digits.path, which is missing"),
         (('network = "small:8"', 'spec = "onnx:{path}/a.onnx"'),
@@ -103,7 +106,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, change: tuple[str, str], mess
     [
         (["compare.runs"], [], "--set: expected KEY=VALUE"),
         (["compare runs=1"], [], "--set: expected a key such as compare.runs"),
-        (["compare.runz=1"], [], "[compare]: unknown key 'runz': did you mean 'runs'?"),
+        (["compare.runz=1"], [], "compare: unknown key 'runz': did you mean 'runs'?"),
         (["recipe.name=1"], [], "recipe is not a table"),
         ([], ["digit=/x"], "unknown data set of"),
         ([], ["digits"], "--data: expected NAME=PATH"),
@@ -128,7 +131,7 @@ def test_what_is_no_toml_is_one_line(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="cannot read the study"):
+    with pytest.raises(RelookError, match="expected a study, got nothing: there is no such file"):
         load_study(tmp_path / "none.toml")
 
 

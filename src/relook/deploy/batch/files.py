@@ -32,7 +32,7 @@ class Prediction:
     file: str
     classes: tuple[ClassName, ...]
     probabilities: tuple[float, ...]
-    figures: Mapping[str, float]
+    figures: Mapping[str, int | float]
 
 
 Writer = Callable[[Path, Iterable[Prediction], Sequence[str]], None]

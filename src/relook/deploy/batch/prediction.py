@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from relook.deploy.batch.files import (
     EXIT_FIGURES,
     FIGURES,
+    ClassName,
     Prediction,
     same_names,
     write_faults,
@@ -27,8 +28,9 @@ from relook.deploy.tta import TTA
 from relook.deploy.tta.uncertainty import entropy, uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.foundation.progress import Progress
-from relook.io.files import is_sealed, one_line, read_json, sealed, write_json_atomic
+from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
+from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 
 _COMPARED = 8
@@ -43,6 +45,17 @@ class Predicted:
     images: int
     faults: tuple[tuple[str, str], ...]
     faults_file: Path | None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One block that is done: its predictions, and the files that could not be read, with why."""
+
+    predictions: tuple[Prediction, ...]
+    faults: tuple[tuple[str, str], ...]
+
+
+_PARTS = Kind(_Part, "relook-predicted-part", 1, "predictions", checksum=True)
 
 
 def predict_source(
@@ -81,7 +94,7 @@ def predict_source(
             }
         )
         _predict_blocks(tta, source, directory.path, top, skip_bad, progress)
-        faults = tuple((row[0], row[1]) for row in _faults(source, directory.path))
+        faults = tuple(_faults(source, directory.path))
         images = len(source.names) - len(faults)
         if not images:
             raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
@@ -130,11 +143,9 @@ def _predict_blocks(
                     f"{source.names[place]} cannot be read as an image: {reason}; mend or remove "
                     "it, or leave such files out with --skip-bad"
                 )
-            content = {
-                "predictions": _rows(tta, source, block, top),
-                "faults": [[source.names[i], why] for i, why in block.faults.items()],
-            }
-            write_json_atomic(_part(directory, part.start), sealed(content))
+            faults = tuple((source.names[i], why) for i, why in block.faults.items())
+            done_part = _Part(_rows(tta, source, block, top), faults)
+            _PARTS.write(_part(directory, part.start), done_part)
             done += len(part)
             if progress is not None:
                 progress(done, len(source.names))
@@ -147,24 +158,28 @@ def _check_same_answers(
     done = next((part for part in source.ranges() if part not in missing), None)
     if not missing or done is None:
         return
-    stored = {row[0]: row for row in _read(directory, done)["predictions"]}
+    stored = {one.file: one for one in _read(directory, done).predictions}
     with closing(source.read([done[:_COMPARED]])) as blocks:
         rows = [row for block in blocks for row in _rows(tta, source, block, top)]
-    for file, classes, shares, _ in rows:
-        before = dict(zip(*stored[file][1:3], strict=True)) if file in stored else {}
-        for name, share in zip(classes, shares, strict=True):
+    for row in rows:
+        before = _shares(stored[row.file]) if row.file in stored else {}
+        for name, share in _shares(row).items():
             if abs(before.get(name, share) - share) > _SAME:
                 raise RunError(
-                    f"the model no longer answers as it did when {directory} was begun ({file}, "
-                    f"class {name}: {before[name]:.3f}, now {share:.3f}): delete {directory} to "
-                    "start again"
+                    f"the model no longer answers as it did when {directory} was begun "
+                    f"({row.file}, class {name}: {before[name]:.3f}, now {share:.3f}): delete "
+                    f"{directory} to start again"
                 )
 
 
-def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> list[list[Any]]:
-    """Return the block's predictions as plain rows, exact when they are read again."""
+def _shares(prediction: Prediction) -> dict[ClassName, float]:
+    return dict(zip(prediction.classes, prediction.probabilities, strict=True))
+
+
+def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> tuple[Prediction, ...]:
+    """Return the block's predictions, exact when they are read again."""
     if not block.places:
-        return []
+        return ()
     try:
         probabilities, figures = _answers(tta, block)
     except RelookError as error:
@@ -172,15 +187,15 @@ def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> list[li
         raise RelookError(f"the model failed between {' and '.join(ends)}: {error}") from error
     names = same_names(tta.classes, probabilities.shape[1])
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
-    return [
-        [
+    return tuple(
+        Prediction(
             source.names[place],
-            [names[c] for c in order[i]],
-            [_short(probabilities[i, c]) for c in order[i]],
+            tuple(names[c] for c in order[i]),
+            tuple(_short(probabilities[i, c]) for c in order[i]),
             {name: _short(values[i]) for name, values in figures.items()},
-        ]
+        )
         for i, place in enumerate(block.places)
-    ]
+    )
 
 
 def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
@@ -220,16 +235,15 @@ def _short(number: np.generic) -> float:
 
 def _predictions(source: ImageSource, directory: Path) -> Iterator[Prediction]:
     for part in source.ranges():
-        for file, classes, shares, figures in _read(directory, part)["predictions"]:
-            yield Prediction(file, tuple(classes), tuple(shares), figures)
+        yield from _read(directory, part).predictions
 
 
-def _faults(source: ImageSource, directory: Path) -> Iterator[list[str]]:
+def _faults(source: ImageSource, directory: Path) -> Iterator[tuple[str, str]]:
     for part in source.ranges():
-        yield from _read(directory, part)["faults"]
+        yield from _read(directory, part).faults
 
 
-def _read(directory: Path, part: range) -> dict[str, list[Any]]:
+def _read(directory: Path, part: range) -> _Part:
     content = _stored(directory, part)
     if content is None:
         raise RunError(
@@ -238,13 +252,12 @@ def _read(directory: Path, part: range) -> dict[str, list[Any]]:
     return content
 
 
-def _stored(directory: Path, part: range) -> dict[str, list[Any]] | None:
-    """Return a block's predictions and faults, None where they are missing or damaged."""
+def _stored(directory: Path, part: range) -> _Part | None:
+    """Return a block that is done, None where it is missing or damaged."""
     try:
-        content = read_json(_part(directory, part.start), what="predictions")
+        return _PARTS.read(_part(directory, part.start))
     except FileFormatError:
         return None
-    return content if is_sealed(content) else None
 
 
 def _part(directory: Path, start: int) -> Path:

@@ -7,8 +7,7 @@ of the views is the policy's, how many of them an image gets is its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,12 @@ from relook.deploy.early_exit.exits import (
     first_exits,
     take_exits,
 )
-from relook.errors import FileFormatError, RelookError
-from relook.io.files import describe, one_line, read_json, write_json_atomic
+from relook.errors import RelookError
 from relook.io.fingerprint import fingerprint
+from relook.io.records import Kind
 from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.policy import Policy
 from relook.policy.file import subpolicy_to_json
-
-FORMAT = "relook-early-exit"
-VERSION = 1
-
-_HEAD = {"format": FORMAT, "version": VERSION}
 
 
 @dataclass(frozen=True)
@@ -50,8 +44,6 @@ class EarlyExit:
     mean_views: float
 
     def __post_init__(self) -> None:
-        for name in ("thresholds", "temperatures"):
-            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         if not self.temperatures or len(self.thresholds) != len(self.temperatures) - 1:
             raise RelookError(
                 "expected a temperature for each exit and a threshold for each but the last, got "
@@ -59,8 +51,10 @@ class EarlyExit:
             )
         if not all(0 <= threshold <= 1 for threshold in self.thresholds):
             raise RelookError(f"expected thresholds from 0 to 1, got {list(self.thresholds)}")
-        if not all(temperature > 0 for temperature in self.temperatures):
-            raise RelookError(f"expected positive temperatures, got {list(self.temperatures)}")
+        if not all(0 < temperature < math.inf for temperature in self.temperatures):
+            raise RelookError(
+                f"expected positive, finite temperatures, got {list(self.temperatures)}"
+            )
 
     @property
     def views(self) -> int:
@@ -77,16 +71,19 @@ class EarlyExit:
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON-able data."""
-        return {**_HEAD, **{name: _listed(value) for name, value in asdict(self).items()}}
+        return EARLY_EXIT.to_json(self)
 
     def save(self, path: str | Path) -> None:
         """Write the rule as JSON, whole or not at all."""
-        write_json_atomic(path, self.to_json())
+        EARLY_EXIT.write(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> EarlyExit:
         """Read a rule; a damaged file raises a FileFormatError that says what is wrong."""
-        return early_exit_from_json(read_json(path, what="a relook early exit"), str(path))
+        return EARLY_EXIT.read(path)
+
+
+EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 1, "a relook early exit", "early-exit")
 
 
 @dataclass(frozen=True)
@@ -107,49 +104,3 @@ def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> E
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
     views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)
-
-
-def early_exit_from_json(content: object, where: str) -> EarlyExit:
-    """Build a rule from parsed JSON; errors begin with `where`."""
-    place = one_line(where)
-    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
-        raise FileFormatError(f"{place}: expected a relook early exit, got {describe(content)}")
-    if content.get("version") != VERSION:
-        raise FileFormatError(
-            f"{place}: expected version {VERSION}, got {describe(content.get('version'))}"
-        )
-    names = {field.name for field in fields(EarlyExit)}
-    if set(content) != names | set(_HEAD):
-        raise FileFormatError(
-            f"{place}: expected the keys {', '.join(sorted(names))}; "
-            f"got {', '.join(sorted(map(one_line, set(content) - set(_HEAD))))}"
-        )
-    kept = {name: content[name] for name in names}
-    for name, kind in (("target", str), ("policy", str), ("images", int), ("mean_views", float)):
-        if not isinstance(kept[name], kind) or isinstance(kept[name], bool):
-            raise FileFormatError(f"{place}: {name}: got {describe(kept[name])}")
-    try:
-        return EarlyExit(**kept)
-    except RelookError as error:
-        raise FileFormatError(f"{place}: {error}") from None
-
-
-def _numbers(name: str, values: object) -> tuple[float, ...]:
-    given = values if isinstance(values, list | tuple) else (values,)
-    return tuple(_number(name, value) for value in given)
-
-
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RelookError(f"{name}: expected numbers, got {describe(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise RelookError(f"{name}: expected finite numbers, got {describe(value)}")
-    return number
-
-
-def _listed(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value

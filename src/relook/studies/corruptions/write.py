@@ -13,16 +13,16 @@ from torch import Tensor
 
 from relook.data.base import Dataset
 from relook.data.corrupted import (
+    CORRUPTIONS,
     LABELS,
     RECORD,
-    RECORD_FORMAT,
+    CorruptionsRecord,
     check_corruptions,
     check_severities,
 )
 from relook.errors import RelookError
 from relook.foundation.progress import Progress, ProgressCount
-from relook.io.files import write_bytes_atomic, write_json_atomic
-from relook.io.fingerprint import JSON
+from relook.io.files import write_bytes_atomic
 from relook.io.run_directory import RunDirectory
 from relook.numerics.randomness import check_seed
 from relook.studies.corruptions.apply import corrupt_images
@@ -113,16 +113,11 @@ def _record(
     directory: RunDirectory, dataset: Dataset, severities: tuple[int, ...], seed: int, kind: str
 ) -> None:
     """Refuse a folder that holds other corruptions; say what this one holds."""
-    content: dict[str, JSON] = {
-        "format": RECORD_FORMAT,
-        "data": dataset.fingerprint,
-        "images": len(dataset),
-        "severities": list(severities),
-        "seed": check_seed(seed),
-        "kind": kind,
-    }
-    directory.check_settings(content)
-    write_json_atomic(directory.path / RECORD, content)
+    record = CorruptionsRecord(
+        dataset.fingerprint, len(dataset), severities, check_seed(seed), kind
+    )
+    directory.check_settings(CORRUPTIONS.to_json(record))
+    CORRUPTIONS.write(directory.path / RECORD, record)
 
 
 def _corrupted(

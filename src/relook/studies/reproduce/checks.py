@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from relook.errors import RelookError, unknown_name
@@ -18,7 +18,6 @@ from relook.studies.training.networks import get_network
 from relook.studies.training.train import AUGMENTS
 
 _OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
-_MTRAIN = ("train_length", "train_magnitude")
 _DRAWS = ("fixed", "fresh")
 _MANY = 10**9  # images, where the file does not say how many there are
 
@@ -49,7 +48,6 @@ def _check_data(study: Study, where: str, data: StudyData) -> None:
     for key in ("test", "train", "corrupted"):
         if data.path is None and "{path}" in (getattr(data, key) or ""):
             raise RelookError(f"{where}.{key}: {{path}} stands for {where}.path, which is missing")
-    _at_least(where, data, 1, ("validation", "train_images", "test_images"))
     if data.validation is None:
         _said(f"{where}.split", partial(parse_split, data.split, data.test_images or _MANY))
     if study.trained() and data.train is None:
@@ -79,7 +77,6 @@ def _check_model(study: Study, where: str, model: StudyModel) -> None:
     said = [key for key in _OF_SPECS if getattr(model, key) not in (None, False)]
     if model.network is not None and said:
         raise RelookError(f"{where}.{said[0]}: expected only with a model that is given by spec")
-    _at_least(where, model, 1, ("members", "size", "batch"))
     if not any(one.searched for one in study.models.values()):
         raise RelookError(f"{where}.searched: expected a model to search a policy for, got none")
 
@@ -98,10 +95,6 @@ def _check_parts(study: Study) -> None:
     _known("train.augments", "augmentation", study.train.augments, AUGMENTS)
     if len(set(study.train.augments)) != len(study.train.augments) or not study.train.augments:
         raise RelookError("train.augments: expected each augmentation once, and at least one")
-    _at_least("train", study.train, 1, ("epochs", "batch", "threads"))
-    for part, keys in (("train", ("length", "magnitude")), ("compare", _MTRAIN)):
-        _at_least(part, getattr(study, part), 0, keys)
-    _at_least("search", study.search, 1, ("length", "pool_size"))
     _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
     _known("search.draws", "kind of draws", (study.search.draws,), _DRAWS)
     _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
@@ -111,17 +104,11 @@ def _check_parts(study: Study) -> None:
         _said(f"{part}.methods", partial(check_methods, methods))
     _said("robustness.corruptions", lambda: check_corruptions(study.robustness.corruptions))
     _said("robustness.severities", lambda: check_severities(study.robustness.severities))
-    for part in ("compare", "robustness", "transfer", "ensembles"):
-        _budgets(f"{part}.budgets", getattr(study, part).budgets)
-        _at_least(part, getattr(study, part), 1, ("runs",))
     _check_ensemble(study)
     searched = [name for name, one in study.models.items() if one.searched]
     for part in ("robustness", "objectives"):
         wanted = getattr(study, part).models
         _known(f"{part}.models", "model that is searched for", wanted, searched)
-    _at_least("robustness", study.robustness, 4, ("images",))
-    _at_least("objectives", study.objectives, 1, ("runs", "views"))
-    _at_least("magnitudes", study.magnitudes, 1, ("views",))
     for budget in study.compare.table:
         if budget not in study.compare.budgets:
             raise RelookError(f"compare.table: {budget} is not among compare.budgets")
@@ -141,11 +128,6 @@ def _check_ensemble(study: Study) -> None:
         )
 
 
-def _budgets(where: str, budgets: Sequence[int]) -> None:
-    if not budgets or min(budgets) < 1:
-        raise RelookError(f"{where}: expected budgets of at least 1 view, got {list(budgets)}")
-
-
 def _known(where: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
@@ -158,10 +140,3 @@ def _said(where: str, check: Callable[[], object]) -> None:
         check()
     except RelookError as error:
         raise RelookError(f"{where}: {error}") from None
-
-
-def _at_least(where: str, table: object, least: int, keys: Iterable[str]) -> None:
-    for key in keys:
-        value = getattr(table, key)
-        if value is not None and value < least:
-            raise RelookError(f"{where}.{key}: expected at least {least}, got {value}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from relook.evaluation.baselines import GRID, Options
 from relook.policy.recipes import Recipe, get_recipe
@@ -29,6 +32,21 @@ VANILLA = "crop_flip"
 """The augmentation that the paper calls vanilla."""
 
 
+_LARGEST = 10**15
+
+Count = Annotated[int, Meta(ge=1, le=_LARGEST, description="a whole number ≥ 1")]
+"""Images, views, networks, epochs: at least one."""
+Length = Annotated[int, Meta(ge=0, le=_LARGEST, description="a whole number ≥ 0")]
+Magnitude = Annotated[float, Meta(ge=0, description="a number ≥ 0")]
+Budgets = Annotated[
+    tuple[Count, ...], Meta(min_length=1, description="a list of whole numbers ≥ 1")
+]
+
+
+def _named(key: str) -> Meta:
+    return Meta(min_length=1, description=f"a table [{key}.NAME] for each")
+
+
 @dataclass(frozen=True)
 class StudyData:
     """One data set: what networks are trained on, searched with and scored on.
@@ -44,10 +62,10 @@ class StudyData:
     path: str | None = None
     train: str | None = None
     corrupted: str | None = None
-    validation: int | None = None
+    validation: Count | None = None
     split: str = "0.5:0.5"
-    train_images: int | None = None
-    test_images: int | None = None
+    train_images: Count | None = None
+    test_images: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -68,10 +86,10 @@ class StudyModel:
     std: tuple[float, ...] | None = None
     pretrained: bool = False
     weight_decay: float | None = None
-    members: int = 1
+    members: Count = 1
     searched: bool = True
-    size: int | None = None
-    batch: int | None = None
+    size: Count | None = None
+    batch: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -82,12 +100,12 @@ class TrainPart:
     """
 
     augments: tuple[str, ...] = ("randaugment",)
-    length: int = Options.length
-    magnitude: float = Options.magnitude
-    epochs: int = 2000
-    batch: int = 128
+    length: Length = Options.length
+    magnitude: Magnitude = Options.magnitude
+    epochs: Count = 2000
+    batch: Count = 128
     learning_rate: float = 0.1
-    threads: int | None = None
+    threads: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -96,8 +114,8 @@ class SearchPart:
 
     strategy: str = "greedy"
     draws: str = "fixed"
-    length: int = 20
-    pool_size: int | None = None
+    length: Count = 20
+    pool_size: Count | None = None
     objective: str = "cll"
     plain: bool = True
     race: bool = False
@@ -112,11 +130,11 @@ class ComparePart:
     """
 
     methods: tuple[str, ...] = ("cf", "mtrain", "mgrid")
-    budgets: tuple[int, ...] = (5, 10, 20)
+    budgets: Budgets = (5, 10, 20)
     table: tuple[int, ...] = ()
-    runs: int = 1
-    train_length: int = Options.length
-    train_magnitude: float = Options.magnitude
+    runs: Count = 1
+    train_length: Length = Options.length
+    train_magnitude: Magnitude = Options.magnitude
 
 
 @dataclass(frozen=True)
@@ -128,11 +146,11 @@ class RobustnessPart:
 
     models: tuple[str, ...] = ()
     methods: tuple[str, ...] = ("cf", "mgrid")
-    budgets: tuple[int, ...] = (5, 10, 20)
+    budgets: Budgets = (5, 10, 20)
     corruptions: tuple[str, ...] | None = None
     severities: tuple[int, ...] | None = None
-    images: int | None = None
-    runs: int = 1
+    images: Annotated[int, Meta(ge=4, description="a whole number ≥ 4")] | None = None
+    runs: Count = 1
 
 
 @dataclass(frozen=True)
@@ -140,8 +158,8 @@ class TransferPart:
     """Every policy on every model, at equal views, beside the baselines `methods`."""
 
     methods: tuple[str, ...] = ("plain", "cf")
-    budgets: tuple[int, ...] = (5, 10, 20)
-    runs: int = 1
+    budgets: Budgets = (5, 10, 20)
+    runs: Count = 1
 
 
 @dataclass(frozen=True)
@@ -149,8 +167,8 @@ class EnsemblesPart:
     """Policies of ensembles: of the models that have several members, and of `models` together."""
 
     models: tuple[str, ...] = ()
-    budgets: tuple[int, ...] = (5, 10, 20)
-    runs: int = 1
+    budgets: Budgets = (5, 10, 20)
+    runs: Count = 1
 
 
 @dataclass(frozen=True)
@@ -159,15 +177,15 @@ class ObjectivesPart:
 
     models: tuple[str, ...] = ()
     objectives: tuple[str, ...] = ("accuracy", "ll", "cll")
-    views: int | None = None
-    runs: int = 1
+    views: Count | None = None
+    runs: Count = 1
 
 
 @dataclass(frozen=True)
 class MagnitudesPart:
     """RandAugment at one magnitude after the other; MGrid takes the best."""
 
-    views: int = Options.grid_views
+    views: Count = Options.grid_views
     grid: tuple[float, ...] = GRID
 
 
@@ -176,14 +194,13 @@ class Study:
     """A whole study; `base` is the directory that its paths are relative to."""
 
     name: str
-    base: Path
-    data: dict[str, StudyData]
-    models: dict[str, StudyModel]
+    data: Annotated[dict[str, StudyData], _named("data")]
+    models: Annotated[dict[str, StudyModel], _named("models")]
     title: str = ""
     recipe: str = "cifar"
     exclude: tuple[str, ...] = ()
     seed: int = 0
-    batch: int | None = None
+    batch: Count | None = None
     parts: tuple[str, ...] = PARTS
     train: TrainPart = field(default_factory=TrainPart)
     search: SearchPart = field(default_factory=SearchPart)
@@ -193,6 +210,7 @@ class Study:
     ensembles: EnsemblesPart = field(default_factory=EnsemblesPart)
     objectives: ObjectivesPart = field(default_factory=ObjectivesPart)
     magnitudes: MagnitudesPart = field(default_factory=MagnitudesPart)
+    base: Path = Path()
 
     @property
     def views(self) -> Recipe:
