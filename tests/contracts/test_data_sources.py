@@ -161,3 +161,10 @@ def test_a_spec_that_names_nothing_gets_one_line(prefix: str, rest: str) -> None
     with pytest.raises(RelookError) as caught:
         load_data(f"{prefix}:{rest}")
     assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_source_names_the_nearest() -> None:
+    with pytest.raises(RelookError, match="unknown data source 'digit': did you mean 'digits'"):
+        load_data("digit:test")
+    with pytest.raises(RelookError, match="known: digits, npz"):
+        load_data("scans.zip")

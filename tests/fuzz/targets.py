@@ -23,8 +23,8 @@ from relook.data import Preparation
 from relook.data.class_map import read_classes
 from relook.data.csv_file import load_csv
 from relook.data.decode import FORMATS, Bad, decoded, look_at, report_faults
+from relook.data.groups import read_groups
 from relook.data.npz import load_npz
-from relook.data.specs import read_groups
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.io.files import json_text

@@ -2,8 +2,9 @@
 
 from relook.data.base import Dataset
 from relook.data.class_map import check_class_count, read_classes, with_classes
+from relook.data.groups import read_groups
 from relook.data.prepare import Preparation
-from relook.data.specs import DATA_SOURCES, load_data, read_groups
+from relook.data.specs import DATA_SOURCES, load_data
 from relook.data.torch_pairs import from_torch
 
 __all__ = [

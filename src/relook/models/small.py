@@ -19,7 +19,7 @@ _LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
 class SmallNet(nn.Module):
     """Four convolutions with BatchNorm and ReLU, global average pooling, logits.
 
-    Takes float images in 0…1, `[n, channels, h, w]`, of 16 pixels a side and more; 32 is
+    Takes float images in 0…1, `[n, channels, h, w]`, of 16 pixels per side and more; 32 is
     what it is made for. `new_small` makes one with weights drawn from a seed.
     """
 

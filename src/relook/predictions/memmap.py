@@ -118,9 +118,9 @@ def _checksums_hold(
     views = store.plan.views
     if not isinstance(expected, list) or len(expected) != views:
         return False
-    bytes_a_view = mapped_bytes(store.plan.shape[1:], store.dtype)
+    view_bytes = mapped_bytes(store.plan.shape[1:], store.dtype)
     for view in range(views):
-        checksum, left = 0, bytes_a_view
+        checksum, left = 0, view_bytes
         while left:
             slab = file.read(min(left, _SLAB))
             if not slab:

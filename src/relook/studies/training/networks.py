@@ -56,7 +56,7 @@ class TrainableNetwork:
             )
         if min(height, width) < _SMALLEST_SIDE:
             raise RelookError(
-                f"{where}: expected images of at least {_SMALLEST_SIDE} pixels a side, got "
+                f"{where}: expected images of at least {_SMALLEST_SIDE} pixels per side, got "
                 f"{height}×{width}: give --size 32"
             )
 

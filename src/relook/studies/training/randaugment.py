@@ -20,7 +20,7 @@ from relook.transforms.steps import AppliedStep
 
 LENGTH = 3
 MAGNITUDE = 45.0
-_SLOTS_A_STEP = 16
+_SLOTS_PER_STEP = 16
 _WHICH, _HOW_MUCH, _WAY, _FIRST_DRAW = range(4)
 
 
@@ -73,7 +73,7 @@ class _Lots:
             self.seed,
             image=self.indices,
             view=self.epoch,
-            slot=place * _SLOTS_A_STEP + slot,
+            slot=place * _SLOTS_PER_STEP + slot,
             stream=Stream.TRAIN,
         )
 

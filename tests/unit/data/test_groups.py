@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from relook.data import Dataset, load_data, read_groups
+from relook.data import Dataset, read_groups
 from relook.errors import RelookError
 
 IDS = ["a", "a", "b", "c"]
@@ -23,13 +23,6 @@ def dataset() -> Dataset:
         groups=np.array([7, 7, 8, 9]),
         columns={"patient": np.array(IDS), "age": np.linspace(20, 50, 4)},
     )
-
-
-def test_an_unknown_source_names_the_nearest() -> None:
-    with pytest.raises(RelookError, match="unknown data source 'digit': did you mean 'digits'"):
-        load_data("digit:test")
-    with pytest.raises(RelookError, match="known: digits, npz"):
-        load_data("scans.zip")
 
 
 def test_groups_come_from_a_column(dataset: Dataset) -> None:
