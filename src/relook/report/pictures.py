@@ -161,7 +161,7 @@ def draw_grid(rows: Sequence[GridRow], heads: Sequence[str] = (), corner: str = 
 
 
 def _in_columns(rows: Sequence[GridRow]) -> Image.Image:
-    """Draw a long, narrow grid as columns beside each other, about as wide as high."""
+    """Draw a long, narrow grid in columns side by side, about as wide as high."""
     whole = draw_grid(rows)
     columns = max(1, min(6, len(rows), round((whole.height / whole.width) ** 0.5)))
     if columns == 1:

@@ -71,7 +71,7 @@ class RunFiles:
         return tuple(dict.fromkeys(_command(one) for one in found if one))
 
     def settings(self) -> list[tuple[str, str]]:
-        """Return everything that was recorded about the run, one name and value a line."""
+        """Return everything that was recorded about the run: names and values."""
         settings = {} if self.comparison is None else self.comparison.settings
         return [*_flat("", settings), *_flat("", self.record)]
 
