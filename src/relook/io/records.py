@@ -28,8 +28,14 @@ from typing import (
 import msgspec
 
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.io.files import LARGEST_JSON, describe, json_text, one_line, read_json
-from relook.io.files import write_json_atomic as _write
+from relook.io.files import (
+    LARGEST_JSON,
+    describe,
+    json_text,
+    one_line,
+    read_json,
+    write_json_atomic,
+)
 
 T = TypeVar("T")
 
@@ -73,7 +79,7 @@ class Kind(Generic[T]):
 
     def write(self, path: str | Path, value: T) -> None:
         """Write a record, whole or not at all."""
-        _write(path, self.to_json(value))
+        write_json_atomic(path, self.to_json(value))
 
     def read(self, path: str | Path, *, max_bytes: int = LARGEST_JSON) -> T:
         """Read a record; a FileFormatError says in one line what is wrong with it, and where."""
@@ -92,8 +98,7 @@ class Kind(Generic[T]):
         try:
             checked = self._checked(content, where)
             for name in self.forms.keys() & checked.keys():
-                own = self.forms[name].from_json(checked[name], f"{where}: {name}")
-                checked[name] = own
+                checked[name] = self.forms[name].from_json(checked[name], f"{where}: {name}")
             return convert(checked, self.holds, where, partly=self.partly)
         except FileFormatError as error:
             again = "" if self.command is None else f"; run  relook {self.command}  again"
@@ -103,12 +108,16 @@ class Kind(Generic[T]):
         """Return the content without its head. A newer file is not blamed for unknown keys."""
         found = content.get("format") if isinstance(content, dict) else content
         if not isinstance(content, dict) or found != self.format:
-            _fail(where, f'expected {self.what} ("format": "{self.format}"), got {describe(found)}')
+            _fail(
+                where,
+                "",
+                f'expected {self.what} ("format": "{self.format}"), got {describe(found)}',
+            )
         if self.version is not None:
             _check_version(content.get("version"), self.version, where)
         rest = {key: value for key, value in content.items() if key != _CHECKSUM}
         if self.checksum and content.get(_CHECKSUM) != checksum(rest):
-            _fail(where, f"expected {self.what} with its checksum, got a damaged one")
+            _fail(where, "", f"expected {self.what} with its checksum, got a damaged one")
         return {key: value for key, value in rest.items() if key not in ("format", "version")}
 
 
@@ -128,10 +137,10 @@ def _builtin(value: object) -> object:
 
 def _check_version(found: object, known: int, where: str) -> None:
     if type(found) is not int or found < 1:
-        _fail(f"{where}: version", f"expected the number {known}, got {describe(found)}")
+        _fail(where, "version", f"expected the number {known}, got {describe(found)}")
     if found != known:
         newer = ", written by a newer relook: upgrade relook to read it" if found > known else ""
-        _fail(where, f"expected version {known}, got version {describe(found)}{newer}")
+        _fail(where, "", f"expected version {known}, got version {describe(found)}{newer}")
 
 
 def checksum(content: Mapping[str, Any]) -> int:
@@ -148,17 +157,18 @@ def convert(content: object, kind: type[T], where: str, *, partly: bool = False)
     try:
         value: T = msgspec.convert(content, kind, from_attributes=True)
     except msgspec.ValidationError as error:
-        place, problem = _flaw(error, content, kind)
-        _fail(f"{where}: {place}" if place else where, problem)
+        _fail(where, *_flaw(error, content, kind))
     except RelookError as error:
-        _fail(where, str(error))
+        _fail(where, "", str(error))
     for place, problem in _surplus(content, kind, "", partly):
-        _fail(f"{where}: {place}" if place else where, problem)
+        _fail(where, place, problem)
     return value
 
 
-def _fail(where: str, problem: str) -> NoReturn:
-    raise FileFormatError(f"{where}: {problem}") from None
+def _fail(where: str, place: str, problem: str) -> NoReturn:
+    """Raise an error about a place within a file: `.steps[3].pick`, or none."""
+    inside = place.removeprefix(".")
+    raise FileFormatError(": ".join(part for part in (where, inside, problem) if part)) from None
 
 
 def _flaw(error: msgspec.ValidationError, content: Any, hint: Any) -> tuple[str, str]:
@@ -177,10 +187,10 @@ def _flaw(error: msgspec.ValidationError, content: Any, hint: Any) -> tuple[str,
         place += f".{_key(name)}" if name else f"[{index}]"
     missing = _MISSING.fullmatch(text)
     if missing:
-        return place.lstrip("."), f'expected the key "{missing[1]}", got none'
+        return place, f'expected the key "{missing[1]}", got none'
     if error.__cause__ is not None:
-        return place.lstrip("."), text
-    return place.lstrip("."), f"expected {_expected(hint)}, got {describe(content)}"
+        return place, text
+    return place, f"expected {_expected(hint)}, got {describe(content)}"
 
 
 def _fits(content: object, hint: Any) -> bool:
@@ -195,7 +205,7 @@ def _surplus(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tupl
     """Yield keys that the type does not know, and integers without end: msgspec takes both."""
     whole, hint = hint, _bare(hint)
     if hint is int and content is not None and content.bit_length() > _MOST_BITS:
-        yield place.lstrip("."), f"expected {_expected(whole)}, got {describe(content)}"
+        yield place, f"expected {_expected(whole)}, got {describe(content)}"
     elif isinstance(content, list | tuple) and get_origin(hint) is tuple:
         item = get_args(hint)[0]
         if _bare(item) not in (str, float, bool):
@@ -207,7 +217,7 @@ def _surplus(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tupl
             if known and key not in known:
                 if not partly:
                     # Looking for the nearest name takes time that grows with the name.
-                    yield place.lstrip("."), str(unknown_name("key", key[:60], known))
+                    yield place, str(unknown_name("key", key[:60], known))
             else:
                 yield from _surplus(one, known.get(key, others), f"{place}.{_key(key)}", False)
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from relook.errors import RelookError
-from relook.io.files import write_json_atomic
-from relook.io.saved import check_format, load_saved
+from relook.io.records import Kind
 from relook.policy import Policy, Step
 from relook.transforms import TRANSFORMS
-
-FORMAT = "relook-policy-histogram"
-VERSION = 1
 
 TRIVIAL = ("identity",)
 """What changes nothing: counted, but left out of the figure, as in the paper."""
@@ -79,12 +75,17 @@ class PolicyHistogram:
         return tuple(sorted(names, key=lambda name: (name in TRIVIAL, -total[name])))
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-able data; `histogram_from_json` is its inverse."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        """Return JSON-able data."""
+        return HISTOGRAM.to_json(self)
 
     def save(self, path: str | Path) -> None:
         """Write the counts as JSON, whole or not at all."""
-        write_json_atomic(path, self.to_json())
+        HISTOGRAM.write(path, self)
+
+
+HISTOGRAM = Kind(
+    PolicyHistogram, "relook-policy-histogram", 1, "a histogram of policies", "statistics"
+)
 
 
 def policy_histogram(groups: Mapping[str, Sequence[Policy]]) -> PolicyHistogram:
@@ -100,17 +101,7 @@ def policy_histogram(groups: Mapping[str, Sequence[Policy]]) -> PolicyHistogram:
 
 def load_histogram(path: str | Path) -> PolicyHistogram:
     """Read what `PolicyHistogram.save` wrote."""
-    return load_saved(path, "a histogram of policies", "statistics", histogram_from_json)
-
-
-def histogram_from_json(content: Mapping[str, Any]) -> PolicyHistogram:
-    """Rebuild a histogram from JSON data."""
-    check_format(content, FORMAT, VERSION)
-    groups = []
-    for group in content["groups"]:
-        uses = {str(name): GroupUse(**use) for name, use in group["uses"].items()}
-        groups.append(PolicyGroup(**{**group, "uses": uses}))
-    return PolicyHistogram(tuple(groups))
+    return HISTOGRAM.read(path)
 
 
 def _counted_as(step: Step) -> str:
