@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.rows import Rows
-from relook.selection.kernels.scorer import ExactScorer, available_cores
+from relook.selection.kernels.scorer import ExactScorer
 from relook.selection.kernels.screening import GRID
 from relook.selection.scorers import Pick
 
@@ -39,10 +38,10 @@ _STEEPEST = 60.0  # ÷ log₂(classes): the largest β that the row kernels take
 _WAITING = 2  # threads for each core while predictions are read: some wait for the disk
 
 
-class CompactScorer:
+class CompactScorer(ExactScorer):
     """Finds a candidate whose score is the best, or falls short of it by very little.
 
-    The first step is exact, and so is every score that is returned. Holds threads while open.
+    The first step is exact, and so is every score that is returned.
     """
 
     def __init__(
@@ -54,30 +53,14 @@ class CompactScorer:
         memory: int = 16 << 30,
     ) -> None:
         kept = classes_to_keep(log_probs.shape, memory)
-        count = threads or available_cores()
-        self._threads = ThreadPoolExecutor(count)
-        self._rows = Rows(log_probs)
-        self._exact = ExactScorer(log_probs, labels, weights, self._threads, self._rows)
+        super().__init__(log_probs, labels, weights, threads)
         try:
-            self._compact = read_predictions(log_probs, self._rows, labels, weights, kept, count)
+            self._compact = read_predictions(
+                log_probs, self._rows, labels, weights, kept, self._cores
+            )
         except BaseException:
-            self._close()
+            self.close()
             raise
-
-    def __enter__(self) -> CompactScorer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        self._threads.shutdown()
-        self._rows.close()
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best of the candidates proposed; of equals, the first."""
@@ -86,19 +69,14 @@ class CompactScorer:
             if step == 1
             else self._proposals(mean, step, 1 / temperature)
         )
-        return self.only(self._exact.best(which, betas, mean, step), mean, step, temperature)
-
-    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return this candidate with its score."""
-        score, beta = self._exact.fit(candidate, mean, step, 1 / temperature)
-        return Pick(candidate, score, 1 / beta)
+        return self.only(self._best_of(which, betas, mean, step), mean, step, temperature)
 
     def _possible_first(self, mean: FloatArray) -> tuple[Indices, FloatArray]:
         """Return all candidates that may be the best alone, rising, and their β."""
         guesses, values = self._compact.betas, self._compact.alone
         betas, estimates = newton(guesses, values)
         likely = int(np.argmax(estimates))
-        reached, _ = self._exact.fit(likely, mean, 1, betas[likely])
+        reached = self.only(likely, mean, 1, 1 / betas[likely]).score
         upper = upper_bounds(guesses, values, 80.01, mean.shape[1])
         which = np.flatnonzero(upper >= reached - _FIRST_SLACK)
         return which, betas[which]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Executor, ThreadPoolExecutor
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,11 @@ _FLAT = 5e-11  # log-probabilities that differ by less: the score does not depen
 _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 
 
-class CompiledScorer:
-    """Finds the same best candidate as scoring them all would; holds threads while it is open."""
+class ExactScorer:
+    """Scores candidates in float64, from the predictions `[candidate, image, class]` themselves.
+
+    Which candidates are worth it, its subclasses find out. Holds threads while it is open.
+    """
 
     def __init__(
         self,
@@ -36,69 +39,36 @@ class CompiledScorer:
         weights: FloatArray | None = None,
         threads: int | None = None,
     ) -> None:
-        self._threads = ThreadPoolExecutor(threads or available_cores())
-        suspect = SUSPECT * normalised_within(log_probs)
-        try:
-            pool = Pool(log_probs, labels, weights, suspect, self._threads)
-            check_rows(log_probs, np.flatnonzero(pool.wrong))
-        except BaseException:
-            self._threads.shutdown()
-            raise
-        self._screen = Screen(pool)
-        self._rows = Rows(log_probs)
-        self._exact = ExactScorer(log_probs, labels, weights, self._threads, self._rows)
-
-    def __enter__(self) -> CompiledScorer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._threads.shutdown()
-        self._rows.close()
-
-    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return the best candidate; of equals, the first."""
-        which, betas = self._screen.contenders(mean, step, 1 / temperature)
-        best = int(which[0]) if len(which) == 1 else self._exact.best(which, betas, mean, step)
-        return self.only(best, mean, step, temperature)
-
-    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
-        """Return this candidate with its score."""
-        score, beta = self._exact.fit(candidate, mean, step, 1 / temperature)
-        return Pick(candidate, score, 1 / beta)
-
-
-class ExactScorer:
-    """Float64 scores from the predictions `[candidate, image, class]` themselves."""
-
-    def __init__(
-        self,
-        log_probs: LogProbs,
-        labels: Labels,
-        weights: FloatArray | None,
-        threads: Executor,
-        rows: Rows,
-    ) -> None:
         images = log_probs.shape[1]
-        self._rows, self._labels, self._threads = rows, labels, threads
+        self._cores = threads or available_cores()
+        self._threads = ThreadPoolExecutor(self._cores)
+        self._rows, self._labels = Rows(log_probs), labels
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
         self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
 
-    def best(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> int:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads, and close the file if one was opened."""
+        self._threads.shutdown()
+        self._rows.close()
+
+    def only(self, candidate: int, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return this candidate with its score, to the last bit for the same first guess."""
+        guess = np.array([1 / temperature])
+        scores, betas = self._fit(np.array([candidate]), guess, mean, step, 0.0)
+        return Pick(candidate, float(scores[0]), 1 / float(betas[0]))
+
+    def _best_of(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> int:
         """Return the best of the candidates; `which` rises, and a tie goes to the lowest.
 
         `betas` are first guesses. A candidate is scored to the end only if no bound rules it out.
         """
         return int(which[first_best(self._fit(which, betas, mean, step, _KNOWN)[0])])
-
-    def fit(self, candidate: int, mean: FloatArray, step: int, beta: float) -> tuple[float, float]:
-        """Return one candidate's score and its best β, to the last bit for the same guess."""
-        scores, betas = self._fit(np.array([candidate]), np.array([beta]), mean, step, 0.0)
-        return float(scores[0]), float(betas[0])
 
     def _fit(
         self, which: Indices, betas: FloatArray, mean: FloatArray, step: int, known: float
@@ -146,6 +116,33 @@ class ExactScorer:
 
         list(self._threads.map(work, np.ndindex(*sums.shape[:2])))
         return Values(*sums[..., :3].sum(axis=1).T), sums[..., 3].min(axis=1) >= -_FLAT
+
+
+class CompiledScorer(ExactScorer):
+    """Finds the same best candidate as scoring them all would."""
+
+    def __init__(
+        self,
+        log_probs: LogProbs,
+        labels: Labels,
+        weights: FloatArray | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(log_probs, labels, weights, threads)
+        suspect = SUSPECT * normalised_within(log_probs)
+        try:
+            pool = Pool(log_probs, labels, weights, suspect, self._threads)
+            check_rows(log_probs, np.flatnonzero(pool.wrong))
+        except BaseException:
+            self.close()
+            raise
+        self._screen = Screen(pool)
+
+    def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
+        """Return the best candidate; of equals, the first."""
+        which, betas = self._screen.contenders(mean, step, 1 / temperature)
+        best = int(which[0]) if len(which) == 1 else self._best_of(which, betas, mean, step)
+        return self.only(best, mean, step, temperature)
 
 
 def available_cores() -> int:
