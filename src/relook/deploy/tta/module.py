@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
-from relook.deploy.traced import traced_view
-from relook.deploy.tta.compiled_view import fixed_view, subpolicy_text
 from relook.deploy.tta.exits import plan_with_exits, run_early_exit
+from relook.deploy.tta.graph_views import fixed_view, subpolicy_text, traced_view
 from relook.deploy.tta.images import Images, as_levels, check_fit
 from relook.deploy.tta.network import is_traced, network_of
 from relook.deploy.tta.uncertainty import Uncertainty, uncertainty

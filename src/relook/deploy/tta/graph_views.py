@@ -1,7 +1,7 @@
-"""The fast views of the CPU as one operator of torch: torch.compile calls it and goes on.
+"""Fixed views inside a graph: one operator for torch.compile, plain operations for torch.export.
 
 Compiling the views' own operations takes minutes and gains nothing over the kernels that are
-compiled already; torch.export, whose graphs run without relook, gets the operations.
+compiled already, so torch.compile calls those; torch.export's graphs run without relook.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from torch import Tensor
 
 from relook.policy import SubPolicy
 from relook.policy.file import subpolicy_from_json, subpolicy_to_json
-from relook.policy.views import apply_subpolicy
+from relook.policy.views import apply_subpolicy, fixed_steps, naming_steps
+from relook.transforms.apply import apply_kernels
+
+
+def traced_view(subpolicy: SubPolicy, images: Tensor) -> Tensor:
+    """Return a fixed view of uint8 images `[n, c, h, w]` in operations that a graph can hold."""
+    with naming_steps(subpolicy):
+        return apply_kernels(images, fixed_steps(subpolicy))
 
 
 def subpolicy_text(subpolicy: SubPolicy) -> str:

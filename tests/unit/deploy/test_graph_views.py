@@ -14,7 +14,7 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 from relook.deploy import TTA
-from relook.deploy.traced import traced_view
+from relook.deploy.tta.graph_views import traced_view
 from relook.errors import RelookError
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.torch_module import as_predictor
