@@ -17,10 +17,11 @@ from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import Comparison, load_comparison
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
-from relook.report.soundness import flaw
 from relook.transforms.checks import check_images
 
 _LARGEST_EXAMPLES = 512_000_000
+_LARGEST_NUMBER = 1e12
+_NEEDED = {"cll", "accuracy"}
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,38 @@ def _kind(path: Path) -> str:
 
 def _read_comparison(path: Path) -> Comparison:
     comparison = load_comparison(path)
-    wrong = flaw(comparison)
+    wrong = _flaw(comparison)
     if wrong is not None:
         raise FileFormatError(
             f"{one_line(str(path))}: expected a comparison written by relook, got {wrong}; "
             "run  relook compare  again"
         )
     return comparison
+
+
+def _flaw(comparison: Comparison) -> str | None:
+    """Say in a few words why a comparison cannot be drawn, or None if it can."""
+    if not comparison.rows or not comparison.budgets:
+        return "no rows or no budgets"
+    for row in comparison.rows:
+        if missing := _NEEDED - set(row.metrics):
+            return f"a row without {' and '.join(sorted(missing))}"
+        if min(row.views, row.budget, row.slowdown) <= 0:
+            return "a cost that is not positive"
+    if min(comparison.budgets) <= 0:
+        return "a cost that is not positive"
+    content = {**comparison.to_json(), "policy": None, "settings": None}
+    if any(abs(number) >= _LARGEST_NUMBER for number in _numbers(content)):
+        return f"a number beyond {_LARGEST_NUMBER:.0e}"
+    return None
+
+
+def _numbers(value: object) -> Iterator[float]:
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(one)
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:

@@ -65,11 +65,12 @@ def test_a_changed_comparison_is_drawn_or_refused(
     ("place", "value", "problem"),
     [
         (("rows",), [], "no rows"),
-        (("rows", 0, "metrics", "cll"), None, "expected a comparison"),
+        (("rows", 0, "metrics", "cll"), None, r"rows\[0\].metrics.cll: expected an object"),
         (("rows", 0, "metrics"), {}, "a row without accuracy and cll"),
         (("rows", 0, "slowdown"), 0, "a cost that is not positive"),
-        (("rows", 0, "label"), 3, "not text"),
-        (("gained", 0, "index"), "x", "not a number"),
+        (("rows", 0, "views"), 10**13, r"a number beyond 1e\+12"),
+        (("rows", 0, "label"), 3, r"rows\[0\].label: expected a text, got 3"),
+        (("gained", 0, "index"), "x", r"gained\[0\].index: expected a whole number"),
     ],
 )
 def test_what_is_wrong_is_named(
