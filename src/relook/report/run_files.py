@@ -140,7 +140,7 @@ def _flaw(comparison: Comparison) -> str | None:
 def _numbers(value: object) -> Iterator[float]:
     if isinstance(value, int | float):
         yield value
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _numbers(one)
 
