@@ -44,16 +44,17 @@ def test_three_ways_beside_baselines(
         assert label in done.out
     assert "has the best cLL" in done.out
     content = json.loads((out / "ensembles.json").read_text())
-    assert content["members"] == ["net-1", "net-2"]
-    assert (content["searched"], content["images"]) == (60, 40)
-    assert content["settings"]["specs"]["data"] == data
+    settings = content["settings"]
+    assert settings["members"] == ["net-1", "net-2"]
+    assert (settings["searched"], settings["images"]) == (60, 40)
+    assert settings["specs"]["data"] == data
     assert all(row["passes"] == row["members"] * row["views"] for row in content["rows"])
     names = sorted(path.name for path in (out / "policies").iterdir())
     assert names == ["ensemble.json", "member-1.json", "member-2.json"]
     assert Policy.load(out / "policies" / "ensemble.json").recipe == "small"
     drawn = sorted(path.stem for path in (out / "figures").iterdir() if path.suffix == ".svg")
     assert drawn == ["ensembles_accuracy", "ensembles_cll", "policy_vs_crops", "train_vs_clean"]
-    assert [path.read_text()[:6] for path in files] == ["method", "2 memb", "\\begin"]
+    assert [path.read_text()[:6] for path in files] == ["study,", "2 memb", "\\begin"]
 
     seen = []
     kind = type(load_model(members[1]))

@@ -30,8 +30,8 @@ def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun
     assert "muCE" in done.out
     assert "impulse noise" in done.out
     content = json.loads((run.path / "robustness.json").read_text())
-    assert content["images"] == len(run.held_out)
-    assert content["made"] is True
+    assert {row["images"] for row in content["rows"]} == {len(run.held_out)}
+    assert content["settings"]["made"] is True
     assert {row["method"] for row in content["rows"]} == {"plain", "cf", "gps"}
     drawn = sorted(path.name for path in (run.path / "figures").iterdir())
     assert drawn == [
@@ -50,7 +50,7 @@ def test_written_corruptions_give_the_same_errors_as_made_ones(
     assert done.code == 0, done.err
     read = json.loads(done.out)
     assert read["rows"] == made["rows"]
-    assert read["made"] is False
+    assert read["settings"]["made"] is False
     missing = relook(*common, "--corrupted", tmp_path / "c", "--corruptions", "snow")
     assert missing.code == 2
     assert "expected the file snow.npy" in missing.err
@@ -71,7 +71,7 @@ def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) ->
         *(part for kind, path in files.items() for part in (f"--{kind}", path)),
     )
     assert done.code == 0, done.err
-    assert files["csv"].read_text().startswith("method,label,budget")
+    assert files["csv"].read_text().startswith("study,model,data,method,label,budget")
     assert "| fog |" in files["markdown"].read_text()
     assert r"\begin{tabular}" in files["latex"].read_text()
 

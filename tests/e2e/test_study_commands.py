@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -24,12 +25,14 @@ def test_objectives_writes_all_it_found(
     assert "searched with" in done.out
     assert "The highest held-out cLL comes from" in done.out
     assert (out / "figures" / "objectives.png").stat().st_size > 1000
-    assert "| metric | searched with | mine |" in (tmp_path / "o.md").read_text()
+    assert "| searched with | views | acc. % | LL | cLL |" in (tmp_path / "o.md").read_text()
     assert r"\label{table:gps_metrics}" in (tmp_path / "o.tex").read_text()
-    assert len((tmp_path / "o.csv").read_text().splitlines()) == 1 + 4
+    with (tmp_path / "o.csv").open() as file:
+        lines = [(one["model"], one["metric"], one["versus"]) for one in csv.DictReader(file)]
+    assert lines.count(("mine", "cll", "")) == 4
     saved = (out / "objectives.json").read_bytes()
     again = relook(*command, "--json")
-    assert json.loads(again.out)["runs"] == 2
+    assert {row["runs"] for row in json.loads(again.out)["rows"]} == {2}
     assert json.loads(saved)["rows"] == json.loads(again.out)["rows"]
     unknown = relook(*command, "--objectives", "cll,acuracy")
     assert unknown.code == 2
@@ -70,10 +73,12 @@ def test_statistics_counts_groups_of_policies(relook: Relook, tmp_path: Path) ->
     assert done.code == 0, done.err
     assert "trained" in done.out
     assert "1 of 2" in done.out
-    assert "trained,1,1,rotate,2,15" in (tmp_path / "s.csv").read_text()
+    text = (tmp_path / "s.csv").read_text()
+    assert "statistics,trained,1,rotate,count,2.0," in text
+    assert "statistics,trained,1,rotate,magnitude,15.0," in text
     assert (tmp_path / "s" / "figures" / "policy_transforms.png").exists()
     plain = relook("statistics", tmp_path / "strong.json", "--json")
-    assert json.loads(plain.out)["groups"][0]["name"] == "policies"
+    assert json.loads(plain.out)["rows"][0]["group"] == "policies"
     missing = relook("statistics", "a=nowhere.json")
     assert missing.code == 2
     assert "nowhere.json" in missing.err

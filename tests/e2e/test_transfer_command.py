@@ -50,7 +50,7 @@ def test_a_small_networks_policy_on_a_large_one(
     assert "at most 3 views" in done.err
     assert "large (− CF)" in done.out
     assert "the policy of run on large" in done.out
-    content = json.loads((tmp_path / "o" / "transfer.json").read_text())
+    content = json.loads((tmp_path / "o" / "transfer.json").read_text())["settings"]
     assert [target["own"] for target in content["targets"]] == ["run", None]
     assert [target["images"] for target in content["targets"]] == [count, count]
     assert content["budgets"] == [1, 3]
@@ -69,14 +69,14 @@ def test_models_with_policies_in_their_order(
         *("--csv", files[0], "--markdown", files[1], "--latex", files[2], "--json"),
     )
     assert done.code == 0, done.err
-    content = json.loads(done.out)
-    assert content["policies"] == ["A", "B"]
-    assert [target["own"] for target in content["targets"]] == ["A", "B"]
-    assert all(target["images"] == len(run.dataset) for target in content["targets"])
-    assert content["settings"]["specs"]["B"]["model"] == large
-    changed = [c for c in content["cells"] if c["change"] and c["source"] in "AB"]
-    assert {(c["source"], c["target"]) for c in changed} == {("A", "B"), ("B", "A")}
-    assert [path.read_text()[:6] for path in files] == ["policy", "change", "\\begin"]
+    rows, settings = (json.loads(done.out)[name] for name in ("rows", "settings"))
+    assert list(settings["policies"]) == ["A", "B"]
+    assert [target["own"] for target in settings["targets"]] == ["A", "B"]
+    assert all(target["images"] == len(run.dataset) for target in settings["targets"])
+    assert settings["specs"]["B"]["model"] == large
+    changed = [r for r in rows if r.get("versus") == "own" and r["kind"] == "policy"]
+    assert {(r["method"], r["model"]) for r in changed} == {("A", "B"), ("B", "A")}
+    assert [path.read_text()[:6] for path in files] == ["study,", "change", "\\begin"]
 
 
 def test_one_model_and_policies_found_elsewhere(
@@ -88,8 +88,8 @@ def test_one_model_and_policies_found_elsewhere(
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
     assert done.code == 0, done.err
-    content = json.loads(done.out)
-    assert content["policies"] == ["run", "published"]
+    content = json.loads(done.out)["settings"]
+    assert list(content["policies"]) == ["run", "published"]
     assert content["targets"][0]["own"] is None
     assert content["targets"][0]["images"] == len(run.held_out)
 
@@ -104,7 +104,7 @@ def test_two_data_sets(relook: Relook, run: SearchedRun, tmp_path: Path) -> None
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
     assert done.code == 0, done.err
-    targets = json.loads(done.out)["targets"]
+    targets = json.loads(done.out)["settings"]["targets"]
     assert [target["name"] for target in targets] == ["model", "model 2"]
     assert [target["images"] for target in targets] == [90, 40]
 
@@ -116,7 +116,7 @@ def test_the_same_command_predicts_nothing_again(
     first = relook(*command, "--json")
     assert first.code == 0, first.err
     monkeypatch.setattr(type(load_model(large)), "__call__", lambda *_: 1 / 0)
-    assert json.loads(relook(*command, "--json").out)["cells"] == json.loads(first.out)["cells"]
+    assert json.loads(relook(*command, "--json").out)["rows"] == json.loads(first.out)["rows"]
 
 
 def test_mistakes_are_one_line(

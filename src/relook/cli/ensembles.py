@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +9,7 @@ import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources, study
-from relook.cli.console import console, print_json, resumable, say
+from relook.cli.console import resumable, say
 from relook.cli.inputs import read_budgets
 from relook.cli.search import search_bars
 from relook.cli.transfer_inputs import model_names
@@ -19,14 +17,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
-from relook.studies.ensembles import METHODS, ensembles
-from relook.studies.ensembles_result import Ensembles
-from relook.studies.ensembles_tables import (
-    ensembles_csv,
-    ensembles_latex,
-    ensembles_markdown,
-    fitting_ensembles_table,
-)
+from relook.studies.ensembles import METHODS, STUDY, ensembles
 
 MemberFields = Annotated[
     dict[str, Any],
@@ -99,16 +90,12 @@ def ensembles_command(
             rich_help_panel=study.FILES,
         ),
     ] = Path("runs/ensembles"),
-    as_csv: study.CsvOption = None,
-    markdown: study.MarkdownOption = None,
-    latex: study.LatexOption = None,
-    figures: study.FiguresOption = True,
+    results: study.ResultOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
     timeout: options.TimeoutOption = None,
-    as_json: options.JsonOption = False,
 ) -> None:
     """Search for an ensemble in three ways, and score them beside the usual baselines."""
     if single > len(model):
@@ -127,7 +114,7 @@ def ensembles_command(
     dataset = options.read_data(data, group, **images)
     proof = None if test is None else options.read_data(test, like=dataset, **images)
     settings = settings.with_split(split, len(dataset))
-    with resumable("Run the same command again to go on.", timeout), search_bars() as progress:
+    with resumable(study.GO_ON, timeout), search_bars() as progress:
         found = ensembles(
             dict(zip(names, together.members, strict=True)),
             dataset,
@@ -142,33 +129,8 @@ def ensembles_command(
             progress=progress,
             log=say,
             record={
-                "command": shlex.join(["relook", *sys.argv[1:]]),
+                "command": study.command(),
                 "specs": {"models": list(model), "data": data, "test": test},
             },
         )
-    found.save(out / "ensembles.json")
-    drawn = study.drawn(lambda: _draw(found, out)) if figures else []
-    study.write_tables(
-        (as_csv, lambda: ensembles_csv(found)),
-        (markdown, lambda: ensembles_markdown(found)),
-        (latex, lambda: ensembles_latex(found, dataset.name)),
-    )
-    _print(found, out, drawn, as_json)
-
-
-def _draw(found: Ensembles, out: Path) -> list[Path]:
-    from relook.studies.ensembles_figures import save_ensembles_figures
-
-    return save_ensembles_figures(found, out / "figures")
-
-
-def _print(found: Ensembles, out: Path, drawn: list[Path], as_json: bool) -> None:
-    for method, reason in found.settings["left_out"].items():
-        say(f"left out: {method}: {reason}")
-    if as_json:
-        print_json({"out": str(out), "figures": [str(path) for path in drawn], **found.to_json()})
-        return
-    console.print(fitting_ensembles_table(found, console))
-    console.print(fitting_ensembles_table(found, console, alone=True))
-    say(study.written(out, "ensembles.json, policies/", drawn))
-    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+    results.show(STUDY, found, out, ["policies/"])

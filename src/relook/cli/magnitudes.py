@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,21 +9,13 @@ import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, study
-from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.console import progress_bar, resumable
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.recipes import get_recipe
-from relook.studies.magnitudes import checked_grid, magnitudes
-from relook.studies.magnitudes_result import Magnitudes
-from relook.studies.magnitudes_tables import (
-    best_table,
-    magnitudes_csv,
-    magnitudes_latex,
-    magnitudes_markdown,
-    magnitudes_table,
-)
+from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
 
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
@@ -60,10 +50,7 @@ def magnitudes_command(
     name: Annotated[
         str | None, typer.Option(help="What tables call the model.", show_default="its --model")
     ] = None,
-    as_csv: study.CsvOption = None,
-    markdown: study.MarkdownOption = None,
-    latex: study.LatexOption = None,
-    figures: study.FiguresOption = True,
+    results: study.ResultOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -71,11 +58,9 @@ def magnitudes_command(
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
-    as_json: options.JsonOption = False,
 ) -> None:
     """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
-    if draws not in ("fixed", "fresh"):
-        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    study.check_draws(draws)
     steps = _grid(grid)
     transforms = get_recipe(recipe).without(options.names(exclude))
     predictor = network.load(model, device, reading)
@@ -96,12 +81,12 @@ def magnitudes_command(
     }
     mark = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
     record = {
-        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "command": study.command(),
         "model": {"spec": label, "fingerprint": predictor.fingerprint},
     }
     with (
         RunDirectory(out),
-        resumable("Run the same command again to go on.", timeout),
+        resumable(study.GO_ON, timeout),
         progress_bar("predicting", "views") as bar,
     ):
         found = magnitudes(
@@ -115,21 +100,7 @@ def magnitudes_command(
             record=record,
             **settings,
         )
-        found.save(out / "magnitudes.json")
-        pictures = study.drawn(lambda: _draw(found, label, out)) if figures else []
-    named = {label: found}
-    study.write_tables(
-        (as_csv, lambda: magnitudes_csv(named)),
-        (markdown, lambda: magnitudes_markdown(named)),
-        (latex, lambda: magnitudes_latex(named)),
-    )
-    if as_json:
-        print_json({"out": str(out), "figures": list(map(str, pictures)), **found.to_json()})
-        return
-    console.print(magnitudes_table(found))
-    console.print(best_table(found))
-    say(study.written(out, "magnitudes.json", pictures))
-    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+        results.show(STUDY, found.labelled(model=label), out)
 
 
 def _grid(text: str) -> tuple[float, ...]:
@@ -137,9 +108,3 @@ def _grid(text: str) -> tuple[float, ...]:
         return checked_grid([float(part) for part in text.split(",")])
     except ValueError:
         raise RelookError(f"--magnitudes: expected numbers like 0,5,10; got {text!r}") from None
-
-
-def _draw(found: Magnitudes, label: str, out: Path) -> list[Path]:
-    from relook.studies.magnitudes_figures import save_magnitudes_figure
-
-    return save_magnitudes_figure({label: found}, out / "figures")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +9,7 @@ import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, study
-from relook.cli.console import console, print_json, resumable, say, stage_bars
+from relook.cli.console import resumable, stage_bars
 from relook.cli.inputs import read_budgets
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -21,14 +19,7 @@ from relook.models import Predictor
 from relook.numerics.splits import Shares, parse_split
 from relook.policy.recipes import get_recipe
 from relook.selection.objectives import OBJECTIVES
-from relook.studies.objectives import OF_THE_PAPER, objectives
-from relook.studies.objectives_result import Objectives
-from relook.studies.objectives_tables import (
-    fitting_table,
-    objectives_csv,
-    objectives_latex,
-    objectives_markdown,
-)
+from relook.studies.objectives import OF_THE_PAPER, STUDY, objectives
 
 
 @groups.spelled_out
@@ -77,10 +68,7 @@ def objectives_command(
         str | None,
         typer.Option(help="What tables call the model.", show_default="its --model"),
     ] = None,
-    as_csv: study.CsvOption = None,
-    markdown: study.MarkdownOption = None,
-    latex: study.LatexOption = None,
-    figures: study.FiguresOption = True,
+    results: study.ResultOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -89,11 +77,9 @@ def objectives_command(
     batch: options.BatchOption = None,
     memory: options.MemoryOption = None,
     timeout: options.TimeoutOption = None,
-    as_json: options.JsonOption = False,
 ) -> None:
     """Search the same pool with accuracy, LL and cLL as the objective, and score what is found."""
-    if draws not in ("fixed", "fresh"):
-        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+    study.check_draws(draws)
     if split is not None and test is not None:
         raise RelookError("expected one of --split and --test, got both: give one")
     views = get_recipe(recipe).without(options.names(exclude))
@@ -119,12 +105,12 @@ def objectives_command(
     }
     label = name or " + ".join(model)
     record = {
-        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "command": study.command(),
         "model": {"spec": label, "fingerprint": predictor.fingerprint},
     }
     with (
         RunDirectory(out),
-        resumable("Run the same command again to go on.", timeout),
+        resumable(study.GO_ON, timeout),
         stage_bars(_named) as progress,
     ):
         found = objectives(
@@ -141,20 +127,7 @@ def objectives_command(
             record=record,
             **settings,
         )
-        found.save(out / "objectives.json")
-        pictures = study.drawn(lambda: _draw(found, label, out)) if figures else []
-    named = {label: found}
-    study.write_tables(
-        (as_csv, lambda: objectives_csv(named)),
-        (markdown, lambda: objectives_markdown(named)),
-        (latex, lambda: objectives_latex(named, dataset=dataset.name)),
-    )
-    if as_json:
-        print_json({"out": str(out), "figures": list(map(str, pictures)), **found.to_json()})
-        return
-    console.print(fitting_table(found, console))
-    say(study.written(out, "objectives.json", pictures))
-    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+        results.show(STUDY, found.labelled(model=label), out)
 
 
 def _directory(
@@ -172,9 +145,3 @@ def _directory(
 
 def _named(stage: str) -> tuple[str, str]:
     return stage, "steps" if "selecting" in stage else "views"
-
-
-def _draw(found: Objectives, label: str, out: Path) -> list[Path]:
-    from relook.studies.objectives_figures import save_objectives_figures
-
-    return save_objectives_figures({label: found}, out / "figures")

@@ -9,29 +9,17 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import groups, options, sources
-from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli import groups, options, sources, study
+from relook.cli.console import progress_bar, resumable, say
 from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.cli.inputs import Inputs, read_budgets, read_inputs
 from relook.data.corrupted import corrupted_source
-from relook.errors import MissingExtraError
 from relook.evaluation.baselines import BASELINES, Options
-from relook.io.files import write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
 from relook.studies.corruptions import check_corruptions, check_severities
-from relook.studies.robustness import METHODS, robustness, stratified_part
-from relook.studies.robustness_result import Robustness
-from relook.studies.robustness_tables import (
-    corruption_table,
-    method_table,
-    robustness_csv,
-    robustness_latex,
-    robustness_markdown,
-)
-
-_FILES = "Results"
+from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
 
 
 @groups.spelled_out
@@ -87,25 +75,10 @@ def robustness_command(
         typer.Option(
             help="Where robustness.json, figures and predictions go: --run, or else "
             "runs/robustness.",
-            rich_help_panel=_FILES,
+            rich_help_panel=study.FILES,
         ),
     ] = None,
-    as_csv: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv", help="Write every error and cLL to this file.", rich_help_panel=_FILES
-        ),
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="Write both tables to this file.", rich_help_panel=_FILES)
-    ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=_FILES),
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option(help="Draw the figures, as SVG and PNG.", rich_help_panel=_FILES)
-    ] = True,
+    results: study.ResultOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -113,7 +86,6 @@ def robustness_command(
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
-    as_json: options.JsonOption = False,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
     asked, chosen = read_budgets(budgets), options.names(methods)
@@ -138,10 +110,10 @@ def robustness_command(
     record = {**inputs.record, "corrupted": None if corrupted is None else str(corrupted)}
     with (
         RunDirectory(target),
-        resumable("Run the same command again to go on.", timeout),
+        resumable(study.GO_ON, timeout),
         progress_bar("predicting", "views") as bar,
     ):
-        study = robustness(
+        found = robustness(
             inputs.predictor,
             dataset,
             inputs.policies,
@@ -166,16 +138,12 @@ def robustness_command(
             progress=bar,
             record=record,
         )
-        study.save(target / "robustness.json")
-        drawn = _draw(study, target) if figures else []
-    if as_csv is not None:
-        write_text_atomic(as_csv, robustness_csv(study))
-    if markdown is not None:
-        write_text_atomic(markdown, robustness_markdown(study))
-    if latex is not None:
-        text = robustness_latex(study, dataset.name, inputs.record["model"]["spec"])
-        write_text_atomic(latex, text)
-    _print(study, target, drawn, as_json)
+        results.show(STUDY, found.labelled(model=inputs.record["model"]["spec"]), target)
+    if found.settings["normalised"] and found.settings["made"]:
+        say(
+            "mCE divides by AlexNet's errors on the published ImageNet-C; these corruptions were "
+            "made here, so it is close to, but not, the published measure"
+        )
 
 
 def _store_name(inputs: Inputs, settings: Options, rest: Sequence[object]) -> str:
@@ -189,29 +157,3 @@ def _store_name(inputs: Inputs, settings: Options, rest: Sequence[object]) -> st
         *rest,
     )
     return f"robustness-{mark[:8]}"
-
-
-def _draw(study: Robustness, target: Path) -> list[Path]:
-    try:
-        from relook.studies.robustness_figures import save_robustness_figures
-    except MissingExtraError as error:
-        say(f"no figures: {error}")
-        return []
-    return save_robustness_figures(study, target / "figures")
-
-
-def _print(study: Robustness, out: Path, drawn: list[Path], as_json: bool) -> None:
-    for method, reason in study.settings["left_out"].items():
-        say(f"left out: {method}: {reason}")
-    if as_json:
-        print_json({"out": str(out), "figures": [str(path) for path in drawn], **study.to_json()})
-        return
-    console.print(method_table(study))
-    console.print(corruption_table(study))
-    if study.normalised and study.made:
-        say(
-            "mCE divides by AlexNet's errors on the published ImageNet-C; these corruptions were "
-            "made here, so it is close to, but not, the published measure"
-        )
-    say(f"written to {out}: robustness.json" + (", figures/" if drawn else ""))
-    console.print(study.sentence, soft_wrap=True, markup=False, style="bold")

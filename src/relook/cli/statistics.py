@@ -8,23 +8,19 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import options, study
-from relook.cli.console import console, print_json, say
+from relook.cli import groups, study
+from relook.cli.console import say
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.policy import Policy
-from relook.studies.policy_histogram import PolicyHistogram, policy_histogram
-from relook.studies.policy_histogram_tables import (
-    histogram_csv,
-    histogram_latex,
-    histogram_markdown,
-    histogram_table,
-)
+from relook.studies.statistics import STUDY, statistics
 
 _UNNAMED = "policies"
 
 
+@groups.spelled_out
 def statistics_command(
+    *,
     policies: Annotated[
         list[str],
         typer.Argument(
@@ -43,29 +39,11 @@ def statistics_command(
             help="A directory for statistics.json and the figure.", rich_help_panel=study.FILES
         ),
     ] = None,
-    as_csv: study.CsvOption = None,
-    markdown: study.MarkdownOption = None,
-    latex: study.LatexOption = None,
-    as_json: options.JsonOption = False,
+    results: study.ResultOptions,
 ) -> None:
     """Count the transforms of policies and their mean magnitudes, in groups side by side."""
-    found = policy_histogram(read_groups(policies, views))
-    pictures = []
-    if out is not None:
-        found.save(out / "statistics.json")
-        pictures = study.drawn(lambda: _draw(found, out))
-    study.write_tables(
-        (as_csv, lambda: histogram_csv(found)),
-        (markdown, lambda: histogram_markdown(found)),
-        (latex, lambda: histogram_latex(found)),
-    )
-    if as_json:
-        print_json({"figures": list(map(str, pictures)), **found.to_json()})
-        return
-    console.print(histogram_table(found))
-    if out is not None:
-        say(study.written(out, "statistics.json", pictures))
-    else:
+    results.show(STUDY, statistics(read_groups(policies, views)), out)
+    if out is None and not results.as_json:
         say("--out DIR  draws them")
 
 
@@ -82,9 +60,3 @@ def read_groups(specs: Sequence[str], views: int | None = None) -> dict[str, lis
         policy = Policy.load(path / "policy.json" if path.is_dir() else path)
         groups.setdefault(name, []).append(policy if views is None else policy.for_budget(views))
     return groups
-
-
-def _draw(found: PolicyHistogram, out: Path) -> list[Path]:
-    from relook.studies.policy_histogram_figures import save_histogram_figure
-
-    return save_histogram_figure(found, out / "figures")

@@ -23,8 +23,8 @@ from relook.cli.console import (
 )
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.report.metrics import metric_of
 from relook.report.tables import new_table
-from relook.studies.study_tables import METRIC_FORMATS, METRIC_HEADS
 from relook.studies.training.models import (
     VALIDATION,
     Progress,
@@ -38,6 +38,8 @@ from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
 _HOW = "How to train"
+
+SHOWN_METRICS = ("accuracy", "log_likelihood", "cll")
 
 
 def train_command(
@@ -259,14 +261,13 @@ def _table(models: tuple[TrainedModel, ...]) -> Table:
         table.add_column(name, justify="right")
     parts = [p for p in ("validation", "test") if any(getattr(m, p) is not None for m in models)]
     for part in parts:
-        for head in METRIC_HEADS.values():
-            table.add_column(f"{part}\n{head}", justify="right", no_wrap=True)
+        for name in SHOWN_METRICS:
+            table.add_column(f"{part}\n{metric_of(name).head}", justify="right", no_wrap=True)
     for model in models:
         cells = [model.path.name, f"{model.images:,}", f"{model.losses[-1]:.3f}"]
         for part in parts:
             found = getattr(model, part)
-            for name, (scale, digits) in METRIC_FORMATS.items():
-                text = "" if found is None else f"{scale * found[name]:.{digits}f}"
-                cells.append(text.replace("-", "−"))
+            for name in SHOWN_METRICS:
+                cells.append("" if found is None else metric_of(name).number(found[name]))
         table.add_row(*map(Text, cells))
     return table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +9,12 @@ import typer
 
 from relook.cli import full_size as images_kept
 from relook.cli import groups, options, sources, study
-from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.console import progress_bar, resumable, say
 from relook.cli.inputs import read_budgets
 from relook.cli.transfer_inputs import read_transfer, wanted_targets
 from relook.evaluation.baselines import BASELINES
 from relook.io.run_directory import RunDirectory
-from relook.studies.transfer import METHODS, transfer
-from relook.studies.transfer_result import Transfer
-from relook.studies.transfer_tables import (
-    METRICS,
-    fitting_matrix,
-    transfer_csv,
-    transfer_latex,
-    transfer_markdown,
-)
+from relook.studies.transfer import METHODS, STUDY, transfer
 
 
 @groups.spelled_out
@@ -89,10 +79,7 @@ def transfer_command(
             help="Where transfer.json, figures and predictions go.", rich_help_panel=study.FILES
         ),
     ] = Path("runs/transfer"),
-    as_csv: study.CsvOption = None,
-    markdown: study.MarkdownOption = None,
-    latex: study.LatexOption = None,
-    figures: study.FiguresOption = True,
+    results: study.ResultOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -100,7 +87,6 @@ def transfer_command(
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
-    as_json: options.JsonOption = False,
 ) -> None:
     """Apply policies to other models and data than they were found on.
 
@@ -118,10 +104,10 @@ def transfer_command(
     inputs = read_transfer(
         wanted, foreign, recipe, device, reading.full_size, overflow=images_kept.beside(out)
     )
-    record = {"command": shlex.join(["relook", *sys.argv[1:]]), **inputs.record}
+    record = {"command": study.command(), **inputs.record}
     with (
         RunDirectory(out),
-        resumable("Run the same command again to go on.", timeout),
+        resumable(study.GO_ON, timeout),
         progress_bar("predicting", "views") as bar,
     ):
         found = transfer(
@@ -137,34 +123,7 @@ def transfer_command(
             progress=bar,
             record=record,
         )
-        found.save(out / "transfer.json")
-    drawn = study.drawn(lambda: _draw(found, out)) if figures else []
-    study.write_tables(
-        (as_csv, lambda: transfer_csv(found)),
-        (markdown, lambda: transfer_markdown(found)),
-        (latex, lambda: transfer_latex(found)),
-    )
-    _print(found, max(asked), out, drawn, as_json)
-
-
-def _draw(found: Transfer, out: Path) -> list[Path]:
-    from relook.studies.transfer_figures import save_transfer_figures
-
-    return save_transfer_figures(found, out / "figures")
-
-
-def _print(found: Transfer, asked: int, out: Path, drawn: list[Path], as_json: bool) -> None:
-    for method, reason in found.settings["left_out"].items():
-        say(f"left out: {method}: {reason}")
-    if found.budgets[-1] < asked:
-        say(
-            f"compared with at most {found.budgets[-1]} views: the shortest policy has no more "
-            "distinct ones"
-        )
-    if as_json:
-        print_json({"out": str(out), "figures": [str(path) for path in drawn], **found.to_json()})
-        return
-    for metric in METRICS:
-        console.print(fitting_matrix(found, metric, console))
-    say(study.written(out, "transfer.json", drawn))
-    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+    most = found.settings["budgets"][-1]
+    if most < max(asked):
+        say(f"compared with at most {most} views: the shortest policy has no more distinct ones")
+    results.show(STUDY, found, out)

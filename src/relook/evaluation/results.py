@@ -20,8 +20,8 @@ LARGEST = 1 << 28
 
 FIRST = ("study", "model", "data", "method", "label", "budget", "views")
 LAST = ("metric", "value", "low", "high", "deviation")
-DETAILS = ("versus", "run")
-"""Keys of rows that are about another row: a difference to it, or one of its runs."""
+DETAILS = ("versus", "run", "corruption", "severity")
+"""Keys of rows that are a part of another row, or its difference to a third."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Results:
         return replace(self, rows=rows)
 
     def get(self, **wanted: Any) -> Result | None:
-        """Return the first row with these keys; no difference and no single run unless asked."""
+        """Return the first row with these keys; no part of one, and no difference, unless asked."""
         asked = {**dict.fromkeys(DETAILS), **wanted}
         fitting = (r for r in self.rows if all(_fits(r[k], v) for k, v in asked.items()))
         return next(fitting, None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from relook.policy import Policy
+from relook.policy import Policy, Step
 from relook.transforms import TRANSFORMS
+
+IDENTITY = "identity"
+"""What changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +31,33 @@ class TransformUse:
         return f"{self.mean_magnitude:.1f}" if self.has_magnitude else "–"
 
 
-def transform_statistics(policy: Policy) -> tuple[TransformUse, ...]:
-    """Return the use of each transform in the policy's steps, the most used first.
+def counted_as(step: Step) -> str:
+    """Return the transform that a step counts as.
 
-    Repeats count as often as they stand in the policy. The finish is left out: it is the
+    A step of magnitude 0 whose transform then leaves every image alone does nothing, so it counts
+    as the identity: a policy is described by what it does. Where magnitude 0 still acts
+    (autocontrast, a flip), the step counts as its own transform.
+    """
+    idle = step.magnitude == 0 and TRANSFORMS[step.transform].identity_at_zero
+    return IDENTITY if idle else step.transform
+
+
+def magnitudes_of(policies: Iterable[Policy]) -> dict[str, list[float]]:
+    """Return the magnitudes of each transform's uses in the policies' steps.
+
+    Repeats count as often as they stand in a policy. The finish is left out: it is the
     same for every sub-policy of a recipe.
     """
-    magnitudes: dict[str, list[float]] = defaultdict(list)
-    for subpolicy in policy:
-        for step in subpolicy.steps:
-            magnitudes[step.transform].append(step.magnitude)
+    magnitudes: dict[str, list[float]] = {}
+    for policy in policies:
+        for step in (step for subpolicy in policy for step in subpolicy.steps):
+            magnitudes.setdefault(counted_as(step), []).append(step.magnitude)
+    return magnitudes
+
+
+def transform_statistics(policy: Policy) -> tuple[TransformUse, ...]:
+    """Return the use of each transform in the policy's steps, the most used first."""
+    magnitudes = magnitudes_of([policy])
     uses = [
         TransformUse(name, len(magnitudes[name]), sum(magnitudes[name]) / len(magnitudes[name]))
         for name in TRANSFORMS

@@ -73,6 +73,7 @@ def method_table(
     versus: Mapping[str, str],
     *,
     compared: str = "cll",
+    head: str = "method",
     keys: Mapping[str, str] | None = None,
     **about: Any,
 ) -> Table:
@@ -81,14 +82,14 @@ def method_table(
     `versus` names the kinds of differences in the metric `compared`; `keys` has the heads of
     keys that are shown (default: the views).
     """
-    name = metric_of(compared).head.removesuffix(" %")
+    measure = metric_of(compared).head.removesuffix(" %")
     columns = [
-        Column("method", number=False, once=True),
-        *(Column(head, key=key) for key, head in (keys or {"views": "views"}).items()),
+        Column(head, number=False, once=True),
+        *(Column(name, key=key) for key, name in (keys or {"views": "views"}).items()),
         *(Column(metric_of(one).head, {"metric": one}) for one in metrics),
         *(
-            Column(f"{name} − {head}", {"metric": compared, "versus": kind}, optional=True)
-            for kind, head in versus.items()
+            Column(f"{measure} − {other}", {"metric": compared, "versus": kind}, optional=True)
+            for kind, other in versus.items()
             if results.where(versus=kind)
         ),
     ]

@@ -13,7 +13,8 @@ from relook.evaluation.results import Result
 class Metric:
     """A metric's head in tables, its title in figures, a factor and decimals.
 
-    `paper_digits` are the decimals of tables like the paper's; `lowest`: lower is better.
+    `paper_digits` are the decimals of tables like the paper's; `lowest`: lower is better;
+    `counts`: whole numbers have no decimals.
     """
 
     head: str
@@ -22,9 +23,12 @@ class Metric:
     digits: int = 4
     paper_digits: int = 3
     lowest: bool = False
+    counts: bool = False
 
     def number(self, value: float, digits: int | None = None) -> str:
         """Return a value with a true minus."""
+        if self.counts and value == round(value):
+            digits = 0
         return f"{self.scale * value:.{_digits(digits, self)}f}".replace("-", "−")
 
     def signed(self, value: float, digits: int | None = None) -> str:
@@ -55,7 +59,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
             "muCE %", "Mean unnormalized corruption error (muCE, %)", 100.0, 2, lowest=True
         ),
         "mce": Metric("mCE", "Mean corruption error (mCE)", 1.0, 3, lowest=True),
-        "count": Metric("uses", "Uses in a policy", digits=1),
+        "count": Metric("uses", "Uses in a policy", digits=1, counts=True),
         "magnitude": Metric("M", "Mean magnitude", digits=1),
     }
 )

@@ -15,7 +15,7 @@ _ROOM_BELOW = 1.2
 class Point:
     """A metric at a number of views, and the band around it (equal to it where there is none)."""
 
-    views: int
+    views: float
     value: float
     low: float
     high: float

@@ -182,12 +182,11 @@ def best_of_line(grid: Grid, y: int, x: int) -> bool:
 
 def best_of_column(grid: Grid, y: int, x: int) -> bool:
     """Whether a result is the first of the best in its column."""
-    one, column = grid[y][x], [line[x] for line in grid]
+    one = grid[y][x]
     if one is None or one["versus"] is not None:
         return False
-    values = [_score(other) for other in column if other is not None]
-    first = next(other for other in column if other and _score(other) == max(values))
-    return one is first
+    column = _alike(grid, x, one)
+    return one == next(o for o in column if _score(o) == max(map(_score, column)))
 
 
 def best_of_budget(grid: Grid, y: int, x: int) -> bool:
@@ -195,8 +194,7 @@ def best_of_budget(grid: Grid, y: int, x: int) -> bool:
     one = grid[y][x]
     if one is None or one["versus"] is not None or one["budget"] is None:
         return False
-    column = [line[x] for line in grid]
-    affordable = [o for o in column if o is not None and o["budget"] <= one["budget"]]
+    affordable = [o for o in _alike(grid, x, one) if o["budget"] <= one["budget"]]
     return _score(one) >= max(_score(other) for other in affordable)
 
 
@@ -307,6 +305,12 @@ def tex(text: str) -> str:
 
 def _score(one: Result) -> float:
     return -one.value if metric_of(one.metric).lowest else one.value
+
+
+def _alike(grid: Grid, x: int, one: Result) -> list[Result]:
+    """Return what stands in a column for the same metric, data and model."""
+    column, keys = [line[x] for line in grid], ("metric", "data", "model")
+    return [o for o in column if o and all(o[key] == one[key] for key in keys)]
 
 
 def _leads(one: Result, others: Sequence[Result | None]) -> bool:

@@ -7,39 +7,73 @@ mean; "per-member": each member has a policy of its own, which the paper leaves 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
 from relook.evaluation.compare import available_methods, checked_budgets, with_magnitude
-from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
-from relook.evaluation.scoring import Line, Setup, lines_of, predicted
+from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
+from relook.evaluation.results import Result, Results, join, measured
+from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
 from relook.foundation.progress import StageProgress, stage_of
+from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
+from relook.policy.file import policy_to_json
 from relook.policy_search.job import plan_search
 from relook.policy_search.run_record import FORMER_VALUES
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
+from relook.report.comparison_tables import method_table, paper_tables
+from relook.report.metrics import metric_of
+from relook.report.tables import SHORT_NAMES, Table, side_by_side
 from relook.selection.record import Log
-from relook.studies.ensembles_result import ENSEMBLE, PER_MEMBER, SINGLE, Ensembles
-from relook.studies.ensembles_rows import Found, rows_of
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
-from relook.studies.shared import progress_shares, store_path_of
+from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
+from relook.studies.shared import (
+    differences,
+    evaluated,
+    per_image,
+    progress_shares,
+    store_path_of,
+)
+from relook.studies.study import Study
 
+if TYPE_CHECKING:  # what draws needs matplotlib
+    from relook.report.figures import Drawing
+
+SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
+WAYS: Mapping[str, str] = {
+    SINGLE: "one member's policy (GPS single)",
+    ENSEMBLE: "the ensemble's policy (GPS ensemble)",
+    PER_MEMBER: "a policy for each member (GPS each)",
+}
+"""The ways to apply the search to an ensemble, with what tables call them."""
+
+SHORT: Mapping[str, str] = {
+    **SHORT_NAMES,
+    "mtrain": "Tr",
+    "mgrid": "M* 1",
+    SINGLE: "GPS 1",
+    ENSEMBLE: "GPS ens",
+    PER_MEMBER: "GPS each",
+}
+"""The names of the paper's figure, and one for the way that it leaves open."""
+
+VERSUS = {"rival": "best baseline", "single": "GPS single", "plain": "plain image"}
 METHODS = ("plain", "cf", "mtrain", "mgrid")
 """The baselines of the paper's study: CC, CF, Tr and M*."""
 
@@ -62,7 +96,7 @@ def ensembles(
     halvings: int = 5,
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
-) -> Ensembles:
+) -> Results:
     """Search in three ways and score all on held-out images, beside baselines.
 
     `settings` are those of one search; its split of `dataset` (or `test`) says which images
@@ -115,16 +149,19 @@ def ensembles(
         plans = _plans(setup, found, one, chosen)
         stores = None if where is None else where / "held-out"
         scored = _score(setup, list(fast.values()), plans, stores)
-    return Ensembles(
-        rows=rows_of(setup, scored, len(members)),
-        budgets=setup.budgets,
-        members=tuple(members),
-        single=one,
-        policies=found.members,
-        policy=found.ensemble,
-        images=len(proof),
-        searched=len(searched),
-        settings={
+    results = Results(
+        STUDY.name,
+        (
+            *_rows(setup, scored.together, scored.views, len(members)),
+            *_rows(setup, scored.members(), scored.views, 1),
+        ),
+        {
+            "members": list(members),
+            "single": one,
+            "policies": {name: policy_to_json(own) for name, own in found.members.items()},
+            "policy": policy_to_json(found.ensemble),
+            "images": len(proof),
+            "searched": len(searched),
             "recipe": settings.recipe.name,
             "search": json.loads(json.dumps(job.record())),
             "methods": [method for method in chosen if method != POLICY_METHOD],
@@ -139,6 +176,130 @@ def ensembles(
             **(record or {}),
         },
     )
+    return replace(results, sentence=sentence(results))
+
+
+def sentence(results: Results) -> str:
+    """Return the plain answer at the largest budget: which way is best, and against what."""
+    together = results.where(members=_members(results), metric="cll")
+    ways = {row["method"]: row for row in together.where(method=tuple(WAYS), versus=None).rows}
+    best = max(ways.values(), key=lambda row: row.value)
+    text = (
+        f"With at most {best['budget']} views for each of {_members(results)} members, "
+        f"{best['label']} has the best cLL, {best.value:.4f}"
+    )
+    for kind in ("rival", "single"):
+        change = together.get(method=best["method"], budget=best["budget"], versus=kind)
+        if change is not None:
+            word = "better than" if change.value > 0 else "worse than"
+            other = WAYS.get(change["reference"]) or label_of(change["reference"])
+            text += f"; {word if change.is_clear else 'no different from'} {other}: {change}"
+    return with_minus_signs(f"{text}.")
+
+
+def tables(results: Results) -> list[Table]:
+    """Return a line per method and budget: of the whole ensemble, and of single members."""
+    count = _members(results)
+    both = {
+        count: f"{count} members together, {results.rows[0]['images']:,} held-out images; budget "
+        "and views for each member, passes in all",
+        1: f"one member alone, mean ± deviation over {count}, with its own policy",
+    }
+    keys = {"budget": "budget", "views": "views", "passes": "passes"}
+    return [
+        method_table(
+            results.where(members=one), ("cll", "accuracy"), VERSUS, keys=keys, title=title
+        )
+        for one, title in both.items()
+    ]
+
+
+def paper_table(results: Results) -> Table:
+    """Return cLL and accuracy of the ensemble by method and budget, as the paper's tables do."""
+    together = results.where(members=_members(results))
+    methods = together.values("method")
+    return side_by_side(
+        paper_tables(together, ("cll", "accuracy"), order=methods, names=SHORT),
+        caption=f"An ensemble of {_members(results)} members on {results.rows[0]['images']} "
+        "held-out images; columns are methods and views for each member.",
+        label="table:ensembles",
+    )
+
+
+def figures(results: Results) -> list[Drawing]:
+    """Draw the ensemble's metrics against views, CF against Tr, and GPS against CF."""
+    from relook.report import shapes
+
+    count = _members(results)
+    together = results.where(members=count)
+    # Members differ by more than methods do, so deviations over members are left out.
+    alone = [replace(row, deviation=0.0) for row in results.where(members=1, versus=None).rows]
+    one = replace(results, rows=tuple(alone)).labelled(model="one member")
+    styles = shapes.family_styles({way: WAYS[way] for way in (PER_MEMBER, ENSEMBLE, SINGLE)})
+    drawn = []
+    for metric in ("cll", "accuracy"):
+        look = metric_of(metric)
+        curves = shapes.curves_of(_without_differences(together), metric, styles | shapes.METHODS)
+        panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
+        title = f"{look.title} of {count} members against views"
+        across = f"views for each of the {count} members"
+        drawn.append(shapes.curves_drawing(f"ensembles_{metric}", title, [[panel]], across=across))
+    methods = one.values("method")
+    if {"cf", "mtrain"} <= set(methods):
+        title = "Random crops against the augmentation of the training"
+        training = one.labelled(model="")
+        drawn.append(
+            methods_drawing("train_vs_clean", title, training, CROPS_AND_TRAINING, ("accuracy",))
+        )
+    if "cf" in methods:
+        rows = [
+            replace(row, keys={**row.keys, "method": _SHOWN_AS.get(row["method"], row["method"])})
+            for row in _without_differences(together).rows
+        ]
+        all_of_them = replace(results, rows=tuple(rows))
+        both = join({"one member": one, f"{count} members together": all_of_them})
+        title = f"{metric_of('cll').title}: learned policy against random crops"
+        drawn.append(methods_drawing("policy_vs_crops", title, both, POLICY_AND_CROPS, ("cll",)))
+    return drawn
+
+
+STUDY = Study(
+    "ensembles",
+    "Ensembles",
+    "Figure ens",
+    "A policy found on one member and used for all, one found on the whole ensemble, and "
+    "one for each member.",
+    tables,
+    paper_table,
+    figures,
+)
+
+_SHOWN_AS = {ENSEMBLE: POLICY_METHOD}
+
+
+def _members(results: Results) -> int:
+    return max(int(count) for count in results.values("members"))
+
+
+def _without_differences(results: Results) -> Results:
+    return results.where(versus=None)
+
+
+@dataclass
+class Found:
+    """What is found on the way, by method and budget.
+
+    `together` has the ensemble's evaluations, one per run; `alone` those of each member, runs
+    within members; `views` what a member sees of an image.
+    """
+
+    together: dict[Key, list[Evaluation]] = field(default_factory=dict)
+    alone: dict[Key, list[list[Evaluation]]] = field(default_factory=dict)
+    views: dict[Key, int] = field(default_factory=dict)
+
+    def members(self) -> dict[Key, list[Evaluation]]:
+        """Return for each member the mean of its runs."""
+        return {key: [_mean(runs) for runs in each] for key, each in self.alone.items()}
 
 
 @dataclass(frozen=True)
@@ -211,7 +372,7 @@ def _score(
         for budget, total in totals.items():
             key = (plan.method, budget)
             with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
-                found.together.setdefault(key, []).append(_evaluated(setup, np.log(total)))
+                found.together.setdefault(key, []).append(evaluated(setup, np.log(total)))
             spent = plan.policies[0][: lengths[budget][0]].views
             found.views[key] = max(spent, found.views.get(key, 0))
     return found
@@ -241,18 +402,49 @@ def _add_alone(
         each = found.alone.setdefault(key, [])
         if len(each) == member:
             each.append([])
-        each[member].append(_evaluated(setup, mean))
+        each[member].append(evaluated(setup, mean))
         spent = plan.policies[member][: entries[budget]].views
         found.views[key] = max(spent, found.views.get(key, 0))
 
 
-def _evaluated(setup: Setup, log_probs: FloatArray) -> Evaluation:
-    return cross_validated(
-        log_probs,
-        setup.dataset.labels,
-        seed=setup.seed,
-        halvings=setup.halvings,
-        groups=setup.dataset.groups,
+def _rows(
+    setup: Setup,
+    evaluations: Mapping[Key, Sequence[Evaluation]],
+    views: Mapping[Key, int],
+    members: int,
+) -> Iterator[Result]:
+    """Yield the metrics of each method at each budget, and its differences to others."""
+    cll = {
+        key: float(np.mean([one.metrics["cll"] for one in own])) for key, own in evaluations.items()
+    }
+    for key, own in evaluations.items():
+        method, budget = key
+        keys = {
+            "data": setup.dataset.name,
+            "method": method,
+            "label": WAYS.get(method) or label_of(method),
+            "budget": budget,
+            "views": views[key],
+            "members": members,
+            "passes": members * views[key],
+            "images": len(setup.dataset),
+        }
+        for metric in own[0].metrics:
+            yield measured(metric, [one.metrics[metric] for one in own], **keys)
+        others = {"rival": best_rival(key, cll), "plain": ("plain", 1)}
+        if method in WAYS:
+            others["single"] = (SINGLE, budget)
+        for kind, other in others.items():
+            if other is not None and other != key and other in evaluations:
+                about = {**keys, "versus": kind, "reference": other[0]}
+                yield from differences(setup, own, evaluations[other], **about)
+
+
+def _mean(runs: Sequence[Evaluation]) -> Evaluation:
+    """Return the mean of a member's runs."""
+    return Evaluation(
+        {name: float(np.mean([one.metrics[name] for one in runs])) for name in runs[0].metrics},
+        {name: per_image(runs, name) for name in runs[0].per_image},
     )
 
 

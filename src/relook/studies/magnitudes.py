@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,13 +14,31 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.randaugment_magnitude import grid_log_probs
+from relook.evaluation.randaugment_magnitude import best_magnitude, grid_log_probs
+from relook.evaluation.results import Result, Results, measured
 from relook.foundation.progress import Progress
+from relook.foundation.wording import views_text
 from relook.models import Predictor
 from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe, get_recipe
-from relook.studies.magnitudes_result import MagnitudeRow, Magnitudes
+from relook.report.metrics import metric_of
+from relook.report.tables import Column, Line, Table, best_of_column, table_of
+from relook.studies.study import Study
+
+if TYPE_CHECKING:  # what draws needs matplotlib
+    from relook.report.figures import Drawing
+    from relook.report.series import Curve
+
+CHOOSERS = {"accuracy": "accuracy", "log_likelihood": "log-likelihood", "cll": "cLL"}
+"""The metrics that M* is found by, with what tables call them."""
+
+RANDAUGMENT = "randaugment"
+_LOOKS: Mapping[str, tuple[str, Any, tuple[float, ...]]] = {
+    "accuracy": ("#14804a", (), ()),
+    "log_likelihood": ("#3b3fa8", (), (4.0, 1.6)),
+    "cll": ("#d1450b", (), ()),
+}
 
 
 def magnitudes(
@@ -39,7 +58,7 @@ def magnitudes(
     progress: Progress | None = None,
     halvings: int = 5,
     record: Mapping[str, Any] | None = None,
-) -> Magnitudes:
+) -> Results:
     """Score `views` views of RandAugment at each magnitude by every metric.
 
     A view has `length` transforms with magnitudes uniform on [0, M]; the magnitudes M share
@@ -74,22 +93,29 @@ def magnitudes(
                 mean, dataset.labels, seed=seed, halvings=halvings, groups=dataset.groups
             )
             found[magnitude].append(scored.metrics)
-    return Magnitudes(
-        rows=tuple(_row(magnitude, metrics) for magnitude, metrics in found.items()),
-        views=views,
-        images=len(dataset),
-        settings={
+    keys = {
+        "data": dataset.name,
+        "method": RANDAUGMENT,
+        "views": views,
+        "images": len(dataset),
+        "runs": runs,
+    }
+    rows = tuple(row for magnitude, own in found.items() for row in _rows(magnitude, own, keys))
+    results = Results(
+        STUDY.name,
+        rows,
+        {
             "recipe": recipe.name,
             "length": length,
             "draws": draws,
             "seed": seed,
-            "runs": runs,
             "halvings": halvings,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
             **(record or {}),
         },
     )
+    return replace(results, sentence=sentence(results))
 
 
 def checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
@@ -100,9 +126,135 @@ def checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
     return tuple(values)
 
 
-def _row(magnitude: float, metrics: Sequence[Mapping[str, float]]) -> MagnitudeRow:
-    values = {name: tuple(one[name] for one in metrics) for name in metrics[0]}
-    return MagnitudeRow(magnitude, values)
+def best(results: Results, metric: str, run: int | None = None) -> float:
+    """Return M* by a metric's mean over the runs, or by one run; of equals the weakest."""
+    rows = results.where(metric=metric, run=run).rows
+    return best_magnitude([(row["magnitude"], row.value) for row in rows])
+
+
+def sentence(results: Results) -> str:
+    """Return the plain answer: M* by each metric, and what trusting the wrong one costs in cLL."""
+    chosen = {name: best(results, name) for name in CHOOSERS}
+    if len(set(chosen.values())) == 1:
+        return f"M* is {chosen['cll']:g} by accuracy, log-likelihood and cLL alike."
+    found = ", ".join(f"{magnitude:g} by {CHOOSERS[name]}" for name, magnitude in chosen.items())
+    cll = {m: results.one(metric="cll", magnitude=m).value for m in chosen.values()}
+    losses = [
+        f"{CHOOSERS[name]}'s choice loses {cll[chosen['cll']] - cll[magnitude]:.4f}"
+        for name, magnitude in chosen.items()
+        if magnitude != chosen["cll"]
+    ]
+    return f"M* is {found}; in cLL, {' and '.join(losses)}."
+
+
+def tables(results: Results) -> list[Table]:
+    """Return a table per model with a line per magnitude, and one of M* by each metric."""
+    metrics = (*CHOOSERS, "temperature")
+    made = []
+    for (model,), own in results.groups("model"):
+        columns = [Column("M"), *(Column(metric_of(m).head, {"metric": m}) for m in metrics)]
+        lines = [Line((f"{m:g}",), {"magnitude": m}) for m in own.values("magnitude")]
+        title = _title(own) if len(results.values("model")) < 2 else f"{model}: {_title(own)}"
+        made.append(table_of(own, columns, [lines], _best_but_temperature, title=title))
+    return [*made, chosen_table(results)]
+
+
+def chosen_table(results: Results) -> Table:
+    """Return M* by each metric, what it is worth, and how it varies over the runs."""
+    columns = [
+        Column("model", number=False, once=True),
+        Column("chosen by", number=False),
+        Column("M*"),
+        *([Column("M* of the runs alone", optional=True)] if results.values("run") else []),
+        *(Column(metric_of(name).head, {"metric": name}) for name in CHOOSERS),
+    ]
+    sections = []
+    for (model,), own in results.groups("model"):
+        lines = []
+        for metric, label in CHOOSERS.items():
+            found = best(own, metric)
+            runs = [f"{best(own, metric, run):g}" for run in own.values("run")]
+            texts = (str(model or ""), label, f"{found:g}", *([", ".join(runs)] if runs else []))
+            lines.append(Line(texts, {"model": model, "magnitude": found}))
+        sections.append(lines)
+    views = " or ".join(str(views) for views in results.values("views"))
+    return table_of(
+        results,
+        columns,
+        sections,
+        best_of_column,
+        title="M* by each metric",
+        caption="The magnitude M* of test-time RandAugment by the metric that it is chosen by, "
+        f"{views} views.",
+        label="table:mgrid",
+    )
+
+
+def figures(results: Results) -> list[Drawing]:
+    """Draw accuracy above, LL and cLL below, a ring at each metric's M*; a column per model."""
+    from relook.report import shapes
+    from relook.report.style import INK, MethodStyle
+
+    def one(metric: str, own: Results) -> tuple[Curve, shapes.Ring]:
+        style = MethodStyle(metric, metric_of(metric).title, *_LOOKS[metric])
+        (curve,) = shapes.curves_of(own, metric, {RANDAUGMENT: style}, across="magnitude")
+        place = best(own, metric)
+        value = metric_of(metric).scale * own.one(metric=metric, magnitude=place).value
+        ring = shapes.Ring((place, value), f"{place:g}", style.color, metric == "log_likelihood")
+        return curve, ring
+
+    rows: list[list[shapes.Panel]] = [[], []]
+    for (model,), own in results.groups("model"):
+        for row, metrics in zip(rows, (("accuracy",), ("log_likelihood", "cll")), strict=True):
+            drawn = [one(metric, own) for metric in metrics]
+            first = metric_of(metrics[0])
+            title = str(model or "") if len(results.values("model")) > 1 else ""
+            curves = tuple(curve for curve, _ in drawn)
+            rings = tuple(ring for _, ring in drawn)
+            row.append(shapes.Panel(title, first.title, curves, first.scale, rings=rings))
+    ring = {"marker": "o", "ms": 8, "mfc": "none", "mec": INK, "mew": 1.5, "lw": 0}
+    title = f"RandAugment with {views_text(results.values('views')[0])} at rising magnitudes"
+    legend = [("M*: the best by that metric", ring)]
+    drawing = shapes.curves_drawing(
+        "magnitudes", title, rows, across="magnitude M", log=False, legend=legend
+    )
+    return [replace(drawing, description=results.sentence.replace("\n", " "))]
+
+
+STUDY = Study(
+    "magnitudes",
+    "RandAugment at every magnitude",
+    "Figure mgrid",
+    "Accuracy, log-likelihood and calibrated log-likelihood of RandAugment at one magnitude M for "
+    "all transforms, and the best M by each.",
+    tables,
+    chosen_table,
+    figures,
+)
+
+
+def _best_but_temperature(grid: Any, y: int, x: int) -> bool:
+    one = grid[y][x]
+    return one is not None and one.metric != "temperature" and best_of_column(grid, y, x)
+
+
+def _title(results: Results) -> str:
+    row, runs = results.rows[0], len(results.values("run"))
+    spread = f", mean ± deviation of {runs} runs" if runs else ""
+    views = f"{row['views']} views of RandAugment with magnitudes up to M"
+    return f"{row['images']:,} images, {views}{spread}"
+
+
+def _rows(
+    magnitude: float, metrics: Sequence[Mapping[str, float]], keys: Mapping[str, Any]
+) -> Iterator[Result]:
+    """Yield each metric's mean over the runs and, where there are several, its runs."""
+    own = {**keys, "magnitude": magnitude}
+    for name in metrics[0]:
+        values = [one[name] for one in metrics]
+        yield measured(name, values, **own)
+        if len(values) > 1:
+            yield from (Result(name, v, keys={**own, "run": r}) for r, v in enumerate(values))
 
 
 def _run_of(progress: Progress | None, run: int, runs: int) -> Progress | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,14 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import checked_budgets
-from relook.evaluation.comparison import Measured
-from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
-from relook.evaluation.scoring import Line, Setup, predicted
+from relook.evaluation.results import Result, Results, difference, measured
+from relook.evaluation.scoring import Line, Setup
 from relook.foundation.progress import StageProgress, stage_of
+from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind, Policy
@@ -30,8 +30,22 @@ from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.job import plan_pool, plan_search
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import SearchSettings
+from relook.report.comparison_tables import method_table
+from relook.report.metrics import metric_of
+from relook.report.tables import Column, Table, best_of_column, table_of
+from relook.report.tables import Line as TableLine
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.studies.objectives_result import PLAIN, REFERENCE, ObjectiveRow, Objectives
+from relook.studies.shared import score_budgets
+from relook.studies.study import Study
+
+if TYPE_CHECKING:  # what draws needs matplotlib
+    from relook.report.figures import Drawing
+
+REFERENCE = "cll"
+"""The objective that the others are compared with: the paper's."""
+
+PLAIN = "plain"
+"""The name under which the plain image stands among the objectives."""
 
 OF_THE_PAPER = ("accuracy", "ll", "cll")
 LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
@@ -103,7 +117,7 @@ def objectives(
     halvings: int = 5,
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
-) -> Objectives:
+) -> Results:
     """Search the same pools with each objective and score the policies on held-out images.
 
     Run r has the seed seed + r: its own pool and, without `test` images, its own split. Its
@@ -140,15 +154,12 @@ def objectives(
         progress,
     )
     found = [_run(study, replace(settings, seed=seed + run), run, runs) for run in range(runs)]
-    return Objectives(
-        rows=_rows(study, found, seed, resamples),
-        objectives=tuple(study.objectives),
-        budgets=study.budgets,
-        runs=runs,
-        images=len(found[0].units),
-        policies={name: tuple(run.policies[name] for run in found) for name in study.objectives},
-        settings={**_settings(study, settings, resamples), **(record or {})},
+    results = Results(
+        STUDY.name,
+        tuple(_rows(study, found, seed, resamples)),
+        {**_settings(study, settings, found, resamples), **(record or {})},
     )
+    return replace(results, sentence=sentence(results))
 
 
 def checked_objectives(
@@ -170,6 +181,104 @@ def checked_objectives(
 def label_of(objective: str) -> str:
     """Return what tables and figures call an objective."""
     return "plain image" if objective == PLAIN else LABELS.get(objective, objective)
+
+
+def sentence(results: Results) -> str:
+    """Return the plain answer: what the other objectives lose in cLL at the largest budget."""
+    shown = results.where(budget=_most(results), metric="cll")
+    searched = [row for row in shown.where(versus=None).rows if row["method"] != PLAIN]
+    best = max(searched, key=lambda row: row.value)
+    text = f"The highest held-out cLL comes from searching with {best['label']}"
+    changes = [
+        f"{row['label']} {row.value:+.4f}, 95 % interval {row.low:+.4f} to {row.high:+.4f}"
+        for row in shown.where(versus=REFERENCE).rows
+    ]
+    if changes:
+        text += f"; compared with cLL as the objective: {'; '.join(changes)}"
+    return with_minus_signs(f"{text}.")
+
+
+def tables(results: Results) -> list[Table]:
+    """Return a line per objective and budget, a table per model."""
+    made = []
+    for (model,), own in results.groups("model"):
+        row = own.rows[0]
+        several = f" of each of {row['runs']} runs" if row["runs"] > 1 else ""
+        where = f"{model}: " if len(results.values("model")) > 1 else ""
+        title = f"{where}{row['images']:,} held-out images{several}, one pool for all objectives"
+        versus = {REFERENCE: "searched with cLL"}
+        made.append(method_table(own, COMPARED, versus, head="searched with", title=title))
+    return made
+
+
+def paper_table(results: Results) -> Table:
+    """Return Table 1: lines are metrics and objectives, a column per model.
+
+    Accuracy, LL and cLL; the paper leaves LL out.
+    """
+    most, row = _most(results), results.rows[0]
+    found = results.where(budget=most)
+    pairs = [pair for pair, _ in found.groups("method", "label") if pair[0] != PLAIN]
+    columns = [
+        Column("metric", number=False, once=True),
+        Column("GPS criterion", number=False),
+        *(Column(str(m or ""), {"model": m}) for (m,), _ in found.groups("model")),
+    ]
+    sections = [
+        [
+            TableLine((metric_of(metric).head, label), {"metric": metric, "method": method})
+            for method, label in pairs
+        ]
+        for metric in COMPARED
+    ]
+    return table_of(
+        found,
+        columns,
+        sections,
+        best_of_column,
+        title="",
+        caption=f"Greedy policy search with different objectives, measured on {row['data']}: "
+        f"held-out performance of {most} views, {row['runs']} runs.",
+        label="table:gps_metrics",
+    )
+
+
+def figures(results: Results) -> list[Drawing]:
+    """Draw a dot per objective with its deviation over runs, a figure per model."""
+    from relook.report.shapes import dots_drawing
+    from relook.report.style import PLAIN_COLOR, POLICY_COLOR
+
+    colors = {label_of(PLAIN): PLAIN_COLOR, label_of(REFERENCE): POLICY_COLOR}
+    models, most = [model for (model,), _ in results.groups("model")], _most(results)
+    drawn = []
+    for number, model in enumerate(models, 1):
+        own = results.where(model=model)
+        series = {
+            label: [own.one(method=method, metric=m, budget=budget) for m in ("accuracy", "cll")]
+            for (method, label, budget), _ in own.groups("method", "label", "budget")
+            if method == PLAIN or budget == most
+        }
+        where = f"{model}: policies" if len(models) > 1 else "Policies"
+        title = f"{where} of {most} views by what they were searched with"
+        name = f"objectives_{number}" if len(models) > 1 else "objectives"
+        drawn.append(dots_drawing(name, title, series, colors))
+    return drawn
+
+
+STUDY = Study(
+    "objectives",
+    "What the search maximises",
+    "Table gps_metrics",
+    "The same pools searched by accuracy, log-likelihood (LL) and calibrated log-likelihood (cLL).",
+    tables,
+    paper_table,
+    figures,
+)
+
+
+def _most(results: Results) -> int:
+    """Return the largest budget."""
+    return max(int(budget) for budget in results.values("budget"))
 
 
 def _check(settings: SearchSettings) -> None:
@@ -249,85 +358,65 @@ def _setup(
 
 def _scores(setup: Setup, policies: Mapping[str, Policy]) -> dict[Key, _Score]:
     """Predict each distinct view of all policies once and score them at every budget."""
-    most = setup.budgets[-1]
     lines = [Line(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
+    most = setup.budgets[-1]
     lines += [Line(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
-    read = predicted(setup, [view for line in lines for view in line.views])
     scores: dict[Key, _Score] = {}
-    for line in lines:
-        budgets = (1,) if line.method == PLAIN else setup.budgets
-        lengths = {budget: len(line.policy.for_budget(budget)) for budget in budgets}
-        prefixes = sorted(set(lengths.values()))
-        means = prefix_log_probs(read(line.views), prefixes)
-        found = {k: _score(setup, mean) for k, mean in zip(prefixes, means, strict=True)}
-        for budget, length in lengths.items():
-            evaluation, likelihoods = found[length]
-            scores[line.method, budget] = _Score(
-                evaluation.metrics,
-                {**evaluation.per_image, "log_likelihood": likelihoods},
-                line.policy[:length].views,
-            )
+    for one in score_budgets(setup, lines):
+        likelihoods = per_image_log_likelihood(one.log_probs, setup.dataset.labels)
+        scores[one.line.method, one.budget] = _Score(
+            one.evaluation.metrics,
+            {**one.evaluation.per_image, "log_likelihood": likelihoods},
+            one.views,
+        )
     return scores
 
 
-def _score(setup: Setup, mean: FloatArray) -> tuple[Evaluation, FloatArray]:
-    labels, groups = setup.dataset.labels, setup.dataset.groups
-    evaluation = cross_validated(
-        mean, labels, seed=setup.seed, halvings=setup.halvings, groups=groups
-    )
-    return evaluation, per_image_log_likelihood(mean, labels)
-
-
-def _rows(
-    study: _Study, found: Sequence[_Run], seed: int, resamples: int
-) -> tuple[ObjectiveRow, ...]:
-    rows = []
-    for key in found[0].scores:
-        name, budget = key
-        scores = [run.scores[key] for run in found]
-        rows.append(
-            ObjectiveRow(
-                objective=name,
-                label=label_of(name),
-                budget=budget,
-                views=max(score.views for score in scores),
-                metrics={
-                    metric: Measured(*mean_and_deviation([one.metrics[metric] for one in scores]))
-                    for metric in scores[0].metrics
-                },
-                over_cll=_over_reference(study, found, key, seed, resamples),
-            )
-        )
-    return tuple(rows)
+def _rows(study: _Study, found: Sequence[_Run], seed: int, resamples: int) -> Iterator[Result]:
+    """Yield each objective's metrics at each budget, and its differences to cLL."""
+    for name, budget in found[0].scores:
+        scores = [run.scores[name, budget] for run in found]
+        keys = {
+            "data": study.dataset.name,
+            "method": name,
+            "label": label_of(name),
+            "budget": budget,
+            "views": max(score.views for score in scores),
+            "images": len(found[0].units),
+            "runs": len(found),
+        }
+        for metric in scores[0].metrics:
+            yield measured(metric, [one.metrics[metric] for one in scores], **keys)
+        if name in (PLAIN, REFERENCE) or REFERENCE not in study.objectives:
+            continue
+        for metric in COMPARED:
+            interval = _over_reference(found, (name, budget), metric, seed, resamples)
+            yield difference(metric, interval, **keys, versus=REFERENCE, reference=REFERENCE)
 
 
 def _over_reference(
-    study: _Study, found: Sequence[_Run], key: Key, seed: int, resamples: int
-) -> dict[str, Interval] | None:
-    """Return the differences to searching with cLL; an image counts with all its runs."""
-    name, budget = key
-    if name in (PLAIN, REFERENCE) or REFERENCE not in study.objectives:
-        return None
-    units = np.concatenate([run.units for run in found])
-    return {
-        metric: paired_bootstrap(
-            np.concatenate(
-                [
-                    run.scores[key].per_image[metric]
-                    - run.scores[REFERENCE, budget].per_image[metric]
-                    for run in found
-                ]
-            ),
-            seed=seed,
-            resamples=resamples,
-            groups=units,
-        )
-        for metric in COMPARED
-    }
+    found: Sequence[_Run], key: Key, metric: str, seed: int, resamples: int
+) -> Interval:
+    """Return the difference to searching with cLL; an image counts with all its runs."""
+    reference = (REFERENCE, key[1])
+    changes = [
+        run.scores[key].per_image[metric] - run.scores[reference].per_image[metric] for run in found
+    ]
+    return paired_bootstrap(
+        np.concatenate(changes),
+        seed=seed,
+        resamples=resamples,
+        groups=np.concatenate([run.units for run in found]),
+    )
 
 
-def _settings(study: _Study, settings: SearchSettings, resamples: int) -> dict[str, Any]:
+def _settings(
+    study: _Study, settings: SearchSettings, found: Sequence[_Run], resamples: int
+) -> dict[str, Any]:
     return {
+        "policies": {
+            name: [policy_to_json(run.policies[name]) for run in found] for name in study.objectives
+        },
         "recipe": settings.recipe.name,
         "length": settings.length,
         "pool_size": settings.pool_size,

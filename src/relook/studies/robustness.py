@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,28 +14,45 @@ from torch import Tensor
 from relook.data.base import Dataset
 from relook.data.corrupted import Source
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
+from relook.evaluation.baselines import POLICY_METHOD, Options, label_of
 from relook.evaluation.compare import (
     available_methods,
     check_policies,
     checked_budgets,
     with_magnitude,
 )
-from relook.evaluation.comparison import Measured
-from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
-from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
+from relook.evaluation.results import Result, Results, difference, measured
+from relook.evaluation.scoring import Key, Setup, best_rival, lines_of
+from relook.evaluation.scoring import Line as Views
 from relook.foundation.progress import Progress, part_of
+from relook.foundation.wording import views_text, with_minus_signs
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.intervals import Interval
 from relook.numerics.randomness import check_seed
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.predictions.passes import distinct_views
-from relook.studies.corruption_error import has_normaliser
+from relook.report.comparison_tables import about, method_table, paper_tables
+from relook.report.metrics import metric_of
+from relook.report.tables import (
+    SHORT_NAMES,
+    Column,
+    Line,
+    Table,
+    best_of_line,
+    side_by_side,
+    table_of,
+)
+from relook.studies.corruption_error import has_normaliser, mean_over_corruptions, unnormalised
+from relook.studies.corruption_error import normalised as normalised_errors
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
-from relook.studies.robustness_result import MEAN, Robustness, ShiftRow
+from relook.studies.shared import Scored, paired, score_budgets
+from relook.studies.study import Study
+
+if TYPE_CHECKING:  # what draws needs matplotlib
+    from relook.report.figures import Drawing
 
 METHODS = ("plain", "cf", "mgrid")
 """The baselines of the paper's study."""
@@ -58,16 +75,16 @@ class _Tally:
     clls: dict[Key, dict[Condition, list[float]]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
 
-    def add(
-        self, key: Key, condition: Condition, wrong: FloatArray, cll: float, views: int
-    ) -> None:
+    def add(self, condition: Condition, one: Scored) -> None:
         """Take in one run."""
+        key, wrong = (one.line.method, one.budget), 1 - one.evaluation.per_image["accuracy"]
         rates = self.rates.setdefault(key, {}).setdefault(condition, [])
         before = self.errors.setdefault(key, {}).get(condition, np.zeros(len(wrong)))
         self.errors[key][condition] = (before * len(rates) + wrong) / (len(rates) + 1)
         rates.append(float(wrong.mean()))
-        self.clls.setdefault(key, {}).setdefault(condition, []).append(cll)
-        self.views[key] = max(views, self.views.get(key, 0))
+        clls = self.clls.setdefault(key, {}).setdefault(condition, [])
+        clls.append(one.evaluation.metrics["cll"])
+        self.views[key] = max(one.views, self.views.get(key, 0))
 
     def uce(self, key: Key, corruptions: Sequence[str], severities: Sequence[int]) -> FloatArray:
         """Return each image's mean error over corruptions and severities, `[n]`."""
@@ -98,7 +115,7 @@ def robustness(
     halvings: int = 5,
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
-) -> Robustness:
+) -> Results:
     """Score the policy and baselines under every corruption at every severity.
 
     `dataset` holds clean images that the search has not seen, `validation` clean ones that
@@ -138,20 +155,155 @@ def robustness(
     for number, condition in enumerate(conditions):
         shown = _shown(setup, condition, corrupted, kept)
         here = _at(setup, condition, shown, _share(setup, lines, number, len(conditions)))
-        classes = _score(here, lines, condition, tally)
-    return Robustness(
-        rows=_rows(setup, tally, chosen, names, levels),
-        budgets=setup.budgets,
-        corruptions=names,
-        severities=levels,
-        images=len(clean),
-        normalised=has_normaliser(classes, levels),
-        made=corrupted is None,
-        settings={
+        for one in score_budgets(here, lines):
+            classes = one.log_probs.shape[1]
+            tally.add(condition, one)
+    normalised = has_normaliser(classes, levels)
+    results = Results(
+        STUDY.name,
+        tuple(_rows(setup, tally, chosen, names, levels, normalised)),
+        {
             **_settings(setup, chosen, left_out),
+            "made": corrupted is None,
+            "normalised": normalised,
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             **(record or {}),
         },
+    )
+    return replace(results, sentence=sentence(results))
+
+
+def sentence(results: Results) -> str:
+    """Return the plain answer for the policy at its largest budget."""
+    own = results.where(method=POLICY_METHOD, metric="muce", corruption=None)
+    level = own.where(versus=None).rows[-1]
+    change = own.get(metric="muce", versus="rival", budget=level["budget"])
+    if change is None or change.low is None or change.high is None:
+        return f"Mean error under corruption: {100 * level.value:.2f} %."
+    outcome = "is less robust than" if change.low > 0 else "shows no difference from"
+    if change.high < 0:
+        outcome = "is more robust than"
+    return with_minus_signs(
+        f"With {views_text(level['views'])} the policy {outcome} {label_of(change['reference'])}: "
+        f"{100 * change.value:+.2f} points of error, 95 % interval {100 * change.low:+.2f} to "
+        f"{100 * change.high:+.2f}."
+    )
+
+
+def tables(results: Results) -> Sequence[Table]:
+    """Return a line per method and budget, and the corruptions one by one; of models, muCE."""
+    if len(list(results.groups("data", "model"))) > 1:
+        return paper_tables(results, (_mean_metric(results),))
+    corruptions, levels = (results.values(key) for key in ("corruption", "severity"))
+    metrics = ("clean_error", "muce", *(["mce"] if results.get(metric="mce") else []), "cll")
+    methods = method_table(
+        results,
+        metrics,
+        {"rival": "best baseline", "plain": "plain image"},
+        compared="muce",
+        title=f"{results.rows[0]['images']:,} images × {len(corruptions)} corruptions × "
+        f"{len(levels)} severities; muCE: mean error under corruption, lower is better",
+    )
+    columns = [Column("corruption", number=False)]
+    for method, budget, views in _largest(results):
+        head = f"{SHORT_NAMES.get(method, method)} ×{views}"
+        columns.append(Column(head, {"method": method, "budget": budget}))
+    lines = [
+        Line((name.replace("_", " "),), {"corruption": name, "metric": "uce"})
+        for name in corruptions
+    ]
+    each = table_of(
+        results.where(corruption=(None, *corruptions)),
+        columns,
+        [lines, [Line(("mean",), {"corruption": None, "metric": "muce"})]],
+        best_of_line,
+        title="error (%) by corruption, mean over severities; the lowest is bold",
+    )
+    return [methods, each]
+
+
+def paper_table(results: Results) -> Table:
+    """Return muCE (or mCE) by method and budget, in the form of the paper's appendix."""
+    metric = _mean_metric(results)
+    corruptions, levels = (results.values(key) for key in ("corruption", "severity"))
+    legend = ", ".join(f"{about(m)} ({SHORT_NAMES.get(m, m)})" for m in results.values("method"))
+    return side_by_side(
+        paper_tables(results, (metric,)),
+        caption=f"{metric_of(metric).title} on {results.rows[0]['images']} corrupted images, "
+        f"{len(corruptions)} corruptions at {len(levels)} severities: {legend}.",
+        label="table:ce",
+    )
+
+
+def figures(results: Results) -> list[Drawing]:
+    """Draw the mean error against views, a panel per model; of one, the corruptions too."""
+    from relook.report import shapes
+
+    metric = metric_of(_mean_metric(results))
+    label = "mCE" if metric.scale == 1 else "Mean error under corruption (%)"
+    panels = [
+        shapes.Panel(
+            str(model or ""),
+            label,
+            shapes.curves_of(own, _mean_metric(results)),
+            metric.scale,
+        )
+        for (model,), own in results.groups("model")
+    ]
+    drawn = [shapes.curves_drawing("robustness_views", f"{label} against views", [panels])]
+    return drawn if len(panels) > 1 else [*drawn, _corruptions_drawing(results)]
+
+
+STUDY = Study(
+    "robustness",
+    "Robustness to domain shift",
+    "Figures ood-cifar, ood-imagenet; Tables ce-cifarsC, ce-ImageNetC",
+    "The mean error under common corruptions, with policies found on clean images.",
+    tables,
+    paper_table,
+    figures,
+)
+
+
+def _mean_metric(results: Results) -> str:
+    """Return what the mean over corruptions is called: mCE where AlexNet's errors divide."""
+    return "muce" if results.get(metric="mce") is None else "mce"
+
+
+def _largest(results: Results) -> list[tuple[str, int, int]]:
+    """Return each method with its largest budget, and the views that it takes."""
+    last = {row["method"]: row for row in results.where(metric="muce", versus=None).rows}
+    return [(method, row["budget"], row["views"]) for method, row in last.items()]
+
+
+def _corruptions_drawing(results: Results) -> Drawing:
+    from relook.report.shapes import METHODS as LOOKS
+    from relook.report.shapes import bars_drawing
+
+    names = results.values("corruption")
+    values: dict[str, list[float]] = {}
+    for method, budget, _ in _largest(results):
+        own = results.where(method=method, budget=budget)
+        each = [own.one(metric="uce", corruption=name).value for name in names]
+        values[method] = [100 * value for value in (*each, own.one(metric="muce").value)]
+    styles = {
+        method: replace(LOOKS[method], label=f"{label_of(method)}, {views_text(views)}")
+        for method, _, views in _largest(results)
+    }
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{label_of(m)} {own[place]:.1f}" for m, own in values.items())
+        for place, name in enumerate(names)
+    )
+    shown = [*(name.replace("_", " ") for name in names), "mean"]
+    panels = {"error (%), mean over severities": values}
+    return bars_drawing(
+        "robustness_corruptions",
+        "Error by corruption",
+        shown,
+        panels,
+        styles,
+        f"{words}.",
+        rule=True,
     )
 
 
@@ -192,40 +344,11 @@ def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress |
     return replace(setup, dataset=dataset, store_path=path, progress=progress)
 
 
-def _share(setup: Setup, lines: Sequence[Line], done: int, conditions: int) -> Progress | None:
+def _share(setup: Setup, lines: Sequence[Views], done: int, conditions: int) -> Progress | None:
     """Report the passes of one condition as part of those of all."""
     distinct, _ = distinct_views(view for line in lines for view in line.views)
     passes = len(distinct) * len(setup.dataset)
     return part_of(setup.progress, done * passes, conditions * passes)
-
-
-def _score(setup: Setup, lines: Sequence[Line], condition: Condition, tally: _Tally) -> int:
-    """Predict all views under one condition and score the budgets; returns the classes."""
-    read = predicted(setup, [view for line in lines for view in line.views])
-    labels, groups = setup.dataset.labels, setup.dataset.groups
-    classes = 0
-    for line in lines:
-        lengths = _lengths(setup, line)
-        prefixes = sorted(set(lengths.values()))
-        means = prefix_log_probs(read(line.views), prefixes)
-        for length, mean in zip(prefixes, means, strict=True):
-            classes = mean.shape[1]
-            found = cross_validated(
-                mean, labels, seed=setup.seed, halvings=setup.halvings, groups=groups
-            )
-            wrong = 1 - found.per_image["accuracy"]
-            views = line.policy[:length].views
-            for budget in (b for b, own in lengths.items() if own == length):
-                tally.add((line.method, budget), condition, wrong, found.metrics["cll"], views)
-    return classes
-
-
-def _lengths(setup: Setup, line: Line) -> dict[int, int]:
-    """Return how many entries are scored for each budget."""
-    fixed = None if line.method == POLICY_METHOD else BASELINES[line.method].budget
-    if fixed is not None:
-        return {fixed: len(line.policy)}
-    return {budget: len(line.policy.for_budget(budget)) for budget in setup.budgets}
 
 
 def _rows(
@@ -234,67 +357,72 @@ def _rows(
     methods: Sequence[str],
     names: Sequence[str],
     levels: Sequence[int],
-) -> tuple[ShiftRow, ...]:
+    normalised: bool,
+) -> Iterator[Result]:
+    """Yield each method's errors and cLL at each budget, and its differences to others."""
     muce = {key: float(tally.uce(key, names, levels).mean()) for key in tally.errors}
-    rows = []
     for key in sorted(muce, key=lambda key: (methods.index(key[0]), key[1])):
+        keys = {
+            "data": setup.dataset.name,
+            "method": key[0],
+            "label": label_of(key[0]),
+            "budget": key[1],
+            "views": tally.views[key],
+            "images": len(setup.dataset),
+        }
+        yield from _levels(tally.rates[key], tally.clls[key], names, levels, normalised, keys)
         rival = best_rival(key, {one: -error for one, error in muce.items()})
-        plain = None if key[0] == "plain" else ("plain", 1)
-        rows.append(
-            ShiftRow(
-                method=key[0],
-                label=label_of(key[0]),
-                budget=key[1],
-                views=tally.views[key],
-                clean_error=float(np.mean(tally.rates[key][CLEAN])),
-                clean_cll=float(np.mean(tally.clls[key][CLEAN])),
-                errors=_means(tally.rates[key], names, levels),
-                clls=_means(tally.clls[key], names, levels),
-                muce=_over_runs(tally.rates[key], names, levels),
-                over_plain=_differences(setup, tally, key, plain, names, levels),
-                over_rival=_differences(setup, tally, key, rival, names, levels),
-                rival=None if rival is None else rival[0],
-            )
-        )
-    return tuple(rows)
+        for kind, other in (("rival", rival), ("plain", ("plain", 1))):
+            if other is not None and other != key:
+                about_it = {**keys, "versus": kind, "reference": other[0]}
+                yield from _differences(setup, tally, key, other, names, levels, about_it)
 
 
-def _means(
-    found: Mapping[Condition, Sequence[float]], names: Sequence[str], levels: Sequence[int]
-) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(float(np.mean(found[name, level])) for level in levels) for name in names}
-
-
-def _over_runs(
-    rates: Mapping[Condition, Sequence[float]], names: Sequence[str], levels: Sequence[int]
-) -> Measured:
-    runs = np.mean([rates[name, level] for name in names for level in levels], axis=0)
-    return Measured(*mean_and_deviation(runs))
+def _levels(
+    rates: Mapping[Condition, Sequence[float]],
+    clls: Mapping[Condition, Sequence[float]],
+    names: Sequence[str],
+    levels: Sequence[int],
+    normalised: bool,
+    keys: Mapping[str, Any],
+) -> Iterator[Result]:
+    yield Result("clean_error", float(np.mean(rates[CLEAN])), keys=keys)
+    yield Result("clean_cll", float(np.mean(clls[CLEAN])), keys=keys)
+    conditions = [(name, level) for name in names for level in levels]
+    yield measured("muce", np.mean([rates[one] for one in conditions], axis=0), **keys)
+    yield Result("cll", float(np.mean([clls[one] for one in conditions])), keys=keys)
+    errors = {name: [float(np.mean(rates[name, level])) for level in levels] for name in names}
+    if normalised:
+        ratios = normalised_errors(errors)
+        yield Result("mce", mean_over_corruptions(ratios), keys=keys)
+        for name, ratio in ratios.items():
+            yield Result("ce", ratio, keys={**keys, "corruption": name})
+    for name, value in unnormalised(errors).items():
+        yield Result("uce", value, keys={**keys, "corruption": name})
+    for name, level in conditions:
+        own = {**keys, "corruption": name, "severity": level}
+        yield measured("error", rates[name, level], **own)
+        yield measured("cll", clls[name, level], **own)
 
 
 def _differences(
     setup: Setup,
     tally: _Tally,
     one: Key,
-    other: Key | None,
+    other: Key,
     names: Sequence[str],
     levels: Sequence[int],
-) -> dict[str, Interval] | None:
-    """Return the differences in muCE, and for the policy in each uCE; an image counts whole."""
-    if other is None:
-        return None
-    parts: dict[str, Sequence[str]] = {MEAN: names}
+    keys: Mapping[str, Any],
+) -> Iterator[Result]:
+    """Yield the difference in muCE, and for the policy in each uCE; an image counts whole."""
+
+    def change(own: Sequence[str]) -> Interval:
+        return paired(setup, tally.uce(one, own, levels), tally.uce(other, own, levels))
+
+    yield difference("muce", change(names), **keys)
     if one[0] == POLICY_METHOD:
-        parts = {**{name: (name,) for name in names}, **parts}
-    return {
-        part: paired_bootstrap(
-            tally.uce(one, own, levels) - tally.uce(other, own, levels),
-            seed=setup.seed,
-            resamples=setup.resamples,
-            groups=setup.dataset.groups,
-        )
-        for part, own in parts.items()
-    }
+        for name in names:
+            yield difference("uce", change([name]), **keys, corruption=name)
 
 
 def _settings(setup: Setup, methods: Sequence[str], left_out: Mapping[str, str]) -> dict[str, Any]:

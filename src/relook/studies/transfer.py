@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
 from relook.evaluation.compare import available_methods, check_policies, checked_budgets
-from relook.evaluation.comparison import Measured
-from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
-from relook.evaluation.scoring import Line, Scores, Setup, lines_of, predicted
+from relook.evaluation.results import Result, Results, measured
+from relook.evaluation.scoring import Line as Views
+from relook.evaluation.scoring import Setup, lines_of
 from relook.foundation.progress import Progress
+from relook.foundation.wording import count, views_text, with_minus_signs
 from relook.models import Predictor
-from relook.numerics.intervals import mean_and_deviation, paired_bootstrap
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
 from relook.predictions.passes import distinct_views
-from relook.studies.shared import progress_shares, store_path_of
-from relook.studies.transfer_result import (
-    CROPS,
-    Intervals,
-    Transfer,
-    TransferCell,
-    TransferTarget,
+from relook.report.metrics import metric_of
+from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
+from relook.studies.shared import (
+    Scored,
+    differences,
+    progress_shares,
+    score_budgets,
+    store_path_of,
 )
+from relook.studies.study import Study
+
+if TYPE_CHECKING:  # what draws needs matplotlib
+    from relook.report.figures import Drawing
+
+CROPS = "cf"
+"""The baseline that a policy is compared with where a target has no policy of its own."""
+
+Found = dict[tuple[str, int], list[Scored]]
+"""The runs of each policy or baseline at each budget."""
 
 METHODS = ("plain", CROPS)
-"""The baselines that stand beside the policies."""
+"""The baselines that policies are scored alongside."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ def transfer(
     halvings: int = 5,
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
-) -> Transfer:
+) -> Results:
     """Score every policy on every target at equal numbers of distinct views.
 
     A target whose `own` names one of the policies gets the change from that policy to each
@@ -102,21 +113,20 @@ def transfer(
             progress=None,
         )
         jobs.append(_job(target, setup, policies, methods))
-    cells: list[TransferCell] = []
-    infos: list[TransferTarget] = []
+    rows: list[Result] = []
+    infos: list[dict[str, Any]] = []
     reports = progress_shares(progress, [job.passes for job in jobs])
     for job, report in zip(jobs, reports, strict=True):
-        scores, classes = _scored(replace(job.setup, progress=report), job.lines)
-        cells += _cells(job, scores, [*policies, *job.baselines])
+        found, classes = _scored(replace(job.setup, progress=report), job.lines)
+        rows += _rows(job, found, policies)
         infos.append(_info(job.target, classes))
-    return Transfer(
-        policies=tuple(policies),
-        baselines=tuple(dict.fromkeys(method for job in jobs for method in job.baselines)),
-        targets=tuple(infos),
-        budgets=shared,
-        cells=tuple(cells),
-        settings={
+    results = Results(
+        STUDY.name,
+        tuple(rows),
+        {
+            "targets": infos,
             "recipe": prior.name,
+            "budgets": list(shared),
             "asked_budgets": list(asked),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
             "seed": seed,
@@ -127,6 +137,7 @@ def transfer(
             **(record or {}),
         },
     )
+    return replace(results, sentence=sentence(results))
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ class _Job:
 
     target: Target
     setup: Setup
-    lines: tuple[Line, ...]
+    lines: tuple[Views, ...]
     baselines: tuple[str, ...]
     left_out: Mapping[str, str]
 
@@ -203,94 +214,265 @@ def _places(target: Target) -> Any:
     return np.asarray(target.indices, dtype=np.int64)
 
 
-def _lines(setup: Setup, name: str, policy: Policy) -> list[Line]:
+def _lines(setup: Setup, name: str, policy: Policy) -> list[Views]:
     repeats = 1 if policy.is_fixed else setup.runs
-    return [Line(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]
+    return [Views(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]
 
 
-def _scored(setup: Setup, lines: Sequence[Line]) -> tuple[Scores, int]:
+def _scored(setup: Setup, lines: Sequence[Views]) -> tuple[Found, int]:
     """Predict each distinct view once and score the budgets; returns the classes too."""
     views = [view for line in lines for view in line.views]
-    read = predicted(
-        replace(setup, store_path=store_path_of(setup, views, setup.store_path)), views
-    )
-    scores, classes = Scores(), 0
-    for line in lines:
-        lengths = _lengths(setup, line)
-        prefixes = sorted(set(lengths.values()))
-        found: dict[int, Evaluation] = {}
-        for length, mean in zip(
-            prefixes, prefix_log_probs(read(line.views), prefixes), strict=True
-        ):
-            classes = mean.shape[1]
-            found[length] = cross_validated(
-                mean,
-                setup.dataset.labels,
-                seed=setup.seed,
-                halvings=setup.halvings,
-                groups=setup.dataset.groups,
-            )
-        for budget, length in lengths.items():
-            key = (line.method, budget)
-            scores.evaluations.setdefault(key, []).append(found[length])
-            scores.views[key] = max(line.policy[:length].views, scores.views.get(key, 0))
-    return scores, classes
+    here = replace(setup, store_path=store_path_of(setup, views, setup.store_path))
+    found: Found = {}
+    classes = 0
+    for one in score_budgets(here, lines, _lengths):
+        found.setdefault((one.line.method, one.budget), []).append(one)
+        classes = one.log_probs.shape[1]
+    return found, classes
 
 
-def _lengths(setup: Setup, line: Line) -> dict[int, int]:
-    """Return how many entries are scored for each budget."""
+def _lengths(setup: Setup, line: Views) -> dict[int, int]:
+    """Return how many entries are scored for each budget: what costs less counts for more too."""
     row = BASELINES.get(line.method)
     if row is not None and row.budget is not None:
         return {b: len(line.policy) for b in setup.budgets if row.budget <= b}
     return {budget: len(line.policy.for_budget(budget)) for budget in setup.budgets}
 
 
-def _cells(job: _Job, scores: Scores, sources: Sequence[str]) -> list[TransferCell]:
-    setup, target = job.setup, job.target
-
-    def over(source: str, other: str | None, budget: int) -> Intervals | None:
-        if other in (None, source) or (other, budget) not in scores.evaluations:
-            return None
-        return {
-            name: paired_bootstrap(
-                scores.per_image((source, budget), name) - scores.per_image((other, budget), name),
-                seed=setup.seed,
-                resamples=setup.resamples,
-                groups=setup.dataset.groups,
-            )
-            for name in ("cll", "accuracy")
-        }
-
-    return [
-        TransferCell(
-            source=source,
-            target=target.name,
-            budget=budget,
-            views=scores.views[source, budget],
-            metrics=_means(scores.evaluations[source, budget]),
-            change=over(source, target.own, budget),
-            over_crops=over(source, CROPS, budget),
-            over_plain=over(source, "plain", budget),
-        )
-        for budget in setup.budgets
-        for source in sources
-        if (source, budget) in scores.evaluations
-    ]
+def _rows(job: _Job, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
+    """Yield the metrics of each policy and baseline on one target, and the differences."""
+    target = job.target
+    for budget in job.setup.budgets:
+        for source in (*policies, *job.baselines):
+            runs = found.get((source, budget))
+            if runs is None:
+                continue
+            own = [one.evaluation for one in runs]
+            keys = {
+                "model": target.name,
+                "data": target.dataset.name,
+                "method": source,
+                "label": source if source in policies else label_of(source),
+                "budget": budget,
+                "views": max(one.views for one in runs),
+                "kind": "policy" if source in policies else "baseline",
+                "own": source == target.own,
+                "images": len(target.dataset),
+            }
+            for metric in own[0].metrics:
+                yield measured(metric, [one.metrics[metric] for one in own], **keys)
+            for kind, other in (("own", target.own), ("crops", CROPS), ("plain", "plain")):
+                if other not in (None, source) and (other, budget) in found:
+                    theirs = [one.evaluation for one in found[other or "", budget]]
+                    about = {**keys, "versus": kind, "reference": other}
+                    yield from differences(job.setup, own, theirs, **about)
 
 
-def _means(found: Sequence[Evaluation]) -> dict[str, Measured]:
+def _info(target: Target, classes: int) -> dict[str, Any]:
     return {
-        name: Measured(*mean_and_deviation([one.metrics[name] for one in found]))
-        for name in found[0].metrics
+        "name": target.name,
+        "data": target.dataset.name,
+        "images": len(target.dataset),
+        "classes": classes,
+        "own": target.own,
+        "model": target.predictor.fingerprint,
     }
 
 
-def _info(target: Target, classes: int) -> TransferTarget:
-    return TransferTarget(
-        name=target.name,
-        data=target.dataset.name,
-        images=len(target.dataset),
-        classes=classes,
-        own=target.own,
-        model=target.predictor.fingerprint,
+def shown(own: Results, metric: str = "cll") -> Result | None:
+    """Return what the matrix shows of a method on a target: the change to the own policy.
+
+    To random crops, where the target has no policy of its own. None for these themselves.
+    """
+    return own.get(metric=metric, versus="own") or (
+        None if own.values("own") == [True] else own.get(metric=metric, versus="crops")
     )
+
+
+def foreign(results: Results) -> list[Results]:
+    """Return the results of each policy on each target that it was not searched for."""
+    parts = results.where(kind="policy", own=False).groups("method", "model")
+    return [own for _, own in parts]
+
+
+def sentence(results: Results) -> str:
+    """Return the plain answer at the largest budget."""
+    most = _most(results)
+    parts = foreign(results.where(budget=most))
+    said = [part for part in (_changed(parts), _against_crops(parts)) if part]
+    text = "; ".join(said) or "no policy met a foreign target"
+    return with_minus_signs(f"With {views_text(most)}: {text}.")
+
+
+def tables(results: Results) -> list[Table]:
+    """Return a matrix for each budget and metric, the largest budget first."""
+    budgets = sorted(results.values("budget"), reverse=True)
+    return [matrix(results, metric, b) for b in budgets for metric in ("cll", "accuracy")]
+
+
+def matrix(results: Results, metric: str = "cll", budget: int | None = None) -> Table:
+    """Return a line per policy and a column per target; a difference beyond chance is bold."""
+    budget = _most(results) if budget is None else budget
+    here = results.where(budget=budget)
+    targets = here.values("model")
+    heads = [name if _has_own(here, name) else f"{name} (− CF)" for name in targets]
+    columns = [Column("policy of", number=False, levels=("", "Policy of"))]
+    columns += [Column(head, levels=("Evaluated on", head)) for head in heads]
+    sections = []
+    for _, part in here.groups("kind"):
+        lines = []
+        for (_, label), own in part.groups("method", "label"):
+            cells = [_cell(here, own.where(model=target), metric) for target in targets]
+            lines.append((Cell(label), *cells))
+        sections.append(tuple(lines))
+    images = here.values("images")
+    amount = " to ".join(f"{number:,}" for number in sorted({min(images), max(images)}))
+    what = "accuracy (points)" if metric == "accuracy" else "cLL"
+    return Table(
+        f"change in {what}, {views_text(budget)}, {amount} unseen images: the line's policy − the "
+        "column's own",
+        tuple(columns),
+        tuple(sections),
+        caption="The change in calibrated log-likelihood when a model's own policy is replaced by "
+        f"another model's, with {views_text(budget)}; own policies with their calibrated "
+        "log-likelihood.",
+        label="table:transfer",
+    )
+
+
+def figures(results: Results) -> list[Drawing]:
+    """Draw the heat map, and cLL against views for each target without a policy of its own."""
+    drawn = [heat_map(results)]
+    for number, target in enumerate(results.values("model"), 1):
+        if not _has_own(results, target):
+            drawn.append(views_drawing(results, target, f"transfer_views_{number}"))
+    return drawn
+
+
+def heat_map(results: Results) -> Drawing:
+    """Draw the change in cLL, a line per policy and a column per target (the paper's figure)."""
+    from relook.report.shapes import HeatCell, heat_drawing
+
+    most = _most(results)
+    here = results.where(budget=most)
+    targets, sources = here.values("model"), here.values("method")
+    policies = here.where(kind="policy").values("method")
+    cells, words = {}, []
+    for y, source in enumerate(sources):
+        for x, target in enumerate(targets):
+            own = here.where(method=source, model=target)
+            change = shown(own)
+            if change is not None:
+                text = metric_of("cll").signed(change.value)
+                cells[y, x] = HeatCell(text, change.value, change.is_clear)
+                words.append(f"policy of {source} on {target} {change}")
+            elif own:
+                level = metric_of("cll").number(own.one(metric="cll").value)
+                cells[y, x] = HeatCell(f"{_standing(here, own)}\n{level}".strip())
+    changes = [abs(one.value) for part in foreign(here) if (one := shown(part)) is not None]
+    return heat_drawing(
+        "transfer",
+        "Change in cLL under other policies",
+        [one if one in policies else SHORT_NAMES.get(one, one) for one in sources],
+        [one if _has_own(here, one) else f"{one}\n(minus CF)" for one in targets],
+        cells,
+        largest=max(changes, default=0.0) or 1e-3,
+        first=len(policies),
+        axes_labels=("evaluated on", "policy of"),
+        note=f"cLL with {views_text(most)}, line minus own policy; bold: 95 % interval without 0",
+        words=f"Differences in cLL with {views_text(most)}: {'; '.join(words)}.",
+    )
+
+
+def views_drawing(results: Results, target: str, name: str = "transfer_views") -> Drawing:
+    """Draw cLL against views of every policy and baseline on one target."""
+    from relook.report import shapes
+
+    here = results.where(model=target)
+    labels = {
+        row["method"]: "its own policy" if row["own"] else f"policy of {row['method']}"
+        for row in here.where(kind="policy", metric="cll", versus=None).rows
+    }
+    bare = replace(
+        here, rows=tuple(replace(r, deviation=0.0) for r in here.rows if not r["versus"])
+    )
+    curves = shapes.curves_of(bare, "cll", shapes.family_styles(labels) | shapes.METHODS)
+    panel = shapes.Panel(target, metric_of("cll").title, curves)
+    title = f"Calibrated log-likelihood against views on {target}"
+    return shapes.curves_drawing(name, title, [[panel]])
+
+
+STUDY = Study(
+    "transfer",
+    "Policies on other models",
+    "Figures transfer-cifar, transfer-imagenet",
+    "The change in calibrated log-likelihood when a model's own policy is replaced by that of "
+    "another.",
+    tables,
+    matrix,
+    figures,
+    brief=lambda results: tables(results)[:2],
+)
+
+
+def _most(results: Results) -> int:
+    return max(int(budget) for budget in results.values("budget"))
+
+
+def _has_own(results: Results, target: str) -> bool:
+    return bool(results.where(model=target, own=True))
+
+
+def _standing(results: Results, own: Results) -> str:
+    """Return what a cell without a difference is: the own policy, or the reference."""
+    row = own.rows[0]
+    if row["own"]:
+        return "own"
+    alone = row["method"] == CROPS and not _has_own(results, row["model"])
+    return "reference" if alone else ""
+
+
+def _cell(results: Results, own: Results, metric: str) -> Cell:
+    if not own:
+        return Cell()
+    change = shown(own, metric)
+    if change is not None:
+        return cell_of(change, bold=change.is_clear)
+    level = cell_of(own.one(metric=metric))
+    return Cell(f"{_standing(results, own)} {level.text}".strip())
+
+
+def _changed(parts: Sequence[Results]) -> str:
+    """Say what foreign policies cost where targets have policies of their own."""
+    changes = [one for part in parts if (one := part.get(metric="cll", versus="own"))]
+    if not changes:
+        return ""
+    worst = min(changes, key=lambda one: one.value)
+    mean = float(np.mean([one.value for one in changes]))
+    return (
+        f"a foreign policy changes cLL by {mean:+.4f} on average over "
+        f"{count(len(changes), 'pair')}, {worst.value:+.4f} at worst "
+        f"({worst['method']} on {worst['model']})"
+    )
+
+
+def _against_crops(parts: Sequence[Results]) -> str:
+    held = [one for part in parts if (one := part.get(metric="cll", versus="crops"))]
+    better = sum(one.is_clear and one.value > 0 for one in held)
+    worse = sum(one.is_clear and one.value < 0 for one in held)
+    if len(held) == 1:
+        (one,) = held
+        verb = "is better than" if better else "is worse than" if worse else _SAME
+        return (
+            f"the policy of {one['method']} on {one['model']} {verb} random crops: cLL {one}, "
+            "95 % interval"
+        )
+    if not held:
+        return ""
+    return (
+        f"foreign policies are better than random crops on {better} of {len(held)}, worse on "
+        f"{worse}, the rest shows no difference"
+    )
+
+
+_SAME = "shows no difference from"

@@ -11,18 +11,20 @@ from tests.unit.report.example_run import example_comparison
 from tests.unit.report.html_reader import read_html
 
 from relook.evaluation.comparison import Comparison
-from relook.studies.paper_figures import methods_drawing, shift_drawing
+from relook.evaluation.results import Result, Results, join
+from relook.report.tables import Cell, Column, Table
+from relook.studies.in_domain import methods_drawing
 from relook.studies.reproduce.page import study_html, study_markdown, write_study
 from relook.studies.reproduce.sections import Section, TableFiles
-from relook.studies.robustness_result import Robustness, ShiftRow
+from relook.studies.robustness import STUDY as ROBUSTNESS
 
 EVIL = '<img src=x onerror="1"> & **bold** | `code`'
-TABLE = TableFiles(
-    "numbers",
-    "Some words & more.\n\n| name | value |\n| --- | ---: |\n| <i>a</i> \\| b | **1.5** |\n",
-    "name,value\na,1.5\n",
-    "\\begin{tabular}",
+SHOWN = Table(
+    "Some words & more.",
+    (Column("name", number=False), Column("value")),
+    (((Cell("<i>a</i> | b"), Cell("1.5", "0.1", bold=True)),),),
 )
+TABLE = TableFiles("numbers", (SHOWN,), "Some words.\n", "name,value\na,1.5\n", "\\begin{tabular}")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,8 @@ def comparison() -> Comparison:
 
 
 def section(comparison: Comparison, name: str = "in-domain") -> Section:
-    drawing = methods_drawing(name, EVIL, {EVIL: comparison, "other": comparison})
+    both = join({EVIL: comparison.results(), "other": comparison.results()})
+    drawing = methods_drawing(name, EVIL, both)
     return Section(name, EVIL, "Figure x", EVIL, (TABLE,), (drawing,))
 
 
@@ -40,7 +43,8 @@ def test_everything_is_escaped(comparison: Comparison) -> None:
     read_html(page)
     assert "<img" not in page
     assert "<i>a</i>" not in page
-    assert '<td class="number"><b>1.5</b></td>' in page
+    assert '<td class="number"><b>1.5</b>' in page
+    assert '<span class="interval">±0.1</span>' in page
     assert "&lt;i&gt;a&lt;/i&gt; | b" in page
     assert "<script" not in page
     assert not re.search(r'(src|href)="(https?:)?//', page)
@@ -65,25 +69,25 @@ def test_files_are_written_and_linked(comparison: Comparison, tmp_path: Path) ->
 
 
 def test_long_tables_are_folded(comparison: Comparison) -> None:
-    long = replace(TABLE, markdown=TABLE.markdown + "| a | 1 |\n" * 30)
+    long = replace(TABLE, tables=(replace(SHOWN, sections=SHOWN.sections * 30),))
     page = study_html([Section("x", "X", "Table x", "words", (long,))], "Mine", [])
     assert "<details><summary>" in page
     assert "<details>" not in study_html([section(comparison)], "Mine", [])
 
 
 def test_a_method_looks_the_same_in_every_figure(comparison: Comparison) -> None:
-    errors = {"fog": (0.1, 0.2)}
+    results = comparison.results()
     rows = [
-        ShiftRow(row.method, row.label, row.budget, row.views, 0.1, -0.1, errors, errors,
-                 row.metrics["accuracy"])
+        Result("muce", row.metrics["accuracy"].mean, keys=keys)
         for row in comparison.rows
         if row.method in ("plain", "cf", "gps") and row.budget in (1, *comparison.budgets)
-    ]  # fmt: skip
-    study = Robustness(tuple(rows), comparison.budgets, ("fog",), (1, 2), 9, False, True, {})
+        for keys in [{"method": row.method, "budget": row.budget, "views": row.views}]
+    ]
+    both = join({"m": Results("robustness", tuple(rows)), "n": Results("robustness", tuple(rows))})
     drawn = [
-        methods_drawing("a", "A", {"m": comparison}),
-        methods_drawing("b", "B", {"m": comparison}, methods=("cf", "gps"), metrics=("cll",)),
-        shift_drawing("c", "C", {"m": study}),
+        methods_drawing("a", "A", results),
+        methods_drawing("b", "B", results, methods=("cf", "gps"), metrics=("cll",)),
+        *ROBUSTNESS.figures(both),
     ]
     looks = []
     for drawing in drawn:
@@ -99,6 +103,7 @@ def test_panels_name_what_lies_below_them(comparison: Comparison) -> None:
     }
     low = replace(comparison.rows[0], method="mtrain", label="RandAugment (MTrain)", budget=5,
                   views=5, metrics=metrics, over_plain=None)  # fmt: skip
-    drawing = methods_drawing("a", "A", {"m": replace(comparison, rows=(*comparison.rows, low))})
+    lower = replace(comparison, rows=(*comparison.rows, low))
+    drawing = methods_drawing("a", "A", join({"m": lower.results()}))
     titles = [axes.get_title(loc="right") for axes in drawing.figure.axes]
     assert all("below:" in title and "MTrain" in title for title in titles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
+from tests.unit.studies.shown import printed
 from torch import Tensor
 
 from relook.data import Dataset, load_data
-from relook.errors import FileFormatError, RelookError
+from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare
 from relook.evaluation.cross_validation import cross_validated
+from relook.evaluation.results import Result, Results, join
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy, SubPolicy
+from relook.policy.file import policy_from_json
 from relook.policy.recipes import RECIPES
 from relook.policy_search.job import split_images
 from relook.policy_search.pool_predictions import PoolPredictions
@@ -30,21 +31,10 @@ from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.array import Predictions
 from relook.predictions.passes import View, predict_views
-from relook.studies.ensembles import ensembles
-from relook.studies.ensembles_figures import (
-    crops_against_training_drawing,
-    policy_against_crops_drawing,
-    save_ensembles_figures,
-)
-from relook.studies.ensembles_result import Ensembles, load_ensembles
+from relook.report.tables import latex
+from relook.studies.ensembles import STUDY, ensembles, paper_table, tables
 from relook.studies.ensembles_search import mean_predictions
-from relook.studies.ensembles_tables import (
-    ensembles_csv,
-    ensembles_latex,
-    ensembles_markdown,
-    ensembles_table,
-    fitting_ensembles_table,
-)
+from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
 
 SETTINGS = SearchSettings(
     recipe=RECIPES["small"], length=4, pool_size=14, batch=64, strategy="greedy"
@@ -84,7 +74,7 @@ def dataset() -> Dataset:
     return load_data("digits:test").subset(np.arange(90))
 
 
-def study(dataset: Dataset, members: dict[str, Counted] | None = None, **options: Any) -> Ensembles:
+def study(dataset: Dataset, members: dict[str, Counted] | None = None, **options: Any) -> Results:
     arguments: dict[str, Any] = {
         "budgets": BUDGETS,
         "methods": ["plain", "cf", "mtrain"],
@@ -96,18 +86,34 @@ def study(dataset: Dataset, members: dict[str, Counted] | None = None, **options
     return ensembles(members or {"a": member(1), "b": member(2)}, dataset, settings, **arguments)
 
 
+def policies_of(found: Results) -> dict[str, Policy]:
+    """Return the members' policies, by name."""
+    own = found.settings["policies"].items()
+    return {name: policy_from_json(one) for name, one in own}
+
+
+def policy_of(found: Results) -> Policy:
+    """Return the policy that was found on the ensemble."""
+    return policy_from_json(found.settings["policy"])
+
+
+def row_of(found: Results, method: str, budget: int, metric: str = "cll") -> Result:
+    """Return a metric of the whole ensemble."""
+    return found.one(method=method, budget=budget, metric=metric, members=2)
+
+
 @pytest.fixture(scope="module")
-def found(dataset: Dataset) -> Ensembles:
+def found(dataset: Dataset) -> Results:
     return study(dataset)
 
 
-def test_policies_are_those_of_separate_searches(dataset: Dataset, found: Ensembles) -> None:
+def test_policies_are_those_of_separate_searches(dataset: Dataset, found: Results) -> None:
     members = {"a": member(1), "b": member(2)}
     for name, one in members.items():
-        assert search_dataset(one, dataset, SETTINGS).policy == found.policies[name]
+        assert search_dataset(one, dataset, SETTINGS).policy == policies_of(found)[name]
     together = search_dataset(EnsemblePredictor(list(members.values())), dataset, SETTINGS).policy
-    assert together.subpolicies == found.policy.subpolicies
-    assert together.temperatures == pytest.approx(found.policy.temperatures, abs=1e-4)
+    assert together.subpolicies == policy_of(found).subpolicies
+    assert together.temperatures == pytest.approx(policy_of(found).temperatures, abs=1e-4)
 
 
 def test_the_pool_is_predicted_once_for_all_three_ways(dataset: Dataset) -> None:
@@ -115,30 +121,32 @@ def test_the_pool_is_predicted_once_for_all_three_ways(dataset: Dataset) -> None
     result = study(dataset, members, methods=["plain"])
     searched, held_out = split_images(dataset, SETTINGS, None)
     for name, one in members.items():
-        views = {*result.policies[name], *result.policies["a"], *result.policy}
+        own = policies_of(result)
+        views = {*own[name], *own["a"], *policy_of(result)}
         # 14 candidates, the plain image with them, and one look at an image before it starts.
         expected = 14 * len(searched) + len({*views, SubPolicy()}) * len(held_out) + 1
         assert one.seen == expected
 
 
 def test_pools_that_searches_predicted_are_not_predicted_again(
-    dataset: Dataset, found: Ensembles, tmp_path: Path
+    dataset: Dataset, found: Results, tmp_path: Path
 ) -> None:
     search_dataset(member(1), dataset, SETTINGS, run=tmp_path / "search")
     members = {"a": member(1), "b": member(2)}
     run, pools = tmp_path / "run", {"a": tmp_path / "search"}
     again = study(dataset, members, run=run, pools=pools)
     assert again.rows == found.rows
-    assert (again.policy, again.policies) == (found.policy, found.policies)
+    for name in ("policy", "policies"):
+        assert again.settings[name] == found.settings[name]
     searched, _ = split_images(dataset, SETTINGS, None)
     # The first look at an image checks that the network still answers as the store says.
     assert members["b"].seen - members["a"].seen >= 13 * len(searched)
 
 
-def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Ensembles) -> None:
+def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Results) -> None:
     _, held_out = split_images(dataset, SETTINGS, None)
     both = EnsemblePredictor([member(1), member(2)])
-    for way, policy in (("single", found.policies["a"]), ("ensemble", found.policy)):
+    for way, policy in (("single", policies_of(found)["a"]), ("ensemble", policy_of(found))):
         expected = compare(
             both,
             dataset.subset(held_out),
@@ -152,54 +160,49 @@ def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Ensemb
             batch=64,
         )
         for row in expected.rows:
-            mine = found.row(way if row.method == "gps" else row.method, row.budget)
-            if mine is None:  # compare scores every prefix
+            method = way if row.method == "gps" else row.method
+            mine = found.where(method=method, budget=row.budget, members=2)
+            if not mine:  # compare scores every prefix
                 assert row.budget not in BUDGETS
                 continue
-            assert mine.views == row.views
+            assert mine.values("views") == [row.views]
             for name, one in row.metrics.items():
-                assert mine.metrics[name].mean == pytest.approx(one.mean, abs=1e-4), name
+                assert mine.one(metric=name).value == pytest.approx(one.mean, abs=1e-4), name
             if row.over_plain is not None:
-                assert mine.over_plain is not None
-                assert mine.over_plain["cll"].estimate == pytest.approx(
-                    row.over_plain["cll"].estimate, abs=1e-4
-                )
+                change = mine.one(metric="cll", versus="plain").value
+                assert change == pytest.approx(row.over_plain["cll"].estimate, abs=1e-4)
 
 
-def test_a_policy_for_each_member_by_hand(dataset: Dataset, found: Ensembles) -> None:
+def test_a_policy_for_each_member_by_hand(dataset: Dataset, found: Results) -> None:
     _, held_out = split_images(dataset, SETTINGS, None)
     proof = dataset.subset(held_out)
-    least = min(policy.views for policy in found.policies.values())
+    least = min(policy.views for policy in policies_of(found).values())
     for budget in BUDGETS:
         chances: list[Any] = []
-        for one, policy in zip((member(1), member(2)), found.policies.values(), strict=True):
+        for one, policy in zip((member(1), member(2)), policies_of(found).values(), strict=True):
             views = [View(sub, i) for i, sub in enumerate(policy.for_budget(min(budget, least)))]
             log_probs = predict_views(one, proof.images, views, seed=0, indices=held_out)
             chances.append(np.exp(log_probs.astype(np.float64)).mean(axis=0))
         expected = cross_validated(np.log(np.mean(chances, axis=0)), proof.labels, seed=0)
-        row = found.row("per-member", budget)
-        assert row is not None
-        assert row.metrics["cll"].mean == pytest.approx(expected.metrics["cll"], abs=1e-5)
-        assert row.metrics["accuracy"].mean == pytest.approx(expected.metrics["accuracy"])
+        for metric, close in (("cll", 1e-5), ("accuracy", 1e-9)):
+            value = row_of(found, "per-member", budget, metric).value
+            assert value == pytest.approx(expected.metrics[metric], abs=close)
 
 
-def test_views_are_counted_for_a_member_and_passes_for_all(found: Ensembles) -> None:
-    for row in found.together():
-        assert row.members == 2
-        assert row.passes == 2 * row.views
-        assert row.views <= row.budget
-    for row in found.alone():
-        assert row.passes == row.views
-    each = found.row("per-member", 3)
-    assert each is not None
-    assert each.views == min(3, *(policy.views for policy in found.policies.values()))
+def test_views_are_counted_for_a_member_and_passes_for_all(found: Results) -> None:
+    assert found.values("members") == [2, 1]
+    for row in found.rows:
+        assert row["passes"] == row["members"] * row["views"]
+        assert row["views"] <= row["budget"]
+    each = row_of(found, "per-member", 3)
+    assert each["views"] == min(3, *(policy.views for policy in policies_of(found).values()))
 
 
-def test_members_alone_are_means_over_members(dataset: Dataset, found: Ensembles) -> None:
+def test_members_alone_are_means_over_members(dataset: Dataset, found: Results) -> None:
     _, held_out = split_images(dataset, SETTINGS, None)
-    least = min(policy.views for policy in found.policies.values())
+    least = min(policy.views for policy in policies_of(found).values())
     scores = []
-    for one, policy in zip((member(1), member(2)), found.policies.values(), strict=True):
+    for one, policy in zip((member(1), member(2)), policies_of(found).values(), strict=True):
         rows = compare(
             one,
             dataset.subset(held_out),
@@ -212,23 +215,20 @@ def test_members_alone_are_means_over_members(dataset: Dataset, found: Ensembles
             measure_cost=False,
         ).rows
         scores.append(rows[-1].metrics["cll"].mean)
-    row = next(row for row in found.alone() if (row.method, row.budget) == ("gps", 3))
-    assert row.metrics["cll"].mean == pytest.approx(np.mean(scores), abs=1e-4)
-    assert row.metrics["cll"].deviation == pytest.approx(np.std(scores, ddof=1), abs=1e-4)
+    row = found.one(method="gps", budget=3, members=1, metric="cll")
+    assert row.value == pytest.approx(np.mean(scores), abs=1e-4)
+    assert row.deviation == pytest.approx(np.std(scores, ddof=1), abs=1e-4)
 
 
-def test_differences_are_to_the_best_baseline_and_to_the_single_way(found: Ensembles) -> None:
-    row, single = found.row("ensemble", 3), found.row("single", 3)
-    assert row is not None
-    assert single is not None
-    assert row.over_single is not None
-    assert single.over_single is None
-    assert row.over_single["cll"].estimate == pytest.approx(
-        row.metrics["cll"].mean - single.metrics["cll"].mean, abs=1e-9
-    )
-    rivals = [found.row(name, b) for name, b in (("plain", 1), ("cf", 3), ("mtrain", 3))]
-    best = max((one for one in rivals if one), key=lambda one: one.metrics["cll"].mean)
-    assert row.rival == best.method
+def test_differences_are_to_the_best_baseline_and_to_the_single_way(found: Results) -> None:
+    row, single = row_of(found, "ensemble", 3), row_of(found, "single", 3)
+    over = found.one(method="ensemble", budget=3, metric="cll", versus="single")
+    assert not found.where(method="single", versus="single")
+    assert over.value == pytest.approx(row.value - single.value, abs=1e-9)
+    rivals = [row_of(found, name, b) for name, b in (("plain", 1), ("cf", 3), ("mtrain", 3))]
+    best = max(rivals, key=lambda one: one.value)
+    rival = found.one(method="ensemble", budget=3, metric="cll", versus="rival")
+    assert rival["reference"] == best["method"]
     assert "has the best cLL" in found.sentence
 
 
@@ -262,8 +262,8 @@ def test_an_interrupted_study_goes_on(dataset: Dataset, tmp_path: Path) -> None:
             study(dataset, stopped, run=out, settings=settings)
     assert study(dataset, {"a": member(1), "b": rest}, run=out, settings=settings) == found
     assert 0 < rest.seen < whole.seen - 14 * 60
-    assert Policy.load(out / "policies" / "ensemble.json") == found.policy
-    assert Policy.load(out / "policies" / "member-2.json") == found.policies["b"]
+    assert Policy.load(out / "policies" / "ensemble.json") == policy_of(found)
+    assert Policy.load(out / "policies" / "member-2.json") == policies_of(found)["b"]
     with pytest.raises(RelookError, match="other settings"):
         study(dataset, run=out, settings=replace(SETTINGS, seed=1))
 
@@ -284,24 +284,21 @@ def test_a_magnitude_is_searched_on_the_single_member(dataset: Dataset) -> None:
     searched, held_out = split_images(dataset, SETTINGS, None)
     assert members["a"].seen - without["a"].seen <= 3 * len(held_out)
     assert members["b"].seen - without["b"].seen >= 12 * len(searched)
-    assert with_grid.single == "b"
+    assert with_grid.settings["single"] == "b"
     assert len(with_grid.settings["grid_search"]) == 12
-    assert with_grid.row("mgrid", 3) is not None
+    assert with_grid.get(method="mgrid", budget=3) is not None
     told = study(dataset, methods=["mgrid"], options=Options(grid_magnitude=10.0))
     assert told.settings["grid_search"] is None
-    assert told.row("mgrid", 3) is not None
+    assert told.get(method="mgrid", budget=3) is not None
 
 
 def test_fresh_draws_have_runs(dataset: Dataset) -> None:
     fresh = replace(SETTINGS, draws="fresh")
     result = study(dataset, settings=fresh, runs=2, methods=["plain", "cf"])
-    row = result.row("per-member", 3)
-    assert row is not None
-    assert row.views == 3
-    assert row.metrics["cll"].deviation > 0
-    plain = result.row("plain", 1)
-    assert plain is not None
-    assert plain.metrics["cll"].deviation == 0
+    row = row_of(result, "per-member", 3)
+    assert row["views"] == 3
+    assert row.deviation > 0
+    assert row_of(result, "plain", 1).deviation == 0
 
 
 def test_progress_goes_through_the_stages(dataset: Dataset) -> None:
@@ -320,68 +317,55 @@ def test_progress_goes_through_the_stages(dataset: Dataset) -> None:
 def test_a_test_set_holds_nothing_out(dataset: Dataset) -> None:
     test = load_data("digits:test").subset(np.arange(100, 140))
     result = study(dataset, test=test, methods=["plain"])
-    assert (result.searched, result.images) == (90, 40)
+    assert (result.settings["searched"], result.settings["images"]) == (90, 40)
 
 
-def test_a_saved_study_is_read_back(found: Ensembles, tmp_path: Path) -> None:
-    found.save(tmp_path / "ensembles.json")
-    assert load_ensembles(tmp_path / "ensembles.json") == found
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(FileFormatError, match="run  relook ensembles  again"):
-        load_ensembles(tmp_path / "other.json")
-
-
-def test_tables_hold_the_figures(found: Ensembles) -> None:
-    row = found.row("per-member", 3)
-    assert row is not None
-    figure = f"{row.metrics['cll'].mean:.4f}".replace("-", "−")
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(ensembles_table(found))
-    console.print(ensembles_table(found, alone=True))
-    text = console.export_text()
+def test_tables_hold_the_figures(found: Results) -> None:
+    figure = f"{row_of(found, 'per-member', 3).value:.4f}".replace("-", "−")
+    text = "".join(printed(table) for table in tables(found))
     assert figure in text
     assert "GPS single" in text
-    narrow = Console(width=90, file=io.StringIO(), record=True)
-    narrow.print(fitting_ensembles_table(found, narrow))
-    assert "best baseline" not in narrow.export_text()
-    assert figure in ensembles_markdown(found)
-    lines = ensembles_csv(found).splitlines()
-    assert len(lines) == 1 + len(found.rows)
-    assert any(line.startswith("per-member,") for line in lines)
-    latex = ensembles_latex(found, "digits_x")
-    assert "GPS each" in latex
-    assert r"digits\_x" in latex
+    assert "best baseline" not in printed(tables(found)[0], 90)
+    assert figure in STUDY.markdown(found)
+    lines = found.where(metric="cll", versus=None).to_csv().splitlines()
+    assert len(lines) == 1 + len({(r["members"], r["method"], r["budget"]) for r in found.rows})
+    assert any(",per-member," in line for line in lines)
+    made = latex(paper_table(found.labelled(data="digits_x")))
+    assert "GPS each" in made
+    assert r"digits\_x" in made
 
 
-def test_figures_are_files_of_the_same_bytes(found: Ensembles, tmp_path: Path) -> None:
-    first = save_ensembles_figures(found, tmp_path / "a")
+def test_figures_are_files_of_the_same_bytes(found: Results, tmp_path: Path) -> None:
+    first = STUDY.save_figures(found, tmp_path / "a")
     assert [path.name for path in first if path.suffix == ".png"] == [
         "ensembles_cll.png",
         "ensembles_accuracy.png",
         "train_vs_clean.png",
         "policy_vs_crops.png",
     ]
-    for one, other in zip(first, save_ensembles_figures(found, tmp_path / "b"), strict=True):
+    for one, other in zip(first, STUDY.save_figures(found, tmp_path / "b"), strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_two_figures_take_a_comparisons_rows(dataset: Dataset, found: Ensembles) -> None:
-    rows = compare(
+def test_two_figures_take_a_comparisons_rows(dataset: Dataset, found: Results) -> None:
+    results = compare(
         member(1),
         dataset,
-        found.policies["a"],
+        policies_of(found)["a"],
         recipe="small",
         budgets=[2],
         methods=["cf", "mtrain"],
         resamples=10,
         measure_cost=False,
-    ).rows
-    assert "random crops (CF)" in crops_against_training_drawing(rows).description
-    drawing = policy_against_crops_drawing({"A": rows, "B": rows, "C": rows})
+    ).results()
+    drawing = methods_drawing("a", "A", results, CROPS_AND_TRAINING, ("accuracy",))
+    assert "random crops (CF)" in drawing.description
+    several = join({"A": results, "B": results, "C": results})
+    drawing = methods_drawing("b", "B", several, POLICY_AND_CROPS, ("cll",))
     assert len(drawing.figure.axes) == 3
     assert "B: learned policy (GPS)" in drawing.description
-    with pytest.raises(RelookError, match="at least one network"):
-        policy_against_crops_drawing({})
+    with pytest.raises(RelookError, match="expected results to draw, got none"):
+        methods_drawing("c", "C", results.where(method="none"))
 
 
 def test_wrong_requests_are_one_line(dataset: Dataset) -> None:

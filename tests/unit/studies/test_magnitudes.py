@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 from tests.unit.studies.brightness_model import SURE, ByBrightness, bright_and_dark
+from tests.unit.studies.shown import printed
 
-from relook.errors import FileFormatError, RelookError
+from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options, randaugment
 from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.randaugment_magnitude import best_magnitude, search_magnitude
+from relook.evaluation.results import Result, Results, join, measured
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy.recipes import Group, Recipe
-from relook.studies import Magnitudes, load_magnitudes, magnitudes
-from relook.studies.magnitudes_figures import magnitudes_drawing, save_magnitudes_figure
-from relook.studies.magnitudes_result import MagnitudeRow
-from relook.studies.magnitudes_tables import (
-    best_table,
-    magnitudes_csv,
-    magnitudes_latex,
-    magnitudes_markdown,
-    magnitudes_table,
+from relook.report.tables import latex
+from relook.studies.magnitudes import (
+    RANDAUGMENT,
+    STUDY,
+    best,
+    chosen_table,
+    magnitudes,
+    sentence,
+    tables,
 )
 
 SOLARIZE = Recipe("solarize", ("solarize",), (Group(1, 1, 45),))
@@ -33,9 +34,15 @@ SOLARIZE = Recipe("solarize", ("solarize",), (Group(1, 1, 45),))
 TURNS = (256 - 200) * 15 / 64
 
 
-def made(values: dict[float, dict[str, tuple[float, ...]]]) -> Magnitudes:
-    full = {m: {"temperature": tuple(1.0 for _ in own["cll"]), **own} for m, own in values.items()}
-    return Magnitudes(tuple(MagnitudeRow(m, own) for m, own in full.items()), 100, 5000, {})
+def made(values: dict[float, dict[str, tuple[float, ...]]]) -> Results:
+    rows: list[Result] = []
+    for magnitude, own in values.items():
+        keys = {"method": RANDAUGMENT, "views": 100, "images": 5000, "magnitude": magnitude}
+        for name, each in {"temperature": (1.0, 1.0), **own}.items():
+            rows.append(measured(name, each, **keys))
+            rows += [Result(name, v, keys={**keys, "run": r}) for r, v in enumerate(each)]
+    found = Results("magnitudes", tuple(rows))
+    return replace(found, sentence=sentence(found))
 
 
 BY_HAND = made(
@@ -47,14 +54,6 @@ BY_HAND = made(
 )
 
 
-def printed(table: object) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(table)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert isinstance(text, str)
-    return text
-
-
 def test_the_best_magnitude_is_the_highest_score_and_of_equals_the_weakest() -> None:
     assert best_magnitude([(0, -0.7), (10, -0.6), (20, -0.65)]) == 10
     assert best_magnitude([(20, -0.6), (0, -0.7), (10, -0.6)]) == 10
@@ -62,15 +61,15 @@ def test_the_best_magnitude_is_the_highest_score_and_of_equals_the_weakest() -> 
 
 def test_m_star_differs_by_metric_as_worked_out_by_hand() -> None:
     # Means: accuracy 0.81, 0.81, 0.81; LL −0.70, −0.69, −0.74; cLL −0.68, −0.64, −0.62.
-    assert BY_HAND.best("accuracy").magnitude == 0
-    assert BY_HAND.best("log_likelihood").magnitude == 10
-    assert BY_HAND.best("cll").magnitude == 20
-    assert BY_HAND.best_by_run("accuracy") == (10, 0)
-    assert BY_HAND.best_by_run("log_likelihood") == (10, 0)
-    assert BY_HAND.best_by_run("cll") == (20, 20)
-    deviation = BY_HAND.best("cll").metrics["accuracy"].deviation
-    assert deviation == 0
-    assert BY_HAND.rows[0].metrics["accuracy"].deviation == pytest.approx(0.02 / math.sqrt(2))
+    assert best(BY_HAND, "accuracy") == 0
+    assert best(BY_HAND, "log_likelihood") == 10
+    assert best(BY_HAND, "cll") == 20
+    assert [best(BY_HAND, "accuracy", run) for run in (0, 1)] == [10, 0]
+    assert [best(BY_HAND, "log_likelihood", run) for run in (0, 1)] == [10, 0]
+    assert [best(BY_HAND, "cll", run) for run in (0, 1)] == [20, 20]
+    assert BY_HAND.one(metric="accuracy", magnitude=20).deviation == 0
+    spread = BY_HAND.one(metric="accuracy", magnitude=0).deviation
+    assert spread == pytest.approx(0.02 / math.sqrt(2))
     assert BY_HAND.sentence == (
         "M* is 0 by accuracy, 10 by log-likelihood, 20 by cLL; in cLL, accuracy's choice loses "
         "0.0600 and log-likelihood's choice loses 0.0200."
@@ -81,7 +80,7 @@ def test_scores_follow_from_the_strength_of_the_transform() -> None:
     found = magnitudes(
         ByBrightness(), bright_and_dark(), recipe=SOLARIZE, views=1, length=1, seed=3
     )
-    assert [row.magnitude for row in found.rows] == list(GRID)
+    assert found.values("magnitude") == list(GRID)
     strengths = [
         randaugment(SOLARIZE, 1, 3, "fixed", 1, magnitude)[0].steps[0].magnitude
         for magnitude in GRID
@@ -89,13 +88,14 @@ def test_scores_follow_from_the_strength_of_the_transform() -> None:
     turned = [strength >= TURNS for strength in strengths]
     assert any(turned)
     assert not all(turned)
-    for row, dark in zip(found.rows, turned, strict=True):
+    for magnitude, dark in zip(GRID, turned, strict=True):
         # Half of the images are bright; once they are turned, every one of them is wrong.
         expected = 0.5 if dark else 1.0
-        assert row.metrics["accuracy"].mean == expected
+        assert found.one(metric="accuracy", magnitude=magnitude).value == expected
         by_hand = expected * math.log(SURE) + (1 - expected) * math.log(1 - SURE)
-        assert row.metrics["log_likelihood"].mean == pytest.approx(by_hand, abs=1e-6)
-    assert found.best("accuracy").magnitude == 0
+        likelihood = found.one(metric="log_likelihood", magnitude=magnitude).value
+        assert likelihood == pytest.approx(by_hand, abs=1e-6)
+    assert best(found, "accuracy") == 0
     assert found.sentence == "M* is 0 by accuracy, log-likelihood and cLL alike."
 
 
@@ -112,7 +112,7 @@ def test_metrics_are_cross_validated_and_views_averaged() -> None:
         np.log(np.stack([1 - chance, chance], axis=1)), dataset.labels, seed=3
     )
     for name, value in expected.metrics.items():
-        assert found.rows[0].values[name][0] == pytest.approx(value, abs=1e-6), name
+        assert found.one(metric=name).value == pytest.approx(value, abs=1e-6), name
 
 
 def test_mgrid_scores_the_same_predictions_by_its_own_cll() -> None:
@@ -143,7 +143,8 @@ def test_runs_draw_other_transforms_and_a_store_saves_all_passes(tmp_path: Path)
         progress=lambda done, total: seen.append((done, total)),
         **options,  # type: ignore[arg-type]
     )
-    assert found.runs == 2
+    assert found.values("run") == [0, 1]
+    assert found.values("runs") == [2]
     assert {total for _, total in seen} == {2 * 2 * 2 * 40}
     assert first.passes <= 2 * 2 * 2 * 40
     assert magnitudes(again, bright_and_dark(), **options) == found  # type: ignore[arg-type]
@@ -166,35 +167,27 @@ def test_bad_settings_are_refused(options: dict[str, object], message: str) -> N
         magnitudes(ByBrightness(), bright_and_dark(), **{"recipe": "cifar", **options})  # type: ignore[arg-type]
 
 
-def test_a_study_comes_back_from_its_file(tmp_path: Path) -> None:
-    BY_HAND.save(tmp_path / "magnitudes.json")
-    assert load_magnitudes(tmp_path / "magnitudes.json") == BY_HAND
-    (tmp_path / "bad.json").write_text('{"format": "else"}')
-    with pytest.raises(FileFormatError, match="run  relook magnitudes  again"):
-        load_magnitudes(tmp_path / "bad.json")
-
-
 def test_tables_hold_the_numbers_and_mark_the_best() -> None:
-    assert "−0.6200" in printed(magnitudes_table(BY_HAND))
-    chosen = printed(best_table(BY_HAND))
-    assert "10, 0" in chosen
-    text = magnitudes_markdown({"VGG": BY_HAND})
+    assert "−0.6200" in printed(tables(BY_HAND)[0])
+    assert "10, 0" in printed(chosen_table(BY_HAND))
+    text = STUDY.markdown(join({"VGG": BY_HAND}))
     assert "| 20 | 81.00 | −0.7400±0.0141 | **−0.6200** |" in text
-    latex = magnitudes_latex({"VGG_16": BY_HAND})
-    assert r"VGG\_16" in latex
-    assert r"& cLL & $20$ & $81.00$ & $-0.7400\pm0.0141$ & $\mathbf{-0.6200}$ \\" in latex
-    lines = magnitudes_csv({"=VGG": BY_HAND}).splitlines()
-    assert lines[0] == "model,views,run,magnitude,temperature,accuracy,log_likelihood,cll"
-    assert lines[1] == "'=VGG,100,0,0,1,0.8,-0.7,-0.69"
-    assert len(lines) == 1 + 3 * 2
+    assert "VGG: M* is 0 by accuracy" in text
+    found = latex(chosen_table(join({"VGG_16": BY_HAND})))
+    assert r"VGG\_16" in found
+    assert r"& cLL & 20 & 81.00 & $-$0.7400 {\tiny$\pm$0.0141} & \textbf{$-$0.6200} \\" in found
+    lines = join({"=VGG": BY_HAND}).to_csv().splitlines()
+    assert lines[0].startswith("study,model,method,views,images,magnitude,run,metric,value")
+    assert "magnitudes,'=VGG,randaugment,100,5000,0.0,0,cll,-0.69,,,0.0" in lines
+    assert len(lines) == 1 + 3 * 4 * 3  # magnitudes, metrics, and the mean with its two runs
 
 
 def test_the_figure_is_the_same_every_time_and_says_what_it_shows(tmp_path: Path) -> None:
-    studies = {"VGG": BY_HAND, "WideResNet": BY_HAND}
-    drawing = magnitudes_drawing(studies)
+    both = join({"VGG": BY_HAND, "WideResNet": BY_HAND})
+    (drawing,) = STUDY.figures(both)
     assert "VGG: M* is 0 by accuracy" in drawing.description
     assert len(drawing.figure.axes) == 4
-    files = save_magnitudes_figure(studies, tmp_path / "a")
+    files = STUDY.save_figures(both, tmp_path / "a")
     assert [path.name for path in files] == ["magnitudes.svg", "magnitudes.png"]
-    again = save_magnitudes_figure(studies, tmp_path / "b")
+    again = STUDY.save_figures(both, tmp_path / "b")
     assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
+from tests.unit.studies.shown import printed
 from torch import Tensor
 
 from relook.data import Dataset
-from relook.errors import FileFormatError, RelookError
+from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import cross_validated
+from relook.evaluation.results import Results
 from relook.policy import Policy, Step, SubPolicy
-from relook.studies import Robustness, load_robustness, robustness
+from relook.report.tables import latex
 from relook.studies.corruptions import corrupt_images
-from relook.studies.robustness_figures import save_robustness_figures
-from relook.studies.robustness_result import MEAN
-from relook.studies.robustness_tables import (
-    corruption_table,
-    method_table,
-    robustness_csv,
-    robustness_latex,
-    robustness_markdown,
-)
+from relook.studies.robustness import STUDY, paper_table, robustness, tables
 
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
@@ -72,7 +64,7 @@ def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> object:
 COUNTS = {("snow", 1): 2, ("snow", 5): 6, ("fog", 1): 0, ("fog", 5): 20}
 
 
-def study(dataset: Dataset, policy: Policy = MIRROR, **options: object) -> Robustness:
+def study(dataset: Dataset, policy: Policy = MIRROR, **options: object) -> Results:
     arguments: dict[str, object] = {
         "recipe": "cifar",
         "corrupted": wrong(dataset, COUNTS),
@@ -88,47 +80,51 @@ def study(dataset: Dataset, policy: Policy = MIRROR, **options: object) -> Robus
 
 def test_errors_are_counted_as_by_hand(dataset: Dataset) -> None:
     found = study(dataset)
-    plain = found.row("plain", 1)
-    assert plain is not None
-    assert plain.clean_error == 0
+    plain = found.where(method="plain", budget=1)
+    assert plain.one(metric="clean_error").value == 0
     # In the table's order, snow before fog.
-    assert found.corruptions == ("snow", "fog")
-    assert plain.errors == {"snow": (0.1, 0.3), "fog": (0.0, 1.0)}
-    assert plain.uce == pytest.approx({"snow": 0.2, "fog": 0.5})
-    assert plain.muce.mean == pytest.approx(0.35)
-    assert plain.over_plain is None
-    assert not found.normalised
-    assert not found.made
+    assert found.values("corruption") == ["snow", "fog"]
+    errors = {(r["corruption"], r["severity"]): r.value for r in plain.where(metric="error").rows}
+    assert errors == {("snow", 1): 0.1, ("snow", 5): 0.3, ("fog", 1): 0.0, ("fog", 5): 1.0}
+    assert plain.one(metric="uce", corruption="snow").value == pytest.approx(0.2)
+    assert plain.one(metric="uce", corruption="fog").value == pytest.approx(0.5)
+    assert plain.one(metric="muce").value == pytest.approx(0.35)
+    assert not plain.where(versus="plain")
+    assert not found.settings["normalised"]
+    assert not found.settings["made"]
+    assert found.get(metric="mce") is None
 
 
 def test_cll_is_that_of_the_best_temperature(dataset: Dataset) -> None:
-    plain = study(dataset).row("plain", 1)
-    assert plain is not None
+    plain = study(dataset).where(method="plain", metric="cll")
     # All right: the temperature falls to its bound and the likelihood to certainty.
-    assert plain.clls["fog"][0] == pytest.approx(0, abs=1e-3)
+    assert plain.one(corruption="fog", severity=1).value == pytest.approx(0, abs=1e-3)
     chances = np.full((IMAGES, 2), 0.2)
     chances[np.arange(IMAGES), dataset.labels] = 0.8
     chances[:2] = chances[:2, ::-1]
     expected = cross_validated(np.log(chances), dataset.labels, seed=0).metrics["cll"]
-    assert plain.clls["snow"][0] == pytest.approx(expected, abs=1e-6)
-    assert plain.cll == pytest.approx(np.mean([*plain.clls["snow"], *plain.clls["fog"]]))
+    assert plain.one(corruption="snow", severity=1).value == pytest.approx(expected, abs=1e-6)
+    each = [row.value for row in plain.rows if row["corruption"] is not None]
+    assert len(each) == 4
+    assert plain.one(metric="cll").value == pytest.approx(np.mean(each))
 
 
 def test_differences_are_policy_minus_baseline_an_image_at_a_time(dataset: Dataset) -> None:
-    same = study(dataset).row("gps", 1)
-    assert same is not None
-    assert same.over_plain is not None
-    assert set(same.over_plain) == {"snow", "fog", MEAN}
-    assert (same.over_plain[MEAN].low, same.over_plain[MEAN].high) == (0, 0)
-    negative = study(dataset, NEGATIVE).row("gps", 1)
-    assert negative is not None
-    assert negative.over_plain is not None
+    same = study(dataset).where(method="gps", budget=1, versus="plain")
+    assert same.values("corruption") == ["snow", "fog"]
+    mean = same.one(metric="muce", versus="plain")
+    assert (mean.low, mean.high) == (0, 0)
+    negative = study(dataset, NEGATIVE).where(method="gps", budget=1)
+    over = negative.where(versus="plain")
     # What was right is wrong: 0.8 − 0.2 and 0.5 − 0.5, mean 0.3.
-    assert negative.over_plain["snow"].estimate == pytest.approx(0.6)
-    assert negative.over_plain["fog"].estimate == pytest.approx(0)
-    assert negative.over_plain[MEAN].estimate == pytest.approx(0.3)
-    assert negative.over_plain[MEAN].low > 0
-    assert negative.clean_error == 1
+    for name, change in (("snow", 0.6), ("fog", 0.0)):
+        found = over.one(metric="uce", corruption=name, versus="plain")
+        assert found.value == pytest.approx(change)
+    mean = over.one(metric="muce", versus="plain")
+    assert mean.value == pytest.approx(0.3)
+    assert mean.low is not None
+    assert mean.low > 0
+    assert negative.one(metric="clean_error").value == 1
 
 
 def test_the_sentence_says_which_way(dataset: Dataset) -> None:
@@ -138,10 +134,9 @@ def test_the_sentence_says_which_way(dataset: Dataset) -> None:
 
 def test_an_ensemble_of_views_is_averaged_over_the_budget(dataset: Dataset) -> None:
     two = Policy((*MIRROR, *NEGATIVE), recipe="cifar")
-    rows = [study(dataset, two).row("gps", budget) for budget in (1, 2)]
-    assert [row.views for row in rows if row] == [1, 2]
-    assert rows[0] is not None
-    assert rows[0].muce.mean == pytest.approx(0.35)
+    rows = study(dataset, two).where(method="gps", metric="muce", versus=None).rows
+    assert [row["views"] for row in rows] == [1, 2]
+    assert rows[0].value == pytest.approx(0.35)
 
 
 def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
@@ -174,7 +169,7 @@ def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
 
 def test_a_part_of_the_images_is_stratified(dataset: Dataset) -> None:
     found = study(dataset, images=8)
-    assert found.images == 8
+    assert found.values("images") == [8]
     again = study(dataset, images=8)
     assert again == found
     with pytest.raises(RelookError, match="at least 4 images"):
@@ -186,7 +181,7 @@ def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
     assert "mgrid" in without.settings["left_out"]
     few = Options(grid_views=1)
     with_them = study(dataset, methods=["mgrid"], validation=dataset, options=few)
-    assert with_them.row("mgrid", 2) is not None
+    assert with_them.get(method="mgrid", budget=2) is not None
     assert with_them.settings["grid_search"]
 
 
@@ -203,11 +198,12 @@ def test_ce_is_there_for_a_thousand_classes(dataset: Dataset) -> None:
         methods=["plain"],
         resamples=10,
     )
-    assert found.normalised
+    assert found.settings["normalised"]
     # (1 + 2 + 3 + 4 + 5) / 20 = 0.75 over 5 · 0.819324
-    assert found.rows[0].mce == pytest.approx(0.75 / (5 * 0.819324))
-    assert "mCE" in robustness_latex(found)
-    assert found.to_json()["rows"][0]["mce"] == found.rows[0].mce
+    mce = found.one(method="plain", metric="mce").value
+    assert mce == pytest.approx(0.75 / (5 * 0.819324))
+    assert found.one(method="plain", metric="ce", corruption="fog").value == mce
+    assert "mCE" in latex(paper_table(found))
 
 
 def test_an_interrupted_study_goes_on(dataset: Dataset, tmp_path: Path) -> None:
@@ -245,43 +241,31 @@ def test_progress_counts_every_pass_once(dataset: Dataset) -> None:
 
 def test_runs_give_a_deviation(dataset: Dataset) -> None:
     noisy = replace(dataset, images=corrupt_images(dataset.plain, "gaussian_noise", 5))
-    row = study(noisy, runs=2, corrupted=None).row("cf", 2)
-    assert row is not None
-    assert row.muce.deviation >= 0
-
-
-def test_a_saved_study_is_read_back(dataset: Dataset, tmp_path: Path) -> None:
-    found = study(dataset)
-    found.save(tmp_path / "robustness.json")
-    assert load_robustness(tmp_path / "robustness.json") == found
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(FileFormatError, match="run  relook robustness  again"):
-        load_robustness(tmp_path / "other.json")
+    row = study(noisy, runs=2, corrupted=None).one(method="cf", budget=2, metric="muce")
+    assert row.deviation >= 0
 
 
 def test_tables_hold_the_figures(dataset: Dataset) -> None:
     found = study(dataset)
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(method_table(found))
-    console.print(corruption_table(found))
-    text = console.export_text()
+    text = "".join(printed(table) for table in tables(found))
     assert "35.00" in text
     assert "snow" in text
-    lines = robustness_csv(found).splitlines()
-    # A heading; then for each of 5 rows the clean images and 2 × 2 conditions.
-    assert len(lines) == 1 + len(found.rows) * 5
-    assert "plain,plain image (CC),1,1,fog,5,1," in "\n".join(lines)
-    markdown = robustness_markdown(found)
+    lines = found.where(metric="error").to_csv().splitlines()
+    # A heading; then for each of 5 methods and budgets 2 × 2 conditions.
+    assert len(lines) == 1 + 5 * 4
+    expected = "robustness,halves,plain,plain image (CC),1,1,20,fog,5,error,1.0,,,0.0"
+    assert expected in lines
+    markdown = STUDY.markdown(found)
     assert "| snow | " in markdown
     assert markdown.rstrip().endswith(found.sentence)
-    latex = robustness_latex(found, "CIFAR_10", "a & b")
-    assert r"CIFAR\_10 & a \& b & \textbf{35.000}" in latex
+    made = latex(paper_table(found.labelled(data="CIFAR_10", model="a & b")))
+    assert r"CIFAR\_10 & a \& b & \textbf{35.000}" in made
 
 
 def test_figures_are_files_of_the_same_bytes(dataset: Dataset, tmp_path: Path) -> None:
     found = study(dataset)
-    first = save_robustness_figures(found, tmp_path / "a")
-    again = save_robustness_figures(found, tmp_path / "b")
+    first = STUDY.save_figures(found, tmp_path / "a")
+    again = STUDY.save_figures(found, tmp_path / "b")
     assert [path.name for path in first] == [
         "robustness_views.svg",
         "robustness_views.png",

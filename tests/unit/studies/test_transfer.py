@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,24 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
+from tests.unit.studies.shown import printed
 from torch import Tensor
 
 from relook.data import Dataset
-from relook.errors import FileFormatError, RelookError
+from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
+from relook.evaluation.results import Results
 from relook.numerics.splits import halvings
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
-from relook.studies.transfer import Target, transfer
-from relook.studies.transfer_figures import save_transfer_figures, views_drawing
-from relook.studies.transfer_result import Transfer, load_transfer
-from relook.studies.transfer_tables import (
-    fitting_matrix,
-    matrix_table,
-    transfer_csv,
-    transfer_latex,
-    transfer_markdown,
+from relook.report.tables import latex
+from relook.studies.transfer import (
+    STUDY,
+    Target,
+    foreign,
+    matrix,
+    shown,
+    transfer,
+    views_drawing,
 )
 
 IMAGES = 80
@@ -86,7 +86,7 @@ def likelihoods(hits: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, An
     return total
 
 
-def study(**options: Any) -> Transfer:
+def study(**options: Any) -> Results:
     arguments: dict[str, Any] = {
         "budgets": (1,),
         "resamples": 200,
@@ -101,38 +101,40 @@ def study(**options: Any) -> Transfer:
 
 
 @pytest.mark.parametrize(
-    ("target", "wrong", "own", "foreign"),
+    ("target", "wrong", "own", "other"),
     [("one", 8, ("mirror", MIRROR), ("darker", DARKER)),
      ("two", 16, ("darker", DARKER), ("mirror", MIRROR))],
 )  # fmt: skip
 def test_the_change_is_foreign_minus_own_by_hand(
-    target: str, wrong: int, own: tuple[str, Policy], foreign: tuple[str, Policy]
+    target: str, wrong: int, own: tuple[str, Policy], other: tuple[str, Policy]
 ) -> None:
-    cell = study().cell(foreign[0], target, 1)
-    mine = study().cell(own[0], target, 1)
-    assert cell is not None
-    assert mine is not None
-    assert cell.change is not None
-    mine_right, their_right = right(wrong, own[1]), right(wrong, foreign[1])
+    found = study().where(model=target)
+    cell, mine = found.where(method=other[0]), found.where(method=own[0])
+    mine_right, their_right = right(wrong, own[1]), right(wrong, other[1])
     assert (mine_right != their_right).any()
     # Accuracy by counting, cLL with the calibrated chance of each half.
-    assert mine.metrics["accuracy"].mean == pytest.approx(mine_right.mean())
-    assert cell.change["accuracy"].estimate == pytest.approx(their_right.mean() - mine_right.mean())
+    assert mine.one(metric="accuracy").value == pytest.approx(mine_right.mean())
+    change = cell.one(metric="accuracy", versus="own")
+    assert change.value == pytest.approx(their_right.mean() - mine_right.mean())
     expected = likelihoods(their_right) - likelihoods(mine_right)
-    assert mine.metrics["cll"].mean == pytest.approx(likelihoods(mine_right).mean(), abs=1e-6)
-    assert cell.change["cll"].estimate == pytest.approx(expected.mean(), abs=1e-6)
-    assert cell.change["cll"].low <= expected.mean() <= cell.change["cll"].high
-    assert mine.change is None
+    assert mine.one(metric="cll").value == pytest.approx(likelihoods(mine_right).mean(), abs=1e-6)
+    change = cell.one(metric="cll", versus="own")
+    assert change.value == pytest.approx(expected.mean(), abs=1e-6)
+    assert change.low is not None
+    assert change.high is not None
+    assert change.low <= expected.mean() <= change.high
+    assert not mine.where(versus="own")
 
 
 def test_own_policies_and_foreign_ones_are_told_apart() -> None:
     found = study()
-    assert {(cell.source, cell.target) for cell in found.foreign(1)} == {
+    assert {(one.rows[0]["method"], one.rows[0]["model"]) for one in foreign(found)} == {
         ("mirror", "two"),
         ("darker", "one"),
     }
-    assert [target.own for target in found.targets] == ["mirror", "darker"]
-    assert [target.images for target in found.targets] == [IMAGES, IMAGES]
+    assert [target["own"] for target in found.settings["targets"]] == ["mirror", "darker"]
+    assert [target["images"] for target in found.settings["targets"]] == [IMAGES, IMAGES]
+    assert found.values("images") == [IMAGES]
     assert "on average over 2 pairs" in found.sentence
 
 
@@ -146,15 +148,13 @@ def test_policies_are_compared_at_equal_distinct_views() -> None:
         budgets=(1, 2, 5),
         resamples=50,
     )
-    assert found.budgets == (1, 2)
+    assert found.settings["budgets"] == found.values("budget") == [1, 2]
     assert found.settings["asked_budgets"] == [1, 2, 5]
-    for cell in found.cells:
-        if cell.source in found.policies:
-            assert cell.views == cell.budget
+    for row in found.where(kind="policy").rows:
+        assert row["views"] == row["budget"]
     # The repeats of the two views count: flip, flip, plain, flip.
-    two = found.cell("short", "one", 2)
-    assert two is not None
-    assert two.metrics["accuracy"].mean == pytest.approx(0.9)
+    two = found.one(method="short", budget=2, metric="accuracy")
+    assert two.value == pytest.approx(0.9)
 
 
 def test_a_target_without_a_policy_of_its_own_is_held_against_crops() -> None:
@@ -164,30 +164,24 @@ def test_a_target_without_a_policy_of_its_own_is_held_against_crops() -> None:
         budgets=(1,),
         resamples=50,
     )
-    cell = found.cell("small", "large", 1)
-    crops = found.cell("cf", "large", 1)
-    assert cell is not None
-    assert crops is not None
-    assert cell.change is None
-    assert cell.over_crops is not None
-    assert found.shown(cell) is cell.over_crops
-    assert crops.over_crops is None
-    assert cell.over_crops["accuracy"].estimate == pytest.approx(
-        cell.metrics["accuracy"].mean - crops.metrics["accuracy"].mean
+    cell, crops = found.where(method="small"), found.where(method="cf")
+    assert not cell.where(versus="own")
+    assert shown(cell) == cell.one(metric="cll", versus="crops")
+    assert not crops.where(versus="crops")
+    change = cell.one(metric="accuracy", versus="crops").value
+    assert change == pytest.approx(
+        cell.one(metric="accuracy").value - crops.one(metric="accuracy").value
     )
     assert "the policy of small on large" in found.sentence
 
 
 def test_a_difference_to_crops_and_plain_is_there_for_all() -> None:
     found = study(methods=["plain", "cf", "flip"])
-    assert found.baselines == ("plain", "cf")  # a mirror image besides takes two views
+    baselines = found.where(kind="baseline").values("method")
+    assert baselines == ["plain", "cf"]  # a mirror image besides takes two views
     assert "flip on one" in found.settings["left_out"]
-    cell = found.cell("darker", "one", 1)
-    assert cell is not None
-    assert cell.over_plain is not None
-    assert cell.over_plain["accuracy"].estimate == pytest.approx(
-        right(8, DARKER).mean() - right(8, MIRROR).mean()
-    )
+    change = found.one(method="darker", model="one", metric="accuracy", versus="plain")
+    assert change.value == pytest.approx(right(8, DARKER).mean() - right(8, MIRROR).mean())
 
 
 def test_fresh_policies_have_runs() -> None:
@@ -202,11 +196,8 @@ def test_fresh_policies_have_runs() -> None:
         runs=3,
         resamples=50,
     )
-    cell, fixed = found.cell("fresh", "one", 2), found.cell("mirror", "one", 2)
-    assert cell is not None
-    assert fixed is not None
-    assert cell.metrics["cll"].deviation > 0
-    assert fixed.metrics["cll"].deviation == 0
+    assert found.one(method="fresh", metric="cll").deviation > 0
+    assert found.one(method="mirror", metric="cll").deviation == 0
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
@@ -216,7 +207,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return super().__call__(images)
 
-    def run(predictor: ByBrightness, path: Path | None) -> Transfer:
+    def run(predictor: ByBrightness, path: Path | None) -> Results:
         return transfer(
             [Target("one", predictor, dataset(8), own="mirror")],
             {"mirror": MIRROR, "darker": DARKER},
@@ -254,56 +245,41 @@ def test_progress_counts_every_pass_once() -> None:
     assert seen[-1] == (360, 360)
 
 
-def test_a_saved_study_is_read_back(tmp_path: Path) -> None:
-    found = study(record={"command": "relook transfer"})
-    found.save(tmp_path / "transfer.json")
-    assert load_transfer(tmp_path / "transfer.json") == found
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(FileFormatError, match="run  relook transfer  again"):
-        load_transfer(tmp_path / "other.json")
-
-
 def test_tables_hold_the_matrix() -> None:
     found = study()
-    change = found.cell("darker", "one", 1)
-    assert change is not None
-    assert change.change is not None
-    figure = f"{change.change['cll'].estimate:+.4f}".replace("-", "−")
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(matrix_table(found))
-    text = console.export_text()
+    change = found.one(method="darker", model="one", metric="cll", versus="own").value
+    figure = f"{change:+.4f}".replace("-", "−")
+    text = printed(matrix(found))
     assert figure in text
     assert "own −0." in text
-    narrow = Console(width=60, file=io.StringIO(), record=True)
-    narrow.print(fitting_matrix(found, "accuracy", narrow))
-    assert "[" not in narrow.export_text()
-    assert f"| {figure} [" in transfer_markdown(found).replace("**", "")
-    lines = transfer_csv(found).splitlines()
-    assert len(lines) == 1 + len(found.cells)
-    assert lines[1].startswith("mirror,policy,one,levels,80,1,1,1,")
-    latex = transfer_latex(found)
-    assert figure.replace("−", "-") in latex
-    assert latex.count(r"\\") == 2 + len(found.policies) + len(found.baselines)
+    assert "[" not in printed(matrix(found, "accuracy"), 60)
+    assert f"| {figure} [" in STUDY.markdown(found).replace("**", "")
+    lines = found.where(metric="cll", versus=None).to_csv().splitlines()
+    assert len(lines) == 1 + 2 * 3  # two targets, each with two policies and a baseline
+    assert lines[1].startswith("transfer,one,levels,mirror,mirror,1,1,policy,True,80,cll,")
+    made = latex(matrix(found))
+    assert figure.replace("−", "$-$") in made
+    assert made.count(r"\\") == 2 + 3
 
 
 def test_names_cannot_break_tables() -> None:
     found = transfer(
         [Target("a|b_&", ByBrightness(), dataset(8))], {"=p|1": MIRROR}, budgets=[1], resamples=20
     )
-    assert "'=p|1," in transfer_csv(found)
-    assert r"=p\|1" in transfer_markdown(found)
-    assert r"a|b\_\&" in transfer_latex(found)
+    assert "'=p|1," in found.to_csv()
+    assert r"=p\|1" in STUDY.markdown(found)
+    assert r"a|b\_\&" in latex(matrix(found))
 
 
 def test_figures_are_files_of_the_same_bytes(tmp_path: Path) -> None:
     found = study(methods=["plain", "cf"])
-    first = save_transfer_figures(found, tmp_path / "a")
+    first = STUDY.save_figures(found, tmp_path / "a")
     assert [path.name for path in first] == ["transfer.svg", "transfer.png"]
-    for one, other in zip(first, save_transfer_figures(found, tmp_path / "b"), strict=True):
+    for one, other in zip(first, STUDY.save_figures(found, tmp_path / "b"), strict=True):
         assert one.read_bytes() == other.read_bytes()
-    assert "its own policy with 1 views" in views_drawing(found, "two").description
-    alone = replace(found, targets=tuple(replace(one, own=None) for one in found.targets))
-    names = {path.stem for path in save_transfer_figures(alone, tmp_path / "c")}
+    assert "its own policy -0.5948 (1)" in views_drawing(found, "two").description
+    alone = found.labelled(own=False)
+    names = {path.stem for path in STUDY.save_figures(alone, tmp_path / "c")}
     assert names == {"transfer", "transfer_views_1", "transfer_views_2"}
 
 

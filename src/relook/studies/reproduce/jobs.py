@@ -11,13 +11,13 @@ from typing import Any
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare
+from relook.evaluation.results import load_results
 from relook.io.files import write_json_atomic
 from relook.policy import Policy
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import ensembles
-from relook.studies.magnitudes import magnitudes
-from relook.studies.magnitudes_result import load_magnitudes
+from relook.studies.magnitudes import best, magnitudes
 from relook.studies.objectives import objectives
 from relook.studies.reproduce.inputs import NETWORKS, TRAINED, Inputs
 from relook.studies.reproduce.plan import Entry, Job, search_settings
@@ -288,7 +288,7 @@ def _options(job: Job, inputs: Inputs) -> Options:
     magnitude = None
     if job.waits_for("magnitudes"):
         file = job.need("magnitudes").directory(inputs.jobs) / "magnitudes.json"
-        magnitude = load_magnitudes(file).best("cll").magnitude
+        magnitude = best(load_results(file, "magnitudes"), "cll")
     length, trained = inputs.study.randaugment(job.entry.model)
     return Options(length, trained, magnitude, inputs.study.magnitudes.views)
 

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from relook.io.files import one_line, write_text_atomic
 from relook.report.figures import inline_svg, save_drawing
 from relook.report.html import render
+from relook.report.tables import html
 from relook.studies.reproduce.sections import Section, TableFiles
 
 TABLES, FIGURES = "tables", "figures"
 _REM_PER_INCH = 6.2
 _LONG = 24  # lines of a table that is folded
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A table's cell: its text, the deviation after it, whether it is bold."""
-
-    text: str
-    deviation: str
-    bold: bool
-
-
-@dataclass(frozen=True)
-class Block:
-    """A paragraph (plain and bold spans by turns) and the table below it; either may be empty."""
-
-    words: list[str]
-    heads: list[list[Cell]]
-    rows: list[list[Cell]]
-    numeric: list[bool]
 
 
 def write_study(sections: Sequence[Section], title: str, facts: Sequence[str], out: Path) -> Path:
@@ -78,8 +59,8 @@ def study_html(sections: Sequence[Section], title: str, facts: Sequence[str]) ->
                 "section": section,
                 "figures": [(drawing, inline_svg(drawing)) for drawing in section.drawings],
                 "tables": [
-                    (table, list(_blocks(table.markdown)), table.markdown.count("\n") > _LONG)
-                    for table in section.tables
+                    (files, [html(one) for one in files.tables], _lines(files) > _LONG)
+                    for files in section.tables
                 ],
             }
             for section in sections
@@ -93,30 +74,8 @@ def _forms(table: TableFiles) -> tuple[tuple[str, str], ...]:
     return (("md", table.markdown), ("csv", table.csv), ("tex", table.latex))
 
 
-def _blocks(markdown: str) -> Iterator[Block]:
-    """Read the paragraphs and tables of Markdown that relook wrote."""
-    for block in re.split(r"\n\s*\n", markdown.strip()):
-        lines = block.splitlines()
-        start = next((i for i, line in enumerate(lines) if line.startswith("|")), len(lines))
-        cells = [[_cell(cell) for cell in _cells(line)] for line in lines[start:]]
-        numeric = [rule.text.endswith(":") for rule in cells[1]] if cells else []
-        yield Block(_spans(" ".join(lines[:start])), cells[:1], cells[2:], numeric)
-
-
-def _cell(text: str) -> Cell:
-    """Return a cell; the deviation after a mean stands apart."""
-    mean, _, deviation = text.replace("**", "").partition(" ± ")
-    return Cell(mean, deviation, text.startswith("**"))
-
-
-def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|").removesuffix("|")
-    return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
-
-
-def _spans(text: str) -> list[str]:
-    """Return the parts of a text that are plain and bold (between two stars) by turns."""
-    return re.split(r"\*\*(.+?)\*\*", text)
+def _lines(files: TableFiles) -> int:
+    return sum(len(table.lines) for table in files.tables)
 
 
 def _text(text: str) -> str:

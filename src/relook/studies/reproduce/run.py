@@ -19,7 +19,7 @@ from relook.studies.reproduce.inputs import Inputs, Report
 from relook.studies.reproduce.jobs import RUNNERS, STORE
 from relook.studies.reproduce.page import write_study
 from relook.studies.reproduce.plan import Job, make_plan
-from relook.studies.reproduce.results import load_results
+from relook.studies.reproduce.results import read_results
 from relook.studies.reproduce.sections import study_sections
 from relook.studies.reproduce.settings import PARTS, Study
 
@@ -140,7 +140,7 @@ def _write(study: Study, out: Path, jobs: Path) -> Path:
     whole = make_plan(study)
     done = [job for job in whole if is_done(job, jobs)]
     missing = len(whole) - len(done)
-    results = load_results(study, done, jobs)
+    results = read_results(study, done, jobs)
     return write_study(
         study_sections(results), study.title or study.name, _facts(study, missing), out
     )

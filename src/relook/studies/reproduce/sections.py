@@ -4,66 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from types import MappingProxyType
 
-from relook.evaluation.baselines import POLICY_METHOD
+from relook.evaluation.results import Result, Results
+from relook.policy import Policy
 from relook.report.figures import Drawing
-from relook.studies.ensembles_figures import ensembles_drawings
-from relook.studies.ensembles_tables import (
-    ensembles_csv,
-    ensembles_latex,
-    ensembles_markdown,
-)
-from relook.studies.magnitudes_figures import magnitudes_drawing
-from relook.studies.magnitudes_tables import (
-    magnitudes_csv,
-    magnitudes_latex,
-    magnitudes_markdown,
-)
-from relook.studies.metric_tables import metrics_csv, metrics_latex, metrics_markdown
-from relook.studies.objectives_tables import (
-    objectives_csv,
-    objectives_latex,
-    objectives_markdown,
-)
-from relook.studies.paper_figures import methods_drawing, shift_drawing
-from relook.studies.paper_tables import (
-    PaperTable,
-    corruption_table,
-    in_domain_table,
-    paper_csv,
-    paper_latex,
-    paper_markdown,
-)
-from relook.studies.policy_histogram import policy_histogram
-from relook.studies.policy_histogram_figures import histogram_drawing
-from relook.studies.policy_histogram_tables import (
-    histogram_csv,
-    histogram_latex,
-    histogram_markdown,
-)
+from relook.report.tables import Table, latex
+from relook.studies.in_domain import with_budgets
 from relook.studies.reproduce.checks import slug
 from relook.studies.reproduce.plan import Entry
-from relook.studies.reproduce.results import Results
+from relook.studies.reproduce.results import StudyResults
 from relook.studies.reproduce.settings import GIVEN, VANILLA
-from relook.studies.temperature_figures import temperature_drawing
-from relook.studies.transfer_figures import transfer_drawings
-from relook.studies.transfer_tables import transfer_csv, transfer_latex, transfer_markdown
+from relook.studies.statistics import statistics
+from relook.studies.study import Study
+from relook.studies.table import STUDIES
 
 TRAININGS = {"randaugment": "RandAugment", VANILLA: "vanilla", "none": "no augmentation"}
 """What tables call the augmentations that networks are trained with."""
 
-Result = TypeVar("Result")
+_NAMES = {
+    "statistics": "transforms",
+    "robustness_views": "ood",
+    "temperature_views": "temperature",
+    "policy_transforms": "transforms",
+}
+"""What files of a whole study are called, where a study alone names them otherwise."""
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """One table in its three forms; `name` is the files'."""
+    """What is written as one table: its parts, the answer, the numbers and LaTeX."""
 
     name: str
+    tables: tuple[Table, ...]
     markdown: str
     csv: str
     latex: str
+    sentence: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,286 +55,178 @@ class Section:
     drawings: tuple[Drawing, ...] = ()
 
 
-def study_sections(results: Results) -> list[Section]:
+@dataclass(frozen=True)
+class Part:
+    """What one section shows: results for its tables, and for each set of figures.
+
+    `figures` are results with the ending of their files' names and of their titles.
+    """
+
+    results: Results
+    figures: Sequence[tuple[str, str, Results]]
+    ending: str = ""
+    title: str | None = None
+    words: str = ""
+
+
+def study_sections(found: StudyResults) -> list[Section]:
     """Return what the results show, in the paper's order; a part without results is left out."""
-    found = [section for make in _MAKERS for section in make(results)]
-    return [section for section in found if section.tables or section.drawings]
+    sections = [
+        _section(study, part) for study in STUDIES.values() for part in _PARTS[study.name](found)
+    ]
+    return [section for section in sections if section.tables or section.drawings]
 
 
-def _in_domain(results: Results) -> Iterator[Section]:
-    budgets = results.study.compare.table
-    main = _main(results, results.comparisons)
-    tables = []
-    if main:
-        table = in_domain_table({(e.data, e.model): one for e, one in main.items()}, budgets)
-        tables.append(_paper_table("in-domain", table))
-    yield Section(
-        "in-domain",
-        "Performance on clean images",
-        "Figures in-domain-cifar100 and in-domain-cifar10; Tables acc-nll-cifars, acc-nll-ImageNet",
-        "Calibrated log-likelihood and accuracy against the number of views, on images that no "
-        "search has seen. The band of the learned policy is its deviation over runs or, for a "
-        "single run, the 95 % interval of its difference to the plain image.",
-        tuple(tables),
-        tuple(
-            methods_drawing(_name(results, "in-domain", data), f"Clean images, {data}", named)
-            for data, named in _by_data(results, main)
-        ),
-    )
-
-
-def _metrics(results: Results) -> Iterator[Section]:
-    main = _main(results, results.comparisons)
-    if not main:
-        return
-    named = {(e.data, e.model): one for e, one in main.items()}
-    budgets = results.study.compare.table
-    yield Section(
-        "metrics",
-        "Every metric on clean images",
-        "Tables acc-nll-cifars, acc-nll-ImageNet, and what they leave out",
-        "Log-likelihood (LL), Brier score and expected calibration error (ECE) as the averages "
-        "are; cLL and what is marked cal. at the temperature (T) that half of the images give and "
-        "the other half are scored with. Differences with 95 % intervals by paired bootstrap.",
-        (
-            TableFiles(
-                "metrics",
-                metrics_markdown(named, budgets),
-                metrics_csv(named, budgets),
-                metrics_latex(named, budgets),
-            ),
-        ),
-    )
-
-
-def _train_vs_clean(results: Results) -> Iterator[Section]:
-    if "mtrain" not in results.study.compare.methods or not results.comparisons:
-        return
-    yield Section(
-        "train-vs-clean",
-        "The training's augmentation at test time",
-        "Figure train_vs_clean",
-        "Random crops (CF) against RandAugment with the magnitude of the training (MTrain): what "
-        "is best for training need not be best for testing.",
-        drawings=tuple(
-            methods_drawing(
-                _name(results, "train-vs-clean", data),
-                f"Crops against the training's augmentation, {data}",
-                named,
-                methods=("plain", "cf", "mtrain"),
-                metrics=("accuracy",),
-            )
-            for data, named in _by_data(results, _main(results, results.comparisons))
-        ),
-    )
-
-
-def _objectives(results: Results) -> Iterator[Section]:
-    for data, named in _by_data(results, results.objectives):
-        yield Section(
-            _name(results, "objectives", data),
-            _titled(results, "What the search maximises", data),
-            "Table gps_metrics",
-            "The same pools searched by accuracy, log-likelihood (LL) and calibrated "
-            "log-likelihood (cLL).",
-            (
-                TableFiles(
-                    _name(results, "objectives", data),
-                    objectives_markdown(named),
-                    objectives_csv(named),
-                    objectives_latex(named, dataset=data),
-                ),
-            ),
-        )
-
-
-def _robustness(results: Results) -> Iterator[Section]:
-    if not results.shifts:
-        return
-    table = corruption_table({(e.data, e.model): one for e, one in results.shifts.items()})
-    made = all(one.made for one in results.shifts.values())
-    yield Section(
-        "robustness",
-        "Robustness to domain shift",
-        "Figures ood-cifar, ood-imagenet; Tables ce-cifarsC, ce-ImageNetC",
-        "The mean error under common corruptions, with policies found on clean images"
-        + ("; the corruptions were made here." if made else "."),
-        (_paper_table("robustness", table),),
-        tuple(
-            shift_drawing(_name(results, "ood", data), f"Errors under corruption, {data}", named)
-            for data, named in _by_data(results, results.shifts)
-        ),
-    )
-
-
-def _transfer(results: Results) -> Iterator[Section]:
-    study = results.transfer
-    if study is None:
-        return
+def _section(study: Study, part: Part) -> Section:
+    name = _NAMES.get(study.name, study.name) + part.ending
+    tables = tuple(study.tables(part.results))
     files = TableFiles(
-        "transfer", transfer_markdown(study), transfer_csv(study), transfer_latex(study)
+        name,
+        tables,
+        study.markdown(part.results),
+        part.results.to_csv(),
+        latex(study.latex(part.results)) if study.latex else "",
+        part.results.sentence,
     )
-    yield Section(
-        "transfer",
-        "Policies on other models",
-        "Figures transfer-cifar, transfer-imagenet",
-        "The change in calibrated log-likelihood when a model's own policy is replaced by that of "
-        "another.",
-        (files,),
-        tuple(transfer_drawings(study)),
-    )
+    drawings = [
+        replace(one, name=_NAMES.get(one.name, one.name) + ending, title=one.title + title)
+        for ending, title, results in part.figures
+        for one in study.figures(results)
+    ]
+    title, words = part.title or study.title, study.words + part.words
+    shown = (files,) if tables else ()
+    return Section(name, title, study.paper, words, shown, tuple(drawings))
 
 
-def _ensembles(results: Results) -> Iterator[Section]:
-    for entry, study in results.ensembles.items():
-        name = f"ensembles-{entry.name}"
-        models = [entry.model] if entry.augment != GIVEN else results.study.ensembles.models
-        yield Section(
-            name,
-            f"Ensembles of {', '.join(models)}",
-            "Figure ens",
-            "A policy found on one member and used for all, one found on the whole ensemble, and "
-            "one for each member.",
-            (
-                TableFiles(
-                    name, ensembles_markdown(study), ensembles_csv(study), ensembles_latex(study)
-                ),
-            ),
-            tuple(
-                replace(drawing, name=f"{drawing.name}-{entry.name}")
-                for drawing in ensembles_drawings(study)
-                if drawing.name.startswith("ensembles")  # the others are drawn for all models
-            ),
-        )
+def _whole(found: StudyResults, own: Mapping[Entry, Results], words: str = "") -> Iterator[Part]:
+    """Yield one section: a table of all data sets, figures for each."""
+    if own:
+        figures = [
+            (_ending(found, data), f", {data}", _joined(each))
+            for data, each in _by_data(found, own)
+        ]
+        yield Part(_joined(own), figures, words=words)
 
 
-def _vanilla(results: Results) -> Iterator[Section]:
-    vanilla = {e: one for e, one in results.comparisons.items() if e.augment == VANILLA}
-    if not vanilla or results.study.train.augments[0] == VANILLA:
+def _each(
+    found: StudyResults, part: str, own: Mapping[Entry, Results], *, training: bool = False
+) -> Iterator[Part]:
+    """Yield a section for each data set."""
+    for data, each in _by_data(found, own):
+        joined, ending = _joined(each, training=training), _ending(found, data)
+        title = None if len(found.study.data) == 1 else f"{STUDIES[part].title}: {data}"
+        yield Part(joined, [(ending, "", joined)], ending, title)
+
+
+def _comparisons(found: StudyResults) -> dict[Entry, Results]:
+    """Return the comparisons of networks of the main training, with the tables' budgets."""
+    study = found.study
+    return {
+        entry: with_budgets(one, study.compare.table)
+        for entry, one in found.of("compare").items()
+        if entry.augment == study.augments(entry.model)[0]
+    }
+
+
+def _train_vs_clean(found: StudyResults) -> Iterator[Part]:
+    if "mtrain" in found.study.compare.methods:
+        yield from _whole(found, _comparisons(found))
+
+
+def _vanilla(found: StudyResults) -> Iterator[Part]:
+    if found.study.train.augments[0] != VANILLA:
+        own = {e: one for e, one in found.of("compare").items() if e.augment == VANILLA}
+        table = found.study.compare.table
+        yield from _whole(found, {e: with_budgets(one, table) for e, one in own.items()})
+
+
+def _robustness(found: StudyResults) -> Iterator[Part]:
+    own = found.of("robustness")
+    made = all(one.settings["made"] for one in own.values())
+    yield from _whole(found, own, " The corruptions were made here." if made else "")
+
+
+def _transfer(found: StudyResults) -> Iterator[Part]:
+    for results in found.of("transfer").values():
+        yield Part(results, [("", "", results)])
+
+
+def _ensembles(found: StudyResults) -> Iterator[Part]:
+    for entry, results in found.of("ensembles").items():
+        models = [entry.model] if entry.augment != GIVEN else found.study.ensembles.models
+        ending = f"-{entry.name}"
+        figures = [(ending, "", results)]
+        yield Part(results, figures, ending, f"Ensembles of {', '.join(models)}")
+
+
+def _temperature(found: StudyResults) -> Iterator[Part]:
+    if "temperature" in found.study.parts:
+        yield from _each(found, "temperature", _comparisons(found))
+
+
+def _magnitudes(found: StudyResults) -> Iterator[Part]:
+    if "magnitudes" in found.study.parts:
+        yield from _each(found, "magnitudes", found.of("magnitudes"), training=True)
+
+
+def _statistics(found: StudyResults) -> Iterator[Part]:
+    if "statistics" not in found.study.parts:
         return
-    table = in_domain_table(
-        {(e.data, e.model): one for e, one in vanilla.items()}, results.study.compare.table
-    )
-    yield Section(
-        "vanilla",
-        "Networks of vanilla training",
-        "Figure clean-cifar100",
-        "Networks that were trained with crops and flips alone: the learned policy (GPS) against "
-        "random crops (CF).",
-        (_paper_table("vanilla", table),),
-        tuple(
-            methods_drawing(
-                _name(results, "clean", data),
-                f"Networks of vanilla training, {data}",
-                named,
-                methods=("plain", "cf", POLICY_METHOD),
-            )
-            for data, named in _by_data(results, vanilla)
-        ),
-    )
-
-
-def _temperature(results: Results) -> Iterator[Section]:
-    if "temperature" not in results.study.parts:
-        return
-    for data, named in _by_data(results, _main(results, results.comparisons)):
-        drawing = temperature_drawing(named)
-        yield Section(
-            _name(results, "temperature", data),
-            _titled(results, "The optimal temperature", data),
-            "Figure temp",
-            "The temperature that calibrates the average of so many views.",
-            drawings=(replace(drawing, name=_name(results, "temperature", data)),),
-        )
-
-
-def _magnitudes(results: Results) -> Iterator[Section]:
-    if "magnitudes" not in results.study.parts:
-        return
-    for data in results.study.data:
-        own = {e: one for e, one in results.magnitudes.items() if e.data == data}
-        if own:
-            named = {_with_training(entry): one for entry, one in own.items()}
-            name = _name(results, "magnitudes", data)
-            files = TableFiles(
-                name, magnitudes_markdown(named), magnitudes_csv(named), magnitudes_latex(named)
-            )
-            yield Section(
-                name,
-                _titled(results, "RandAugment at every magnitude", data),
-                "Figure mgrid",
-                "Accuracy, log-likelihood and calibrated log-likelihood of RandAugment at one "
-                "magnitude M for all transforms, and the best M by each.",
-                (files,),
-                (replace(magnitudes_drawing(named), name=name),),
-            )
-
-
-def _statistics(results: Results) -> Iterator[Section]:
-    if "statistics" not in results.study.parts:
-        return
-    for data in results.study.data:
-        groups: dict[str, list[object]] = {}
-        for entry, policy in results.policies.items():
+    for data in found.study.data:
+        groups: dict[str, list[Policy]] = {}
+        for entry, policy in found.policies.items():
             if entry.data == data:
                 groups.setdefault(_training(entry), []).append(policy)
         if groups:
-            histogram = policy_histogram(groups)  # type: ignore[arg-type]
-            name = _name(results, "transforms", data)
-            files = TableFiles(
-                name,
-                histogram_markdown(histogram),
-                histogram_csv(histogram),
-                histogram_latex(histogram),
-            )
-            yield Section(
-                name,
-                _titled(results, "What the policies are made of", data),
-                "Figure transform_hist",
-                "How often the learned policies use each transform, and its mean magnitude, by "
-                "how the networks were trained.",
-                (files,),
-                (replace(histogram_drawing(histogram), name=name),),
-            )
+            results, ending = statistics(groups), _ending(found, data)
+            title = None if len(found.study.data) == 1 else f"{STUDIES['statistics'].title}: {data}"
+            yield Part(results, [(ending, "", results)], ending, title)
 
 
-_MAKERS: Sequence[Callable[[Results], Iterator[Section]]] = (
-    _train_vs_clean,
-    _in_domain,
-    _objectives,
-    _robustness,
-    _transfer,
-    _ensembles,
-    _vanilla,
-    _temperature,
-    _magnitudes,
-    _statistics,
-    _metrics,
+_PARTS: Mapping[str, Callable[[StudyResults], Iterator[Part]]] = MappingProxyType(
+    {
+        "train-vs-clean": _train_vs_clean,
+        "in-domain": lambda found: _whole(found, _comparisons(found)),
+        "objectives": lambda found: _each(found, "objectives", found.of("objectives")),
+        "robustness": _robustness,
+        "transfer": _transfer,
+        "ensembles": _ensembles,
+        "vanilla": _vanilla,
+        "temperature": _temperature,
+        "magnitudes": _magnitudes,
+        "statistics": _statistics,
+        "metrics": lambda found: _whole(found, _comparisons(found)),
+    }
 )
-
-
-def _main(results: Results, found: Mapping[Entry, Result]) -> dict[Entry, Result]:
-    """Return the results of networks of the main training."""
-    study = results.study
-    return {e: one for e, one in found.items() if e.augment == study.augments(e.model)[0]}
+"""Which results each study shows."""
 
 
 def _by_data(
-    results: Results, found: Mapping[Entry, Result]
-) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield each data set's results, by model."""
-    for data in results.study.data:
-        named = {entry.model: one for entry, one in found.items() if entry.data == data}
-        if named:
-            yield data, named
+    found: StudyResults, own: Mapping[Entry, Results]
+) -> Iterator[tuple[str, dict[Entry, Results]]]:
+    """Yield each data set's results."""
+    for data in found.study.data:
+        here = {entry: one for entry, one in own.items() if entry.data == data}
+        if here:
+            yield data, here
 
 
-def _name(results: Results, name: str, data: str) -> str:
-    return name if len(results.study.data) == 1 else f"{name}-{slug(data)}"
+def _joined(own: Mapping[Entry, Results], *, training: bool = False) -> Results:
+    """Return results of several entries as one table, with their data and models."""
+    rows: list[Result] = []
+    lines = []
+    for entry, one in own.items():
+        model = _with_training(entry) if training else entry.model
+        rows += one.labelled(data=entry.data, model=model).rows
+        lines.append(f"{model}: {one.sentence}")
+    first = next(iter(own.values()))
+    # A comparison's answer is about one policy; its table here is about all.
+    sentence = "" if first.study == "comparison" else "\n".join(lines)
+    return Results(first.study, tuple(rows), {}, sentence)
 
 
-def _titled(results: Results, title: str, data: str) -> str:
-    return title if len(results.study.data) == 1 else f"{title}: {data}"
+def _ending(found: StudyResults, data: str) -> str:
+    return "" if len(found.study.data) == 1 else f"-{slug(data)}"
 
 
 def _training(entry: Entry) -> str:
@@ -366,7 +235,3 @@ def _training(entry: Entry) -> str:
 
 def _with_training(entry: Entry) -> str:
     return entry.model if entry.augment == GIVEN else f"{entry.model}, {_training(entry)}"
-
-
-def _paper_table(name: str, table: PaperTable) -> TableFiles:
-    return TableFiles(name, paper_markdown(table), paper_csv(table), paper_latex(table))
