@@ -6,10 +6,7 @@ on nothing but itself and its own draws.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,6 +18,7 @@ from relook.transforms.full_images import FullImages
 from relook.transforms.resampling import placed_box, scaled_box
 from relook.transforms.steps import AppliedStep
 from relook.transforms.table import TRANSFORMS, load_form
+from relook.transforms.threads import share_work
 
 _BICUBIC = Image.Resampling.BICUBIC
 
@@ -83,21 +81,11 @@ def _batch(images: FullImages, view: Callable[[int], Levels]) -> Tensor:
     views = torch.empty(images.shape, dtype=torch.uint8)
     rows = views.permute(0, 2, 3, 1).numpy()
 
-    def fill(part: range) -> None:
-        for place in part:
+    def fill(places: Iterator[int]) -> None:
+        for place in places:
             rows[place] = view(place).reshape(rows.shape[1:])
 
     threads = max(1, min(torch.get_num_threads(), len(images)))
-    parts = [range(i, len(images), threads) for i in range(threads)]
-    others = [_pool(os.getpid(), threads).submit(fill, part) for part in parts[1:]]
-    fill(parts[0])
-    for other in others:
-        other.result()
+    share_work(fill, range(len(images)), threads)
     images.release()
     return views
-
-
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return this process's threads; a forked child gets its own."""
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-full-views")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from relook.transforms.color import factors
-from relook.transforms.cpu.memory import compiled, f32, helper, i32, level32, read, write
+from relook.transforms.cpu.memory import as_level, compiled, f32, helper, i32, read, write
 from relook.transforms.cpu.operation import Operation, Shape
 from relook.transforms.steps import AppliedStep
 
@@ -39,9 +39,9 @@ def _color(images: Any, out: Any, factors: Any) -> None:
             blue = read(images, p + 2 * pixels, 41)
             weighted = i32(i32(19595 * i32(red)) + i32(38470 * i32(green)))
             luma = f32(i32(i32(weighted + i32(7471 * i32(blue)) + 0x8000) >> 16))
-            write(out, p, level32((f32(red) - luma) * factor + luma), 41)
-            write(out, p + pixels, level32((f32(green) - luma) * factor + luma), 41)
-            write(out, p + 2 * pixels, level32((f32(blue) - luma) * factor + luma), 41)
+            write(out, p, as_level((f32(red) - luma) * factor + luma), 41)
+            write(out, p + pixels, as_level((f32(green) - luma) * factor + luma), 41)
+            write(out, p + 2 * pixels, as_level((f32(blue) - luma) * factor + luma), 41)
 
 
 @compiled
@@ -73,6 +73,6 @@ def _sharpened_row(images: Any, out: Any, base: int, width: int, factor: Any, su
         three = i32(read(sums, x - 1, 44) + read(sums, x, 44) + read(sums, x + 1, 44))
         doubled = i32(i32(2 * i32(three + 4 * i32(here))) + 13)
         smooth = f32(i32(i32(doubled * _MULTIPLIER) >> _SHIFT))
-        write(out, base + x, level32((f32(here) - smooth) * factor + smooth), 44)
+        write(out, base + x, as_level((f32(here) - smooth) * factor + smooth), 44)
     write(out, base, read(images, base, 45), 45)
     write(out, base + width - 1, read(images, base + width - 1, 45), 45)

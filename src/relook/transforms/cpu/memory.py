@@ -16,7 +16,6 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 f32, i32, u8 = np.float32, np.int32, np.uint8
-_F32, _I32, _I8 = ir.FloatType(), ir.IntType(32), ir.IntType(8)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,16 +80,13 @@ def read(typing: Any, array: Any, at: Any, loop: Any) -> Any:
 @built_in
 def read_eight(typing: Any, array: Any, at: Any, loop: Any) -> Any:
     """Return bytes `at` … `at + 7` of a contiguous array as one little-endian int64."""
-    return types.int64(array, types.int64, loop), _reading(ir.IntType(64), loop)
 
-
-def _reading(kind: Any, loop: Any) -> Callable[..., Any]:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address = address_of(context, builder, signature.args[0], args[0], args[1])
-        loaded = builder.load(builder.bitcast(address, kind.as_pointer()), align=1)
+        loaded = builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
         return _marked(builder, loaded, "alias.scope", loop.literal_value)
 
-    return build
+    return types.int64(array, types.int64, loop), build
 
 
 @built_in
@@ -111,43 +107,22 @@ def bits(typing: Any, value: Any) -> Any:
     """Return the 32 bits of a float32 as int32."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], _I32)
+        return builder.bitcast(args[0], ir.IntType(32))
 
     return types.int32(types.float32), build
 
 
-@built_in
-def clamped(typing: Any, value: Any, low: Any, high: Any) -> Any:
-    """Clamp a float32."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value, low, high = args
-        value = builder.select(builder.fcmp_ordered(">", value, low), value, low)
-        return builder.select(builder.fcmp_ordered("<", value, high), value, high)
-
-    return types.float32(types.float32, types.float32, types.float32), build
+@helper
+def clamped(value: Any, low: Any, high: Any) -> Any:
+    """Clamp a number; one that is none becomes the lowest."""
+    value = value if value > low else low
+    return value if value < high else high
 
 
-@built_in
-def level32(typing: Any, value: Any) -> Any:
-    """Clamp a float32 to 0 … 255 and cut its fraction off: uint8."""
-    return types.uint8(types.float32), _clamping(_F32)
-
-
-@built_in
-def level64(typing: Any, value: Any) -> Any:
-    """Clamp a float64 to 0 … 255 and cut its fraction off: uint8."""
-    return types.uint8(types.float64), _clamping(ir.DoubleType())
-
-
-def _clamping(kind: Any) -> Callable[..., Any]:
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        low, high = ir.Constant(kind, 0.0), ir.Constant(kind, 255.0)
-        value = builder.select(builder.fcmp_ordered(">", args[0], low), args[0], low)
-        value = builder.select(builder.fcmp_ordered("<", value, high), value, high)
-        return builder.trunc(builder.fptosi(value, _I32), _I8)
-
-    return build
+@helper
+def as_level(value: Any) -> Any:
+    """Clamp a float32 or float64 to 0 … 255 and cut its fraction off: uint8."""
+    return u8(i32(clamped(value, f32(0), f32(255))))
 
 
 @helper

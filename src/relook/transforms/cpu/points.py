@@ -12,12 +12,11 @@ import numpy as np
 from relook.transforms.apply import level_tables
 from relook.transforms.color import cut_off, factors
 from relook.transforms.cpu.memory import (
+    as_level,
     compiled,
     f32,
     helper,
     i32,
-    level32,
-    level64,
     read,
     u8,
     write,
@@ -144,7 +143,7 @@ def _contrasted(factor: Any, mean: Any) -> Any:
     """Return contrast's table."""
     table = np.empty(_LEVELS, np.uint8)
     for g in range(_LEVELS):
-        table[g] = level32((f32(g) - mean) * factor + mean)
+        table[g] = as_level((f32(g) - mean) * factor + mean)
     return table
 
 
@@ -162,7 +161,7 @@ def _stretched(cut: float, counts: Any) -> Any:
         after += counts[high]
     scale = 255.0 / max(high - low, 1)
     for g in range(_LEVELS):
-        table[g] = level64(g * scale + -low * scale) if high > low else u8(g)
+        table[g] = as_level(g * scale + -low * scale) if high > low else u8(g)
     return table
 
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from relook.transforms.cpu.cubic import cubic, fold
 from relook.transforms.cpu.memory import (
+    as_level,
     compiled,
     copy_image,
     f32,
     helper,
     i32,
-    level64,
     read,
     u8,
     write,
@@ -216,7 +216,7 @@ def _pixel(padded: Any, at: int, wide: int, channel: int, dx: float, dy: float) 
     b = _row_cubic(padded, at + wide, channel, dx)
     c = _row_cubic(padded, at + 2 * wide, channel, dx)
     d = _row_cubic(padded, at + 3 * wide, channel, dx)
-    return level64(cubic(a, b, c, d, dy))
+    return as_level(cubic(a, b, c, d, dy))
 
 
 @helper

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +13,7 @@ from torch import Tensor
 from relook.transforms.cpu.operation import Operation, Pixels
 from relook.transforms.cpu.plan import make_plan
 from relook.transforms.steps import AppliedStep
+from relook.transforms.threads import share_work
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
@@ -40,25 +38,18 @@ def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
         if len(plan) > 1
         else _shares(len(pixels), threads)
     )
-    pool = _pool(os.getpid(), threads) if threads > 1 else None
-    others = (
-        [pool.submit(_run, plan, pixels, out, blocks) for _ in range(threads - 1)] if pool else []
-    )
-    _run(plan, pixels, out, blocks)
-    for other in others:
-        if not other.cancel():  # it has begun
-            other.result()
+    share_work(partial(_run, plan, pixels, out), blocks, threads)
     return torch.from_numpy(out)
 
 
-def _blocks(count: int, size: int, threads: int) -> deque[slice]:
+def _blocks(count: int, size: int, threads: int) -> list[slice]:
     """Cut `count` images of so many bytes into blocks; none is larger than the one before it.
 
     The last ones are small, so that all threads end at about the same time.
     """
     most = max(1, _BLOCK // size)
     least = min(most, max(1, _WORTH_A_THREAD // size))
-    blocks: deque[slice] = deque()
+    blocks: list[slice] = []
     start = 0
     while start < count:
         share = -(-(count - start) // (2 * threads)) if threads > 1 else most
@@ -68,26 +59,16 @@ def _blocks(count: int, size: int, threads: int) -> deque[slice]:
     return blocks
 
 
-def _shares(count: int, threads: int) -> deque[slice]:
+def _shares(count: int, threads: int) -> list[slice]:
     """Cut `count` images into one block a thread, of the same length."""
     edges = [count * i // threads for i in range(threads + 1)]
-    return deque(slice(start, stop) for start, stop in pairwise(edges))
+    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return this process's threads; a forked child gets its own."""
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-views")
-
-
-def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: deque[slice]) -> None:
+def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]) -> None:
     """Take blocks until none is left; whichever thread takes one, its bytes are the same."""
     spare: list[Pixels] = []
-    while blocks:
-        try:
-            part = blocks.popleft()
-        except IndexError:  # another thread was quicker
-            return
+    for part in blocks:
         source = images[part]
         while len(spare) < min(2, len(plan) - 1):
             spare.append(np.empty_like(source))

@@ -10,13 +10,13 @@ import numpy as np
 
 from relook.transforms.cpu.cubic import cubic, doubt, fixed, fold, whole, whole_marks
 from relook.transforms.cpu.memory import (
+    as_level,
     compiled,
     contracted,
     copy_image,
     f32,
     helper,
     i32,
-    level64,
     read,
     read_eight,
     u8,
@@ -171,4 +171,4 @@ def _between(row: Any, at: int, d: float) -> Any:
     """Return the level at the fraction d between the second and the third of four taps."""
     v0, v1 = float(read(row, at, 13)), float(read(row, at + 1, 13))
     v2, v3 = float(read(row, at + 2, 13)), float(read(row, at + 3, 13))
-    return level64(cubic(v0, v1, v2, v3, d))
+    return as_level(cubic(v0, v1, v2, v3, d))
