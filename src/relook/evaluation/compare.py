@@ -7,15 +7,15 @@ use it; a method's figures at all budgets come from prefixes of one list of view
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.errors import RelookError
+from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, check_methods, label_of
 from relook.evaluation.changed_images import (
     MOST_CHANGED,
@@ -53,6 +53,43 @@ from relook.predictions.locations import is_url
 __all__ = ["compare", "save_comparison"]
 
 
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """What is compared and how, besides policy, model and images.
+
+    `methods` names the baselines (default: all); the plain image and the policy are always
+    there. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
+    seeds seed, seed + 1, …; a policy under fresh draws gets other draws. `margin` is a difference
+    in cLL that nobody should care about.
+    """
+
+    budgets: Sequence[int] = (1, 5, 10, 20)
+    methods: Sequence[str] | None = None
+    options: Options | None = None
+    seed: int = 0
+    runs: int = 1
+    margin: float = MARGIN
+    batch: int | None = None
+    halvings: int = 5
+    resamples: int = 2000
+    measure_cost: bool = True
+
+
+class ComparisonKeywords(TypedDict, total=False):
+    """The fields of `ComparisonSettings`, as keywords."""
+
+    budgets: Sequence[int]
+    methods: Sequence[str] | None
+    options: Options | None
+    seed: int
+    runs: int
+    margin: float
+    batch: int | None
+    halvings: int
+    resamples: int
+    measure_cost: bool
+
+
 def compare(
     predictor: Predictor,
     dataset: Dataset,
@@ -60,63 +97,55 @@ def compare(
     *,
     recipe: Recipe | str,
     validation: Dataset | None = None,
-    budgets: Sequence[int] = (1, 5, 10, 20),
-    methods: Sequence[str] | None = None,
-    options: Options | None = None,
-    seed: int = 0,
-    runs: int = 1,
-    margin: float = MARGIN,
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
-    batch: int | None = None,
     progress: Progress | None = None,
-    halvings: int = 5,
-    resamples: int = 2000,
-    measure_cost: bool = True,
     record: Mapping[str, Any] | None = None,
+    **settings: Unpack[ComparisonKeywords],
 ) -> Comparison:
     """Score the policy and every baseline at every budget on held-out images.
 
-    `methods` names the baselines (default: all); the plain image and the policy are always
-    there. `validation` holds the images that MGrid looks for its magnitude on. A budget
-    counts distinct views. `runs` > 1 draws the random methods anew, with the seeds seed,
-    seed + 1, …; a policy under fresh draws gets other draws, one under fixed draws is what
-    it is, unless several policies are given, one a run. Random crops and the like are always
-    drawn for each image, so that no lucky or unlucky crop of all images decides. `indices` are
-    the images' places in the data set that they were taken from; `record` is added to the
-    settings. With `store_path` predictions are kept, and an interrupted call goes on. All but
-    the slowdown follows from the seeds.
+    The other keywords are the fields of `ComparisonSettings`. `validation` holds the images that
+    MGrid looks for its magnitude on. Several policies are one per run. Random crops and the like
+    are always drawn for each image, so that no lucky or unlucky crop of all images decides.
+    `indices` are the images' places in the data set that they were taken from; `record` is added
+    to the settings. With `store_path` predictions are kept, and an interrupted call goes on. All
+    but the slowdown follows from the seeds.
     """
+    for name in settings:
+        if name not in ComparisonKeywords.__annotations__:
+            raise unknown_name("keyword of compare", name, ComparisonKeywords.__annotations__)
+    asked = ComparisonSettings(**settings)
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    check_policies(policies, runs)
+    check_policies(policies, asked.runs)
     setup = Setup(
         predictor=predictor,
         dataset=dataset,
         places=np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64),
         recipe=get_recipe(recipe),
-        budgets=checked_budgets(budgets),
-        options=(options or Options()).for_images(dataset.images),
-        seed=check_seed(seed),
-        runs=max(runs, len(policies)),
-        halvings=halvings,
-        resamples=resamples,
+        budgets=checked_budgets(asked.budgets),
+        options=(asked.options or Options()).for_images(dataset.images),
+        seed=check_seed(asked.seed),
+        runs=max(asked.runs, len(policies)),
+        halvings=asked.halvings,
+        resamples=asked.resamples,
         store_path=None if store_path is None or is_url(store_path) else Path(store_path),
         store_url=str(store_path) if is_url(store_path) else None,
-        batch=batch,
+        batch=asked.batch,
         progress=progress,
     )
-    chosen, left_out = available_methods(setup, methods, validation)
+    chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     scores = score_lines(setup, lines)
-    rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if measure_cost else None)
+    rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if asked.measure_cost else None)
     verdict = judge(
         rows,
         {key: scores.per_image(key, "cll") for key in scores.evaluations},
         budgets=setup.budgets,
-        margin=margin,
+        margin=asked.margin,
         seed=setup.seed,
-        resamples=resamples,
+        resamples=asked.resamples,
         groups=dataset.groups,
     )
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
@@ -135,7 +164,7 @@ def compare(
         images=len(dataset),
         classes=_class_names(dataset, before.shape[1]),
         settings=_merged(
-            _settings(setup, chosen, left_out, grid, margin, validation), record or {}
+            _settings(setup, chosen, left_out, grid, asked.margin, validation), record or {}
         ),
     )
 
