@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
+SEARCH_VERSION = 2  # 1 had `caution` and `guide` for `threshold` and `soft_targets`
 SEARCHED_FORMAT = "relook-searched-images"
 SEARCHED = "searched.json"
 VERSION = 1
@@ -136,7 +137,7 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
     trace = found.trace
     return {
         "format": SEARCH_FORMAT,
-        "version": VERSION,
+        "version": SEARCH_VERSION,
         "threshold": None if trace.threshold is None else str(trace.threshold),
         "soft_targets": trace.soft_targets,
         "steps": [
