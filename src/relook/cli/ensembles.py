@@ -1,4 +1,4 @@
-"""`relook ensembles`: three ways to search for an ensemble, beside baselines."""
+"""`relook ensembles`: three ways to search for an ensemble, alongside baselines."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def ensembles_command(
     device: options.DeviceOption = "cpu",
     timeout: options.TimeoutOption = None,
 ) -> None:
-    """Search for an ensemble in three ways, and score them beside the usual baselines."""
+    """Search for an ensemble in three ways, and score them alongside the usual baselines."""
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
     if split is not None and test is not None:

@@ -1,4 +1,4 @@
-"""`relook robustness`: a policy found on clean images, beside baselines, on corrupted ones."""
+"""`relook robustness`: a policy found on clean images, alongside baselines, on corrupted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relook statistics`: which transforms policies are made of, group beside group."""
+"""`relook statistics`: which transforms policies are made of, group by group."""
 
 from __future__ import annotations
 

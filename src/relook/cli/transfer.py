@@ -66,7 +66,7 @@ def transfer_command(
     ] = None,
     budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "5,10,20",
     methods: Annotated[
-        str, typer.Option(help=f"Baselines beside the policies, of: {','.join(BASELINES)}.")
+        str, typer.Option(help=f"Baselines alongside the policies, of: {','.join(BASELINES)}.")
     ] = ",".join(METHODS),
     runs: sources.RunsOption = 1,
     recipe: Annotated[

@@ -35,7 +35,7 @@ try:
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
 
-VIEWS = "views (model passes an image)"
+VIEWS = "views (model passes per image)"
 _PANEL = (2.65, 2.25)  # inches of one of several panels
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BAR, _DOT, _CELL = 0.12, 0.34, 0.5  # inches
@@ -166,7 +166,7 @@ def bars_drawing(
     *,
     rule: bool = False,
 ) -> Drawing:
-    """Draw bars by category, series beside series, a panel for each measure.
+    """Draw bars by category, series by series, a panel for each measure.
 
     `panels` holds each measure's values by series; `rule` sets the last category apart.
     """

@@ -1,4 +1,4 @@
-"""Ensembles: three ways to search for one, beside baselines (the paper's section on ensembles).
+"""Ensembles: three ways to search for one, alongside baselines (the paper's section on ensembles).
 
 "single": the policy of one member serves all; "ensemble": a policy found on the members'
 mean; "per-member": each member has a policy of its own, which the paper leaves open.
@@ -97,7 +97,7 @@ def ensembles(
     resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
 ) -> Results:
-    """Search in three ways and score all on held-out images, beside baselines.
+    """Search in three ways and score all on held-out images, alongside baselines.
 
     `settings` are those of one search; its split of `dataset` (or `test`) says which images
     are held out. `single` names the member whose policy, and whose magnitude M*, serve all
@@ -290,7 +290,7 @@ class Found:
     """What is found on the way, by method and budget.
 
     `together` has the ensemble's evaluations, one per run; `alone` those of each member, runs
-    within members; `views` what a member sees of an image.
+    within members; `views` what a member sees of each image.
     """
 
     together: dict[Key, list[Evaluation]] = field(default_factory=dict)
@@ -474,7 +474,7 @@ def _accelerated(
 
 
 def _grid_path(directory: Path | None, single: str, options: Options) -> Path | None:
-    """Return the name beside which the grid search keeps its predictions."""
+    """Return the name next to which the grid search keeps its predictions."""
     if directory is None:
         return None
     return directory / f"magnitude-{fingerprint(single, asdict(options))[:8]}.zarr"
