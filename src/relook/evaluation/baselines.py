@@ -1,7 +1,7 @@
-"""BASELINES: the usual ways to average views, one row each, to hold a policy against.
+"""BASELINES: the usual ways to average views, one row each, to compare a policy with.
 
 CC, 5C, 10C, CF, MTrain and MGrid are the paper's (sections 3.2 and 4); the mirror image, the
-eight dihedral views and the random policy are what people use besides.
+eight dihedral views and the random policy are what people use as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
 """The magnitudes that MGrid tries (the paper's figure on the magnitude: 0 … 55)."""
 
 POLICY_METHOD = "gps"
-"""The name under which the policy itself stands beside the baselines."""
+"""The name under which the policy itself stands among the baselines."""
 
 POLICY_LABEL = "learned policy (GPS)"
 

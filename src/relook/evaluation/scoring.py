@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Setup:
-    """What decides a comparison beside the policy, checked."""
+    """What decides a comparison besides the policy, checked."""
 
     predictor: Predictor
     dataset: Dataset
@@ -70,7 +70,7 @@ class Line:
 
 @dataclass
 class Scores:
-    """What is found on the way: evaluations and costs by method and budget, one a run."""
+    """What is found on the way: evaluations and costs by method and budget, one per run."""
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _AVERAGES = 8  # float64 arrays [image, class] that NumPy's scoring holds
 
 @dataclass(frozen=True)
 class SelectionPlan:
-    """What a selection takes, in bytes: `predictions`, and `working` beside them.
+    """What a selection takes, in bytes: `predictions`, and `working` alongside them.
 
     `mapped` predictions stay on disk and count for nothing in memory. `compact`: there are so
     many classes that the limit may decide how many of them propose candidates.
@@ -40,7 +40,7 @@ class SelectionPlan:
 
     @property
     def beside(self) -> int:
-        """How much memory there is beside the predictions."""
+        """How much memory there is alongside the predictions."""
         return self.limit - (0 if self.mapped else self.predictions)
 
     def __str__(self) -> str:

@@ -107,7 +107,8 @@ def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> No
     relook_compare("--run", run.path, "--csv", table, "--latex", tex)
     comparison = load_comparison(run.path / "comparison.json")
     with table.open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == len(comparison.rows)
+        written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
+    assert written == {(row.method, str(row.budget)) for row in comparison.rows}
     assert r"\begin{tabular}" in tex.read_text()
 
 
