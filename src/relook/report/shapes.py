@@ -133,7 +133,9 @@ def curves_drawing(
     if not curves:
         raise RelookError(f"{title}: expected results to draw, got none")
     styles = {c.style.method: c.style for c in curves if c.style.label}
-    entries = [(style.label, _look(style)) for style in styles.values()] + list(legend)
+    bare = {} if log else {"marker": None}
+    entries = [(style.label, {**_look(style), **bare}) for style in styles.values()]
+    entries += [(label, dict(look)) for label, look in legend]
     alone, beside = count * len(rows) == 1, max(2, count)
     with house_style():
         if alone:
