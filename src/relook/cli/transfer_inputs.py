@@ -22,8 +22,8 @@ from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
-from relook.studies.transfer import Target
 from relook.studies.transfer_images import unseen_images
+from relook.studies.transfer_targets import Target
 
 _OF_DATA = ("data", "group", "skip_bad", "classes", "cache")
 

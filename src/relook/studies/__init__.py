@@ -5,7 +5,8 @@ from relook.studies.magnitudes import magnitudes
 from relook.studies.objectives import objectives
 from relook.studies.robustness import robustness
 from relook.studies.statistics import statistics
-from relook.studies.transfer import Target, transfer
+from relook.studies.transfer import transfer
+from relook.studies.transfer_targets import Target
 
 __all__ = [
     "Target",

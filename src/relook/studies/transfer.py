@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from relook.data.base import Dataset
-from relook.errors import RelookError, unknown_name
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
-from relook.evaluation.compare import available_methods, check_policies, checked_budgets
+from relook.evaluation.baselines import BASELINES, Options, label_of
+from relook.evaluation.compare import check_policies, checked_budgets
 from relook.evaluation.results import Result, Results, measured
 from relook.evaluation.scoring import Line as Views
-from relook.evaluation.scoring import Setup, lines_of
+from relook.evaluation.scoring import Setup
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs
-from relook.models import Predictor
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import distinct_views
+from relook.policy.recipes import Recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
 from relook.studies.shared import (
@@ -35,6 +30,7 @@ from relook.studies.shared import (
     store_path_of,
 )
 from relook.studies.study import Study
+from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -47,22 +43,6 @@ Found = dict[tuple[str, int], list[Scored]]
 
 METHODS = ("plain", CROPS)
 """The baselines that policies are scored alongside."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A model, and images that no policy's search has seen; `own` names the model's policy.
-
-    `indices` are the images' places in the data set that they were taken from; `batch` is how
-    many images the model takes at once, where that differs from the others'.
-    """
-
-    name: str
-    predictor: Predictor
-    dataset: Dataset
-    own: str | None = None
-    indices: ArrayLike | None = None
-    batch: int | None = None
 
 
 def transfer(
@@ -90,8 +70,8 @@ def transfer(
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     check_policies(tuple(policies.values()), runs)
-    _check_names(targets, policies)
-    prior = _common_recipe(policies, recipe)
+    check_names(targets, policies)
+    prior = common_recipe(policies, recipe)
     asked = checked_budgets(budgets)
     most = min(policy.views for policy in policies.values())
     shared = tuple(sorted({min(budget, most) for budget in asked}))
@@ -112,7 +92,7 @@ def transfer(
             batch=target.batch or batch,
             progress=None,
         )
-        jobs.append(_job(target, setup, policies, methods))
+        jobs.append(job_of(target, setup, policies, methods))
     rows: list[Result] = []
     infos: list[dict[str, Any]] = []
     reports = progress_shares(progress, [job.passes for job in jobs])
@@ -140,83 +120,10 @@ def transfer(
     return replace(results, sentence=sentence(results))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What is scored on one target."""
-
-    target: Target
-    setup: Setup
-    lines: tuple[Views, ...]
-    baselines: tuple[str, ...]
-    left_out: Mapping[str, str]
-
-    @property
-    def passes(self) -> int:
-        """How many views go through the model."""
-        distinct, _ = distinct_views(view for line in self.lines for view in line.views)
-        return len(distinct) * len(self.setup.dataset)
-
-
-def _job(
-    target: Target, setup: Setup, policies: Mapping[str, Policy], methods: Sequence[str]
-) -> _Job:
-    chosen, missing = available_methods(setup, methods, None)
-    baselines = tuple(method for method in chosen if method != POLICY_METHOD)
-    lines = [line for method in baselines for line in lines_of(setup, method, ())]
-    lines += [line for name, policy in policies.items() for line in _lines(setup, name, policy)]
-    left_out = {f"{method} on {target.name}": why for method, why in missing.items()}
-    return _Job(target, setup, tuple(lines), baselines, left_out)
-
-
-def _check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
-    """Raise unless targets and policies can be told apart, and images are of one kind."""
-    names = [target.name for target in targets]
-    if not names:
-        raise RelookError("expected at least one model to apply the policies to, got none")
-    for name in names:
-        if names.count(name) > 1:
-            raise RelookError(f"expected another name for each target, but {name!r} is there twice")
-    for name in policies:
-        if name in BASELINES:
-            raise RelookError(f"policy {name!r}: that is a baseline's name; choose another")
-    for target in targets:
-        if target.own is not None and target.own not in policies:
-            raise unknown_name("policy", target.own, policies)
-    first = targets[0]
-    for target in targets[1:]:
-        ours, theirs = first.dataset.images.shape[1], target.dataset.images.shape[1]
-        if ours != theirs:
-            raise RelookError(
-                f"expected images with the same number of channels, got {ours} for {first.name!r} "
-                f"and {theirs} for {target.name!r}: a policy for one does not fit the other"
-            )
-
-
-def _common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -> Recipe:
-    """Return the recipe that all policies come from, or say which do not."""
-    given = None if recipe is None else get_recipe(recipe)
-    known = {name: policy.recipe for name, policy in policies.items() if policy.recipe is not None}
-    if given is None and not known:
-        raise RelookError("the policies do not say which recipe they come from: give a recipe")
-    wanted = given.name if given is not None else next(iter(known.values()))
-    for name, found in known.items():
-        if found != wanted:
-            raise RelookError(
-                f"policy {name!r}: expected one of the recipe {wanted!r} like the others, got "
-                f"one of {found!r}: its views are made for other images"
-            )
-    return given or get_recipe(wanted)
-
-
 def _places(target: Target) -> Any:
     if target.indices is None:
         return np.arange(len(target.dataset))
     return np.asarray(target.indices, dtype=np.int64)
-
-
-def _lines(setup: Setup, name: str, policy: Policy) -> list[Views]:
-    repeats = 1 if policy.is_fixed else setup.runs
-    return [Views(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]
 
 
 def _scored(setup: Setup, lines: Sequence[Views]) -> tuple[Found, int]:
@@ -239,7 +146,7 @@ def _lengths(setup: Setup, line: Views) -> dict[int, int]:
     return {budget: len(line.policy.for_budget(budget)) for budget in setup.budgets}
 
 
-def _rows(job: _Job, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
+def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
     """Yield the metrics of each policy and baseline on one target, and the differences."""
     target = job.target
     for budget in job.setup.budgets:

@@ -23,13 +23,13 @@ from relook.policy.recipes import RECIPES
 from relook.report.tables import latex
 from relook.studies.transfer import (
     STUDY,
-    Target,
     foreign,
     matrix,
     shown,
     transfer,
     views_drawing,
 )
+from relook.studies.transfer_targets import Target
 
 IMAGES = 80
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")

@@ -23,7 +23,8 @@ from relook.studies.reproduce.inputs import NETWORKS, TRAINED, Inputs
 from relook.studies.reproduce.plan import Entry, Job, search_settings
 from relook.studies.robustness import robustness, stratified_part
 from relook.studies.training import TrainingPlan, train_models
-from relook.studies.transfer import Target, transfer
+from relook.studies.transfer import transfer
+from relook.studies.transfer_targets import Target
 
 STORE = "predictions"
 """Where a job keeps predictions while it runs."""

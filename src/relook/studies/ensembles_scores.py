@@ -1,0 +1,198 @@
+"""How an ensemble and its members score: equal views for each, every view predicted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
+from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
+from relook.evaluation.results import Result, measured
+from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
+from relook.models import Predictor
+from relook.numerics.arrays import FloatArray
+from relook.policy import Policy
+from relook.predictions.passes import View, distinct_views
+from relook.studies.ensembles_search import FoundPolicies
+from relook.studies.shared import (
+    differences,
+    evaluated,
+    per_image,
+    progress_shares,
+    store_path_of,
+)
+
+SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
+WAYS: Mapping[str, str] = {
+    SINGLE: "one member's policy (GPS single)",
+    ENSEMBLE: "the ensemble's policy (GPS ensemble)",
+    PER_MEMBER: "a policy for each member (GPS each)",
+}
+"""The ways to apply the search to an ensemble, with what tables call them."""
+
+
+@dataclass
+class Found:
+    """What is found on the way, by method and budget.
+
+    `together` has the ensemble's evaluations, one per run; `alone` those of each member, runs
+    within members; `views` what a member sees of each image.
+    """
+
+    together: dict[Key, list[Evaluation]] = field(default_factory=dict)
+    alone: dict[Key, list[list[Evaluation]]] = field(default_factory=dict)
+    views: dict[Key, int] = field(default_factory=dict)
+
+    def members(self) -> dict[Key, list[Evaluation]]:
+        """Return for each member the mean of its runs."""
+        return {key: [_mean(runs) for runs in each] for key, each in self.alone.items()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One method in one run: for each member the policy that it sees images through."""
+
+    method: str
+    run: int
+    policies: tuple[Policy, ...]
+
+    def views(self, member: int) -> list[View]:
+        """Return the views of a member, one an entry."""
+        return Line(self.method, self.run, self.policies[member]).views
+
+    def lengths(self, budgets: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """Return how many entries each member uses at each budget: equal views for all."""
+        row = BASELINES.get(self.method)
+        if row is not None and row.budget is not None:
+            return {row.budget: tuple(len(policy) for policy in self.policies)}
+        least = min(policy.views for policy in self.policies)
+        return {
+            budget: tuple(len(one.for_budget(min(budget, least))) for one in self.policies)
+            for budget in budgets
+        }
+
+
+def plans_of(setup: Setup, found: FoundPolicies, single: str, methods: Sequence[str]) -> list[Plan]:
+    """Return the baselines and the three ways, each with its runs."""
+    count = len(found.members)
+    plans = [
+        Plan(method, line.run, (line.policy,) * count)
+        for method in methods
+        if method != POLICY_METHOD
+        for line in lines_of(setup, method, ())
+    ]
+    ways = {
+        SINGLE: (found.members[single],) * count,
+        ENSEMBLE: (found.ensemble,) * count,
+        PER_MEMBER: tuple(found.members.values()),
+    }
+    for way, policies in ways.items():
+        repeats = 1 if all(policy.is_fixed for policy in policies) else setup.runs
+        cut = tuple(policy.for_budget(setup.budgets[-1]) for policy in policies)
+        plans += [Plan(way, run, cut) for run in range(repeats)]
+    return plans
+
+
+def score_plans(
+    setup: Setup, members: Sequence[Predictor], plans: Sequence[Plan], directory: Path | None
+) -> Found:
+    """Predict each member's distinct views once, and score the ensemble and each member."""
+    views = [[v for plan in plans for v in plan.views(place)] for place in range(len(members))]
+    passes = [len(distinct_views(own)[0]) * len(setup.dataset) for own in views]
+    read = []
+    for member, own, report in zip(
+        members, views, progress_shares(setup.progress, passes), strict=True
+    ):
+        here = replace(setup, predictor=member, progress=report)
+        read.append(predicted(replace(here, store_path=store_path_of(here, own, directory)), own))
+    found = Found()
+    for plan in plans:
+        lengths = plan.lengths(setup.budgets)
+        totals: dict[int, FloatArray] = {}
+        for place, read_views in enumerate(read):
+            entries = {budget: each[place] for budget, each in lengths.items()}
+            means = _means(read_views(plan.views(place)), entries)
+            _add_alone(setup, found, plan, place, means, entries)
+            for budget, mean in means.items():
+                totals[budget] = totals.get(budget, 0.0) + np.exp(mean) / len(members)
+        for budget, total in totals.items():
+            key = (plan.method, budget)
+            with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
+                found.together.setdefault(key, []).append(evaluated(setup, np.log(total)))
+            spent = plan.policies[0][: lengths[budget][0]].views
+            found.views[key] = max(spent, found.views.get(key, 0))
+    return found
+
+
+def _means(log_probs: NDArray[np.float32], lengths: Mapping[int, int]) -> dict[int, FloatArray]:
+    """Return the log of the mean probability `[n, c]` at each budget."""
+    prefixes = sorted(set(lengths.values()))
+    found = dict(zip(prefixes, prefix_log_probs(log_probs, prefixes), strict=True))
+    return {budget: found[length] for budget, length in lengths.items()}
+
+
+def _add_alone(
+    setup: Setup,
+    found: Found,
+    plan: Plan,
+    member: int,
+    means: Mapping[int, FloatArray],
+    entries: Mapping[int, int],
+) -> None:
+    """Score a member by itself under baselines and under its own policy."""
+    if plan.method in (SINGLE, ENSEMBLE):
+        return
+    method = POLICY_METHOD if plan.method == PER_MEMBER else plan.method
+    for budget, mean in means.items():
+        key = (method, budget)
+        each = found.alone.setdefault(key, [])
+        if len(each) == member:
+            each.append([])
+        each[member].append(evaluated(setup, mean))
+        spent = plan.policies[member][: entries[budget]].views
+        found.views[key] = max(spent, found.views.get(key, 0))
+
+
+def rows_of(
+    setup: Setup,
+    evaluations: Mapping[Key, Sequence[Evaluation]],
+    views: Mapping[Key, int],
+    members: int,
+) -> Iterator[Result]:
+    """Yield the metrics of each method at each budget, and its differences to others."""
+    cll = {
+        key: float(np.mean([one.metrics["cll"] for one in own])) for key, own in evaluations.items()
+    }
+    for key, own in evaluations.items():
+        method, budget = key
+        keys = {
+            "data": setup.dataset.name,
+            "method": method,
+            "label": WAYS.get(method) or label_of(method),
+            "budget": budget,
+            "views": views[key],
+            "members": members,
+            "passes": members * views[key],
+            "images": len(setup.dataset),
+        }
+        for metric in own[0].metrics:
+            yield measured(metric, [one.metrics[metric] for one in own], **keys)
+        others = {"rival": best_rival(key, cll), "plain": ("plain", 1)}
+        if method in WAYS:
+            others["single"] = (SINGLE, budget)
+        for kind, other in others.items():
+            if other is not None and other != key and other in evaluations:
+                about = {**keys, "versus": kind, "reference": other[0]}
+                yield from differences(setup, own, evaluations[other], **about)
+
+
+def _mean(runs: Sequence[Evaluation]) -> Evaluation:
+    """Return the mean of a member's runs."""
+    return Evaluation(
+        {name: float(np.mean([one.metrics[name] for one in runs])) for name in runs[0].metrics},
+        {name: per_image(runs, name) for name in runs[0].per_image},
+    )
