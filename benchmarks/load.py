@@ -131,7 +131,14 @@ def select(root: Path) -> list[Look]:
     np.save(root / "predictions.npy", pool.log_probs(slice(None), slice(None)))
     np.save(root / "labels.npy", pool.labels)
     return watched(
-        *("select", "--predictions", root / "predictions.npy", "--labels", root / "labels.npy"),
+        *(
+            "policy",
+            "select",
+            "--predictions",
+            root / "predictions.npy",
+            "--labels",
+            root / "labels.npy",
+        ),
         *("--kind", "log_probs", "--length", steps, "--out", root / "selected.json"),
     )
 

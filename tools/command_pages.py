@@ -29,7 +29,7 @@ _VALUES = {
 
 def command_pages() -> dict[str, str]:
     """Return each command's page by its path below docs/, in the order of `relook --help`."""
-    return {f"{FOLDER}/{verb.name}.md": command_page(verb) for verb in VERBS.values()}
+    return {f"{FOLDER}/{_file(verb)}": command_page(verb) for verb in VERBS.values()}
 
 
 def overview() -> str:
@@ -41,33 +41,30 @@ def overview() -> str:
 
 
 def _panel_table(panel: str, verbs: list[Verb]) -> str:
-    rows = [
-        f"| [`relook {verb.name}`]({verb.name}.md) | {_markdown(verb.help)} |" for verb in verbs
-    ]
+    rows = [f"| [`relook {verb.name}`]({_file(verb)}) | {_markdown(verb.help)} |" for verb in verbs]
     return "\n".join([f"## {panel}\n", "| command | what it does |", "| --- | --- |", *rows])
 
 
 def command_page(verb: Verb) -> str:
     """Return the page of one verb: what it does, its usage and all options by panel."""
-    command = load(verb)
-    children: Mapping[str, Any] = getattr(command, "commands", {})
-    text = [f"# relook {verb.name}", "", _markdown(verb.help), ""]
-    if not children:
-        return "\n".join([*text, *_body(command, f"relook {verb.name}", "##", verb.help)])
-    for name, child in children.items():
-        path = f"relook {verb.name} {name}"
-        text += [f"## {path}", "", *_body(child, path, "###", "")]
-    return "\n".join(text)
+    path = f"relook {verb.name}"
+    return "\n".join(
+        [f"# {path}", "", _markdown(verb.help), "", *_body(load(verb), path, verb.help)]
+    )
 
 
-def _body(command: Any, path: str, level: str, said: str) -> Iterator[str]:
+def _file(verb: Verb) -> str:
+    return f"{verb.name.replace(' ', '-')}.md"
+
+
+def _body(command: Any, path: str, said: str) -> Iterator[str]:
     context = typer.Context(command, info_name=path)
     if command.help and command.help != said:
         yield from (_markdown(command.help), "")
     panels = _panels(command, context)
     yield from ("```text", _usage(path, panels), "```", "")
     for panel, params in panels.items():
-        yield from (f"{level} {panel}", "")
+        yield from (f"## {panel}", "")
         for param in params:
             yield from _entry(param, context, path)
 

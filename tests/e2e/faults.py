@@ -164,7 +164,7 @@ class Workplace:
     def train(self, out: Path) -> tuple[object, ...]:
         """Return the arguments of a short training, with a checkpoint at each epoch."""
         how = ("--epochs", 3, "--recipe", "small", "--keep-every", 0, "--threads", 1)
-        return ("train", "-n", "small", "-d", self.data, *how, "--batch", 40, "--out", out)
+        return ("study", "train", "-n", "small", "-d", self.data, *how, "--batch", 40, "--out", out)
 
     def export(self, out: Path) -> tuple[object, ...]:
         """Return the arguments of an export."""

@@ -1,4 +1,4 @@
-"""`relook ensembles`, as a user types it."""
+"""`relook study ensembles`, as a user types it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,18 @@ def test_three_ways_beside_baselines(
 ) -> None:
     out = tmp_path / "ensemble"
     files = [tmp_path / f"table.{kind}" for kind in ("csv", "md", "tex")]
-    command = ("ensembles", *members, "--data", data, *QUICK, "--grid-views", 1, "--out", out)
+    command = (
+        "study",
+        "ensembles",
+        *members,
+        "--data",
+        data,
+        *QUICK,
+        "--grid-views",
+        1,
+        "--out",
+        out,
+    )
     done = relook(*command, "--csv", files[0], "--markdown", files[1], "--latex", files[2])
     assert done.code == 0, done.err
     for label in ("GPS single", "GPS ensemble", "GPS each", "(MGrid)", "(MTrain)", "(CF)", "(CC)"):
@@ -75,7 +86,9 @@ def test_mistakes_are_one_line(
     relook: Relook, members: list[str], data: str, tmp_path: Path
 ) -> None:
     def error(*arguments: object) -> str:
-        done = relook("ensembles", *arguments, "--data", data, *QUICK, "--out", tmp_path / "o")
+        done = relook(
+            "study", "ensembles", *arguments, "--data", data, *QUICK, "--out", tmp_path / "o"
+        )
         assert done.code == 2, done.out
         line = done.err.strip().splitlines()[-1]
         assert line.startswith("error:")

@@ -32,7 +32,15 @@ STUDIES: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("command", STUDIES)
 def test_a_model_that_hangs_ends_a_study(command: str, place: Workplace) -> None:
-    given = (command, "-m", "torch:odd_models:hanging", "-d", place.data, *STUDIES[command])
+    given = (
+        "study",
+        command,
+        "-m",
+        "torch:odd_models:hanging",
+        "-d",
+        place.data,
+        *STUDIES[command],
+    )
     started = time.monotonic()
     done = run(Path("log"), *given, "--batch", 16, "--out", "out", "--timeout", 0.5)
     assert time.monotonic() - started < 40
@@ -75,7 +83,7 @@ def test_a_model_that_hangs_ends_a_whole_study() -> None:
         torch.nn.Linear.forward = slow  # type: ignore[assignment,method-assign]
 
     Path("study.toml").write_text(REPRODUCED)
-    given = ("reproduce", "study.toml", "--only", "search", "--out", "out")
+    given = ("study", "run", "study.toml", "--only", "search", "--out", "out")
     started = time.monotonic()
     done = run(Path("log"), *given, "--timeout", 0.5, before=hang_outside_of_training)
     assert time.monotonic() - started < 40

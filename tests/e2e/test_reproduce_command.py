@@ -1,4 +1,4 @@
-"""`relook reproduce`, as a user types it: all parts at the smallest size."""
+"""`relook study run`, as a user types it: all parts at the smallest size."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_study_makes_every_table_and_figure_and_runs_nothing_twice(
     relook: Relook, study: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = relook("reproduce", study, "--out", out)
+    done = relook("study", "run", study, "--out", out)
     assert done.code == 0, done.err
     assert "23 jobs run, 0 done before" in done.err
     for name in TABLES:
@@ -114,24 +114,24 @@ def test_a_study_makes_every_table_and_figure_and_runs_nothing_twice(
         assert (out / link).is_file(), link
 
     first, pages = marks(out), page
-    again = relook("reproduce", study, "--out", out, "--json")
+    again = relook("study", "run", study, "--out", out, "--json")
     assert json.loads(again.out)["jobs_run"] == 0
     assert marks(out) == first
     assert (out / "index.html").read_text(encoding="utf-8") == pages
 
-    changed = relook("reproduce", study, "--out", out, "--set", "compare.runs=1", "--json")
+    changed = relook("study", "run", study, "--out", out, "--set", "compare.runs=1", "--json")
     assert json.loads(changed.out)["jobs_run"] == 4
     new = marks(out)
     assert {name: new[name] for name in first} == first
     assert {name.split("/")[1] for name in new.keys() - first.keys()} == {"compare"}
 
-    plan = json.loads(relook("reproduce", study, "--out", out, "--dry-run", "--json").out)
+    plan = json.loads(relook("study", "run", study, "--out", out, "--dry-run", "--json").out)
     assert all(job["done"] for job in plan["jobs"])
 
 
 def test_only_runs_parts_with_what_they_need(relook: Relook, study: Path, tmp_path: Path) -> None:
     out, jobs = tmp_path / "out", tmp_path / "jobs"
-    common = ("reproduce", study, "--out", out, "--jobs", jobs, "--set", "models.A.members=1")
+    common = ("study", "run", study, "--out", out, "--jobs", jobs, "--set", "models.A.members=1")
     done = relook(*common, "--only", "search")
     assert done.code == 0, done.err
     assert sorted(path.name for path in jobs.iterdir() if path.is_dir()) == ["search", "train"]
@@ -146,7 +146,8 @@ def test_kept_back_images_train_two_networks(relook: Relook, study: Path, tmp_pa
     digits = load_data("digits").subset(np.arange(120, 200))
     np.savez(tmp_path / "test.npz", images=digits.plain.numpy(), labels=digits.labels)
     done = relook(
-        "reproduce", study, "--out", out, "--only", "compare", "--set", "data.digits.validation=40",
+        "study", "run", study, "--out", out, "--only", "compare",
+        "--set", "data.digits.validation=40",
         "--set", "data.digits.test=npz:test.npz?layout=nchw", "--set", "data.digits.test_images=80",
         "--set", "train.augments=['randaugment']",
     )  # fmt: skip
@@ -170,7 +171,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
     relook: Relook, study: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = relook("reproduce", study, "--out", out, "--dry-run")
+    done = relook("study", "run", study, "--out", out, "--dry-run")
     assert done.code == 0, done.err
     assert "search digits-a-randaugment" in done.out
     assert "pools of 8 candidates" in done.out
@@ -190,7 +191,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
 def test_mistakes_are_one_line(
     relook: Relook, study: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = relook("reproduce", study, "--out", tmp_path / "out", *options)
+    done = relook("study", "run", study, "--out", tmp_path / "out", *options)
     assert done.code == 2
     assert message in done.err.splitlines()[-1]
 
@@ -236,7 +237,7 @@ def test_a_killed_study_goes_on_to_the_same_bytes(study: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_the_digits_study_makes_all_of_it(relook: Relook, tmp_path: Path) -> None:
     out = tmp_path / "digits"
-    done = relook("reproduce", ROOT / "studies" / "digits.toml", "--out", out)
+    done = relook("study", "run", ROOT / "studies" / "digits.toml", "--out", out)
     assert done.code == 0, done.err
     figures = {path.stem for path in (out / "figures").glob("*.png")}
     assert figures >= set(FIGURES)

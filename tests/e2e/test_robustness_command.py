@@ -1,4 +1,4 @@
-"""`relook corrupt` and `relook robustness`, as a user types them."""
+"""`relook study corrupt` and `relook study robustness`, as a user types them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> SearchedRun:
 
 
 def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun) -> None:
-    done = relook("robustness", "--run", run.path, "--methods", "plain,cf", *QUICK)
+    done = relook("study", "robustness", "--run", run.path, "--methods", "plain,cf", *QUICK)
     assert done.code == 0, done.err
     assert f"only its {len(run.held_out)} held-out" in done.err
     assert "muCE" in done.out
@@ -42,9 +42,18 @@ def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun
 def test_written_corruptions_give_the_same_errors_as_made_ones(
     relook: Relook, run: SearchedRun, tmp_path: Path
 ) -> None:
-    common = ("robustness", "--run", run.path, "--methods", "plain", "--no-figures", *QUICK)
+    common = (
+        "study",
+        "robustness",
+        "--run",
+        run.path,
+        "--methods",
+        "plain",
+        "--no-figures",
+        *QUICK,
+    )
     made = json.loads(relook(*common, "--json", "--out", tmp_path / "a").out)
-    written = relook("corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
+    written = relook("study", "corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
     assert written.code == 0, written.err
     done = relook(*common, "--json", "--out", tmp_path / "b", "--corrupted", tmp_path / "c")
     assert done.code == 0, done.err
@@ -59,6 +68,7 @@ def test_written_corruptions_give_the_same_errors_as_made_ones(
 def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
     files = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "markdown", "latex")}
     done = relook(
+        "study",
         "robustness",
         "--run",
         run.path,
@@ -77,20 +87,20 @@ def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) ->
 
 
 def test_searched_images_are_refused(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
-    done = relook("robustness", "--model", run.model, "--data", run.data)
+    done = relook("study", "robustness", "--model", run.model, "--data", run.data)
     assert done.code == 2
     assert "--policy" in done.err
 
 
 def test_corrupt_writes_an_archive_or_folders(relook: Relook, tmp_path: Path, data: str) -> None:
     one = ("--corruptions", "fog", "--severities", "2", "--seed", "4")
-    assert relook("corrupt", "--data", data, "--out", tmp_path / "fog.npz", *one).code == 0
+    assert relook("study", "corrupt", "--data", data, "--out", tmp_path / "fog.npz", *one).code == 0
     clean = load_data(data).plain
     found = load_data(f"npz:{tmp_path / 'fog.npz'}").plain
     assert torch.equal(found, corrupt_images(clean, "fog", 2, seed=4))
     write_classes(tmp_path / "pets", "cat", "dog", kind="jpg")
     spec = f"folder:{tmp_path / 'pets'}"
-    done = relook("corrupt", "--data", spec, "--out", tmp_path / "out", *one, "--json")
+    done = relook("study", "corrupt", "--data", spec, "--out", tmp_path / "out", *one, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["files"] == [str(tmp_path / "out" / "fog")]
     assert len(list((tmp_path / "out" / "fog" / "2").glob("*/*.png"))) == len(load_data(spec))
@@ -99,7 +109,7 @@ def test_corrupt_writes_an_archive_or_folders(relook: Relook, tmp_path: Path, da
 def test_corrupt_resumes_and_refuses_other_settings(
     relook: Relook, tmp_path: Path, data: str
 ) -> None:
-    common = ("corrupt", "--data", data, "--out", tmp_path / "c", "--severities", "1")
+    common = ("study", "corrupt", "--data", data, "--out", tmp_path / "c", "--severities", "1")
     assert relook(*common, "--corruptions", "contrast").code == 0
     before = (tmp_path / "c" / "contrast.npy").stat().st_mtime_ns
     assert relook(*common, "--corruptions", "contrast,brightness").code == 0
@@ -124,6 +134,6 @@ def test_mistakes_are_one_line(
     relook: Relook, data: str, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     where = () if "--out" in options else ("--out", tmp_path / "c")
-    done = relook("corrupt", "--data", data, *where, *options)
+    done = relook("study", "corrupt", "--data", data, *where, *options)
     assert done.code == 2
     assert message in done.err

@@ -8,6 +8,7 @@ import pytest
 from tests.e2e.conftest import Relook
 
 import relook as package
+from relook.cli.verbs import GROUPS, MOVED, VERBS
 from relook.data import load_data
 from relook.models.small import load_small
 
@@ -229,7 +230,14 @@ def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: 
     probabilities[2][np.arange(60), labels] = 0.9
     np.save(tmp_path / "p.npy", probabilities.astype(np.float32))
     (tmp_path / "labels.txt").write_text("\n".join(map(str, labels)))
-    command = ("select", "--predictions", tmp_path / "p.npy", "--labels", tmp_path / "labels.txt")
+    command = (
+        "policy",
+        "select",
+        "--predictions",
+        tmp_path / "p.npy",
+        "--labels",
+        tmp_path / "labels.txt",
+    )
     done = relook(*command, "--kind", "probabilities", "--length", "3", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["picks"][0] == 2
@@ -256,7 +264,15 @@ def test_calibrate_gives_a_frozen_policy_temperatures(
 
 def test_version_and_help(relook: Relook) -> None:
     assert relook("--version").out == f"relook {package.__version__}\n"
-    for verb in ("search", "compare", "report", "show", "select", "calibrate", "demo", "policy"):
-        done = relook(verb, "--help")
+    for verb in (*VERBS, *GROUPS):
+        done = relook(*verb.split(), "--help")
         assert done.code == 0
         assert f"relook {verb}" in done.out
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_an_old_verb_says_where_it_went(relook: Relook, old: str, new: str) -> None:
+    done = relook(old, "--help")
+    assert done.code == 2
+    assert f"relook {old} is called  relook {new}  now" in done.err
+    assert new in VERBS

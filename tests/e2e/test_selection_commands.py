@@ -1,4 +1,4 @@
-"""`relook select` and the selection of `relook search`, as a user's shell runs them."""
+"""`relook policy select` and the selection of `relook search`, as a user's shell runs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> Path:
 
 def command(files: Path, *more: object, predictions: str = "p.npy") -> tuple[object, ...]:
     sources = ("--predictions", files / predictions, "--labels", files / "labels.npy")
-    return ("select", *sources, "--kind", "log_probs", "--length", "5", *more)
+    return ("policy", "select", *sources, "--kind", "log_probs", "--length", "5", *more)
 
 
 def interrupt_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,5 +303,5 @@ def test_ctrl_c_while_selecting_says_how_to_go_on(
 
 
 def test_help_states_the_default_limit(relook: Relook) -> None:
-    for verb in ("search", "select"):
-        assert "70 % of what is free" in relook(verb, "--help").out
+    for verb in (("search",), ("policy", "select")):
+        assert "70 % of what is free" in relook(*verb, "--help").out

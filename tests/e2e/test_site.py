@@ -46,7 +46,7 @@ def test_every_page_is_built_and_in_the_navigation(site: Path) -> None:
 
 def test_every_command_has_a_page(site: Path) -> None:
     for name in VERBS:
-        assert (site / "reference" / "commands" / f"{name}.html").is_file()
+        assert (site / "reference" / "commands" / f"{name.replace(' ', '-')}.html").is_file()
     page = (site / "reference" / "commands" / "search.html").read_text("utf-8")
     assert 'id="relook-search-pool-size"' in page
 

@@ -1,4 +1,4 @@
-"""`relook objectives`, `relook magnitudes` and `relook statistics` from start to files."""
+"""`relook study objectives`, `magnitudes` and `statistics`, from start to files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_objectives_writes_all_it_found(
 ) -> None:
     out = tmp_path / "run"
     command = (
-        "objectives", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6,
+        "study", "objectives", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6,
         "--length", 2, "--runs", 2, "--out", out, "--name", "mine",
         "--csv", tmp_path / "o.csv", "--markdown", tmp_path / "o.md", "--latex", tmp_path / "o.tex",
     )  # fmt: skip
@@ -44,7 +44,7 @@ def test_magnitudes_prints_the_grid_and_the_choice(
 ) -> None:
     out = tmp_path / "run"
     done = relook(
-        "magnitudes", "-m", model, "-d", data, "--recipe", "small", "--views", 2,
+        "study", "magnitudes", "-m", model, "-d", data, "--recipe", "small", "--views", 2,
         "--magnitudes", "0,20", "--runs", 2, "--out", out, "--markdown", tmp_path / "m.md",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -57,7 +57,7 @@ def test_magnitudes_prints_the_grid_and_the_choice(
         (("--magnitudes", "70"), "expected magnitudes from 0 to 60"),
         (("--draws", "none"), "--draws: expected fixed or fresh"),
     ):
-        failed = relook("magnitudes", "-m", model, "-d", data, "--out", out, *options)
+        failed = relook("study", "magnitudes", "-m", model, "-d", data, "--out", out, *options)
         assert failed.code == 2
         assert message in failed.err
 
@@ -69,7 +69,9 @@ def test_statistics_counts_groups_of_policies(relook: Relook, tmp_path: Path) ->
     (tmp_path / "run").mkdir()
     weak.save(tmp_path / "run" / "policy.json")
     groups = (f"trained={tmp_path / 'strong.json'}", f"vanilla={tmp_path / 'run'}")
-    done = relook("statistics", *groups, "--out", tmp_path / "s", "--csv", tmp_path / "s.csv")
+    done = relook(
+        "study", "statistics", *groups, "--out", tmp_path / "s", "--csv", tmp_path / "s.csv"
+    )
     assert done.code == 0, done.err
     assert "trained" in done.out
     assert "1 of 2" in done.out
@@ -77,8 +79,8 @@ def test_statistics_counts_groups_of_policies(relook: Relook, tmp_path: Path) ->
     assert "statistics,trained,1,rotate,count,2.0," in text
     assert "statistics,trained,1,rotate,magnitude,15.0," in text
     assert (tmp_path / "s" / "figures" / "policy_transforms.png").exists()
-    plain = relook("statistics", tmp_path / "strong.json", "--json")
+    plain = relook("study", "statistics", tmp_path / "strong.json", "--json")
     assert json.loads(plain.out)["rows"][0]["group"] == "policies"
-    missing = relook("statistics", "a=nowhere.json")
+    missing = relook("study", "statistics", "a=nowhere.json")
     assert missing.code == 2
     assert "nowhere.json" in missing.err

@@ -1,4 +1,4 @@
-"""`relook train` as a user runs it: to a good network, through kill -9, and past mistakes."""
+"""`relook study train` as a user runs it: to a good network, through kill -9, and past mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = ("--recipe", "small", "--batch", 16, "--threads", 1)
 def test_digits_are_learned_and_the_model_is_found_again(relook: Relook, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = relook(
-        "train", "-n", "small", "-d", "digits", "--augment", "crop_flip", "--epochs", 5,
+        "study", "train", "-n", "small", "-d", "digits", "--augment", "crop_flip", "--epochs", 5,
         "--validation", 300, "--out", out, "--json", *QUICK,
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -28,7 +28,7 @@ def test_digits_are_learned_and_the_model_is_found_again(relook: Relook, tmp_pat
     assert model["validation"]["accuracy"] > 0.93
     assert model["losses"][-1] < model["losses"][0] / 3
     magnitudes = relook(
-        "magnitudes", "-m", model["spec"], "-d", result["validation"], "--recipe", "small",
+        "study", "magnitudes", "-m", model["spec"], "-d", result["validation"], "--recipe", "small",
         "--views", 2, "--magnitudes", "0,45", "--out", tmp_path / "m", "--json",
     )  # fmt: skip
     assert magnitudes.code == 0, magnitudes.err
@@ -37,7 +37,9 @@ def test_digits_are_learned_and_the_model_is_found_again(relook: Relook, tmp_pat
 
 def long_training(out: Path) -> list[str]:
     options = ("-n", "small:8", "-d", "digits:train", "--augment", "crop_flip", "--epochs", 30)
-    return [str(one) for one in ("train", *options, "--keep-every", 0, "--out", out, *QUICK)]
+    return [
+        str(one) for one in ("study", "train", *options, "--keep-every", 0, "--out", out, *QUICK)
+    ]
 
 
 def ended_after_a_checkpoint(out: Path, number: signal.Signals) -> tuple[int, str]:
@@ -95,7 +97,7 @@ def test_ctrl_c_says_how_to_go_on(
 
 
 def test_mistakes_are_one_line(relook: Relook, tmp_path: Path) -> None:
-    base = ("train", "-d", "digits:train", "--epochs", 1, "--out", tmp_path / "run")
+    base = ("study", "train", "-d", "digits:train", "--epochs", 1, "--out", tmp_path / "run")
     for options, message in (
         (("-n", "small", "--all"), "--all goes with --validation"),
         (("-n", "small", "--seeds", "a"), "--seeds: expected whole numbers like 0,1,2"),

@@ -1,4 +1,4 @@
-"""`relook transfer`, as a user types it."""
+"""`relook study transfer`, as a user types it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,16 @@ def test_a_small_networks_policy_on_a_large_one(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
     done = relook(
-        "transfer", "--run", run.path, "--model", large, "--budgets", "1,5", "--out", tmp_path / "o"
+        "study",
+        "transfer",
+        "--run",
+        run.path,
+        "--model",
+        large,
+        "--budgets",
+        "1,5",
+        "--out",
+        tmp_path / "o",
     )
     assert done.code == 0, done.err
     count = len(run.held_out)
@@ -63,7 +72,7 @@ def test_models_with_policies_in_their_order(
 ) -> None:
     files = [tmp_path / f"table.{kind}" for kind in ("csv", "md", "tex")]
     done = relook(
-        *("transfer", "-m", run.model, "-m", large, "-d", run.data),
+        *("study", "transfer", "-m", run.model, "-m", large, "-d", run.data),
         *("-p", policy_file(tmp_path / "a.json"), "-p", policy_file(tmp_path / "b.json", seed=2)),
         *("--name", "A", "--name", "B", "--out", tmp_path / "o", *QUICK),
         *("--csv", files[0], "--markdown", files[1], "--latex", files[2], "--json"),
@@ -84,7 +93,7 @@ def test_one_model_and_policies_found_elsewhere(
 ) -> None:
     other = policy_file(tmp_path / "published.json")
     done = relook(
-        *("transfer", "-m", large, "-d", run.data, "-p", run.path, "-p", other),
+        *("study", "transfer", "-m", large, "-d", run.data, "-p", run.path, "-p", other),
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
     assert done.code == 0, done.err
@@ -99,7 +108,7 @@ def test_two_data_sets(relook: Relook, run: SearchedRun, tmp_path: Path) -> None
     np.savez(tmp_path / "part.npz", images=part.plain.numpy(), labels=part.labels)
     data = f"npz:{tmp_path / 'part.npz'}"
     done = relook(
-        *("transfer", "-m", run.model, "-m", run.model, "-d", run.data, "-d", data),
+        *("study", "transfer", "-m", run.model, "-m", run.model, "-d", run.data, "-d", data),
         *("-p", policy_file(tmp_path / "a.json"), "-p", policy_file(tmp_path / "b.json", seed=2)),
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
@@ -112,7 +121,7 @@ def test_two_data_sets(relook: Relook, run: SearchedRun, tmp_path: Path) -> None
 def test_the_same_command_predicts_nothing_again(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("transfer", "--run", run.path, "-m", large, "--out", tmp_path / "o", *QUICK)
+    command = ("study", "transfer", "--run", run.path, "-m", large, "--out", tmp_path / "o", *QUICK)
     first = relook(*command, "--json")
     assert first.code == 0, first.err
     monkeypatch.setattr(type(load_model(large)), "__call__", lambda *_: 1 / 0)
@@ -125,14 +134,14 @@ def test_mistakes_are_one_line(
     data = run.data
 
     def error(*arguments: object) -> str:
-        done = relook("transfer", *arguments, "--out", tmp_path / "o", *QUICK)
+        done = relook("study", "transfer", *arguments, "--out", tmp_path / "o", *QUICK)
         assert done.code == 2, done.out
         line = done.err.strip().splitlines()[-1]
         assert line.startswith("error:")
         return line
 
     one, two = policy_file(tmp_path / "a.json"), policy_file(tmp_path / "b.json", "cifar")
-    assert "relook transfer --run" in error("--model", large)
+    assert "relook study transfer --run" in error("--model", large)
     assert "a --policy for each --model" in error("-m", large, "-m", run.model, "-p", one)
     assert "expected --data" in error("-m", large, "-p", one)
     assert "--data once or 1 times" in error("-m", large, "-p", one, "-d", data, "-d", data)
@@ -151,7 +160,7 @@ def test_policies_in_the_wrong_order_and_other_channels_are_refused(
     record["data"]["shape"] = [1, 32, 32]
     write_json_atomic(run.path / "run.json", record)
     other = policy_file(tmp_path / "b.json")
-    common = ("transfer", "-d", run.data, "--out", tmp_path / "o", *QUICK)
+    common = ("study", "transfer", "-d", run.data, "--out", tmp_path / "o", *QUICK)
     swapped = relook(*common, "-m", large, "-m", run.model, "-p", run.policy, "-p", other)
     assert swapped.code == 2
     assert "the policy given for large was searched for model" in swapped.err
@@ -159,7 +168,7 @@ def test_policies_in_the_wrong_order_and_other_channels_are_refused(
     images = load_data(run.data).plain.expand(-1, 3, -1, -1).numpy()
     np.savez(colour, images=images, labels=load_data(run.data).labels)
     done = relook(
-        *("transfer", "-m", large, "-p", run.policy, "-d", f"npz:{colour}?layout=nchw"),
+        *("study", "transfer", "-m", large, "-p", run.policy, "-d", f"npz:{colour}?layout=nchw"),
         *("--out", tmp_path / "o", *QUICK),
     )
     assert done.code == 2

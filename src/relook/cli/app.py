@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import relook
-from relook.cli.console import (
+from relook.cli.shared.console import (
     INTERRUPTED,
     TERMINATED,
     USER_ERROR,
@@ -17,19 +17,11 @@ from relook.cli.console import (
     fail,
     say,
 )
-from relook.cli.verbs import VERBS, Verb, VerbGroup
+from relook.cli.verbs import listing
 from relook.errors import RelookError
 from relook.io.files import one_line
 
-app = typer.Typer(
-    name="relook",
-    cls=VerbGroup,
-    help="Learn which augmented views of an image to average, for a trained classifier.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = listing(text="Learn which augmented views of an image to average, for a trained classifier.")
 
 
 def _print_version(wanted: bool) -> None:
@@ -48,16 +40,6 @@ def _options(
     ] = False,
 ) -> None:
     """Learn which augmented views of an image to average, for a trained classifier."""
-
-
-def _register(verb: Verb) -> None:
-    @app.command(verb.name, help=verb.help, rich_help_panel=verb.panel)
-    def listed() -> None:
-        """Stand in the list of verbs; VerbGroup runs the verb's own command instead."""
-
-
-for _verb in VERBS.values():
-    _register(_verb)
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, sources
-from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
 from relook.foundation import wording

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import groups, options, sources
-from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.cli.inputs import Inputs, read_budgets, read_inputs
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.inputs import Inputs, read_budgets, read_inputs
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import options
-from relook.cli.console import print_json, progress_bar, resumable, say
 from relook.cli.search import search_bars
+from relook.cli.shared import options
+from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report

@@ -10,9 +10,9 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from relook.cli import groups, options, sources
-from relook.cli.console import console, print_json, progress_bar, resumable, say
-from relook.cli.inputs import PolicyInputs, read_policy_inputs
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.inputs import PolicyInputs, read_policy_inputs
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
-from relook.cli import groups, options, sources
-from relook.cli.console import print_json, resumable, say
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import print_json, resumable, say
 from relook.deploy.export import export
 
 _IMAGES = 16

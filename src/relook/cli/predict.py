@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, sources
-from relook.cli.console import print_json, progress_bar, resumable, say
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.data import Preparation
 from relook.deploy.batch.files import writer_for
 from relook.deploy.batch.image_source import ImageSource, file_source, open_source

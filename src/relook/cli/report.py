@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relook.cli.console import print_json
+from relook.cli.shared.console import print_json
 from relook.report import write_report
 
 

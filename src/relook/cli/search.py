@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from relook.cli import engine as engines
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options
-from relook.cli.console import print_json, resumable, say, stage_bars
+from relook.cli.shared import engine as engines
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options
+from relook.cli.shared.console import print_json, resumable, say, stage_bars
 from relook.cli.show import print_policy
 from relook.errors import RelookError
 from relook.foundation import wording

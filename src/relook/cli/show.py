@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from relook.cli.console import console, print_json, say
+from relook.cli.shared.console import console, print_json, say
 from relook.errors import RelookError
 from relook.foundation.wording import count
 from relook.io.files import one_line, write_bytes_atomic

@@ -1,156 +1,185 @@
-"""The verbs, each loaded when it is called: `relook --help` does not wait for torch."""
+"""The verbs, each loaded when it is called: `relook --help` does not wait for torch.
+
+`relook study train` is the function `train_command` in `cli/study/train.py`: a new verb is one
+file and one row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from relook.errors import RelookError
 from relook.foundation.registry import by_name
 
 LEARN = "Learn a policy"
 JUDGE = "See what it is worth"
 DEPLOY = "Use it"
+MORE = "More"
+
+GROUPS = {
+    "policy": "Policies as files: import, freeze, or select from predictions made elsewhere.",
+    "study": "The paper's studies: train, corrupt, measure, and write tables and figures.",
+}
+"""Verbs of two words, by their first, with one line of help."""
+
+MOVED = {
+    "select": "policy select",
+    "reproduce": "study run",
+    **{
+        name: f"study {name}"
+        for name in (
+            *("train", "corrupt", "robustness", "transfer"),
+            *("ensembles", "objectives", "magnitudes", "statistics"),
+        )
+    },
+}
+"""Verbs that had one word, and where they are now."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: where its function (or its own Typer) is, and one line of help."""
+    """A command: its words, the panel of `relook --help` that lists it, and one line of help."""
 
     name: str
-    target: str
     panel: str
     help: str
+
+    @property
+    def group(self) -> str:
+        """The first word of two; empty for a verb of one."""
+        return self.name.rpartition(" ")[0]
+
+    @property
+    def word(self) -> str:
+        """The last word, by which its group lists it."""
+        return self.name.rpartition(" ")[2]
+
+    @property
+    def target(self) -> Any:
+        """The function that the command runs."""
+        own = self.word.replace("-", "_")
+        path = [self.group, own + "_" if iskeyword(own) else own]
+        module = import_module(".".join(["relook.cli", *filter(None, path)]))
+        return getattr(module, f"{own}_command")
 
 
 VERBS: Mapping[str, Verb] = by_name(
     (
         Verb(
             "demo",
-            "demo:demo_command",
             LEARN,
             "Train a small network on handwritten digits, search, compare, and write the report.",
         ),
         Verb(
             "search",
-            "search:search_command",
             LEARN,
             "Learn which views to average, and show on held-out images whether they help.",
         ),
         Verb(
-            "train",
-            "train:train_command",
-            LEARN,
-            "Train a network, with the paper's RandAugment or without; can be interrupted.",
-        ),
-        Verb(
-            "select",
-            "select:select_command",
-            LEARN,
-            "Pick, one by one, the candidates whose average predicts best: "
-            "views, models, anything.",
-        ),
-        Verb(
             "compare",
-            "compare:compare_command",
             JUDGE,
             "Compare a policy with every baseline on held-out images, and say whether it helps.",
         ),
         Verb(
             "report",
-            "report:report_command",
             JUDGE,
             "Write a run's report, one HTML file that needs no network; prints its path.",
         ),
         Verb(
-            "robustness",
-            "robustness:robustness_command",
-            JUDGE,
-            "Measure how errors grow under common corruptions, with and without the policy.",
-        ),
-        Verb(
-            "corrupt",
-            "corrupt:corrupt_command",
-            JUDGE,
-            "Write corrupted versions of labelled images, to measure robustness on.",
-        ),
-        Verb(
-            "transfer",
-            "transfer:transfer_command",
-            JUDGE,
-            "Apply policies to other models and data than they were found on.",
-        ),
-        Verb(
-            "ensembles",
-            "ensembles:ensembles_command",
-            JUDGE,
-            "Search for an ensemble in three ways, and score them beside the usual baselines.",
-        ),
-        Verb(
-            "objectives",
-            "objectives:objectives_command",
-            JUDGE,
-            "Search the same pool with accuracy, LL and cLL as the objective, and score what is "
-            "found.",
-        ),
-        Verb(
-            "magnitudes",
-            "magnitudes:magnitudes_command",
-            JUDGE,
-            "Score RandAugment at test time for rising magnitudes, and find the best by each "
-            "metric.",
-        ),
-        Verb(
-            "statistics",
-            "statistics:statistics_command",
-            JUDGE,
-            "Count the transforms of policies and their mean magnitudes, in groups side by side.",
-        ),
-        Verb(
-            "reproduce",
-            "reproduce:reproduce_command",
-            JUDGE,
-            "Run a whole study from one file, and write the paper's tables and figures.",
-        ),
-        Verb(
             "show",
-            "show:show_command",
             JUDGE,
             "Show the transforms, a policy or a run; --image or --out also draw a picture.",
         ),
         Verb(
             "predict",
-            "predict:predict_command",
             DEPLOY,
             "Predict images without labels with a policy: top classes, entropy, "
             "views' disagreement.",
         ),
         Verb(
             "export",
-            "export:export_command",
             DEPLOY,
             "Write views, network, average and temperature as one ONNX file, checked on images.",
         ),
         Verb(
             "early-exit",
-            "early_exit:early_exit_command",
             DEPLOY,
             "Learn how many views each image needs, so that easy images get few and hard ones "
             "more.",
         ),
         Verb(
             "calibrate",
-            "calibrate:calibrate_command",
             DEPLOY,
             "Fit a policy's temperatures on labelled images: other data, another model, "
             "a frozen policy.",
         ),
-        Verb("policy", "policy:app", DEPLOY, "Policy files."),
+        Verb("policy import", MORE, "Turn a published GPS policy into a relook policy file."),
+        Verb(
+            "policy freeze",
+            MORE,
+            "Draw signs, places and flips once, for all images; what exported models run.",
+        ),
+        Verb(
+            "policy select",
+            MORE,
+            "Pick, one by one, the candidates whose average predicts best: "
+            "views, models, anything.",
+        ),
+        Verb(
+            "study run",
+            MORE,
+            "Run a whole study from one file, and write the paper's tables and figures.",
+        ),
+        Verb(
+            "study train",
+            MORE,
+            "Train a network, with the paper's RandAugment or without; can be interrupted.",
+        ),
+        Verb(
+            "study corrupt",
+            MORE,
+            "Write corrupted versions of labelled images, to measure robustness on.",
+        ),
+        Verb(
+            "study robustness",
+            MORE,
+            "Measure how errors grow under common corruptions, with and without the policy.",
+        ),
+        Verb(
+            "study transfer",
+            MORE,
+            "Apply policies to other models and data than they were found on.",
+        ),
+        Verb(
+            "study ensembles",
+            MORE,
+            "Search for an ensemble in three ways, and score them beside the usual baselines.",
+        ),
+        Verb(
+            "study objectives",
+            MORE,
+            "Search the same pool with accuracy, LL and cLL as the objective, and score what is "
+            "found.",
+        ),
+        Verb(
+            "study magnitudes",
+            MORE,
+            "Score RandAugment at test time for rising magnitudes, and find the best by each "
+            "metric.",
+        ),
+        Verb(
+            "study statistics",
+            MORE,
+            "Count the transforms of policies and their mean magnitudes, in groups side by side.",
+        ),
     )
 )
 """All verbs, in the order of `relook --help`."""
@@ -158,13 +187,9 @@ VERBS: Mapping[str, Verb] = by_name(
 
 def load(verb: Verb) -> Any:
     """Import the verb's module and return its command."""
-    module, name = verb.target.split(":")
-    target = getattr(import_module(f"relook.cli.{module}"), name)
-    if not isinstance(target, typer.Typer):
-        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        alone.command(verb.name)(target)
-        target = alone
-    return get_command(target)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(verb.word)(verb.target)
+    return get_command(alone)
 
 
 class VerbGroup(TyperGroup):
@@ -172,5 +197,33 @@ class VerbGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the called verb's name, its command and the arguments left."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load(VERBS[name]), rest
+        group = self.name if self.name in GROUPS else ""
+        if not group and args and args[0] in MOVED:
+            raise RelookError(f"relook {args[0]} is called  relook {MOVED[args[0]]}  now")
+        word, command, rest = super().resolve_command(ctx, args)
+        verb = VERBS.get(f"{group} {word}".strip())
+        return word, command if verb is None else load(verb), rest
+
+
+def listing(group: str = "", text: str = "") -> typer.Typer:
+    """Return the verbs of a group, each with its line of help; at the top, the groups too."""
+    app = typer.Typer(
+        name=group or "relook",
+        cls=VerbGroup,
+        help=text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for verb in VERBS.values():
+        if verb.group == group:
+            panel = None if group else verb.panel
+            app.command(verb.word, help=verb.help, rich_help_panel=panel)(_listed)
+    for name, about in () if group else GROUPS.items():
+        app.add_typer(listing(name, about), rich_help_panel=MORE)
+    return app
+
+
+def _listed() -> None:
+    """Stand in the list of verbs; VerbGroup runs the verb's own command instead."""

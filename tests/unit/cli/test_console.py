@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from relook.cli import console
+from relook.cli.shared import console
 from relook.foundation import wording
 
 
@@ -13,7 +13,7 @@ from relook.foundation import wording
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands at the number in the list."""
     now = [100.0]
-    monkeypatch.setattr("relook.cli.console.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relook.cli.shared.console.time.monotonic", lambda: now[0])
     return now
 
 

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relook.cli.groups import NetworkOptions, ReadingOptions, spelled_out
-from relook.cli.options import OF_IMAGES
+from relook.cli.shared.groups import NetworkOptions, ReadingOptions, spelled_out
+from relook.cli.shared.options import OF_IMAGES
 from relook.errors import RelookError
 
 

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relook.cli.groups import spelled_out
-from relook.cli.sources import RunOrPolicy, check_free
+from relook.cli.shared.groups import spelled_out
+from relook.cli.shared.sources import RunOrPolicy, check_free
 from relook.errors import RelookError
 
 

@@ -130,7 +130,7 @@ def test_other_images_are_told_by_their_labels(tmp_path: Path, dataset: Dataset)
         (lambda d: np.save(d / "labels.npy", np.arange(19)), "which 5 does not divide"),
         (lambda d: np.save(d / "labels.npy", np.arange(20)), "the same labels for every severity"),
         (lambda d: (d / "fog.npy").write_bytes(b"no array"), "expected an npy file"),
-        (lambda d: (d / "corruptions.json").write_text("{}"), "run  relook corrupt  again"),
+        (lambda d: (d / "corruptions.json").write_text("{}"), "run  relook study corrupt  again"),
     ],
 )
 def test_a_damaged_set_is_one_line(tmp_path: Path, damage: object, message: str) -> None:

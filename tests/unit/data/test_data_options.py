@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from relook.cli.options import pixels
+from relook.cli.shared.options import pixels
 from relook.errors import RelookError
 
 

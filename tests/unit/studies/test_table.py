@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relook.cli.study import ResultOptions
+from relook.cli.study.shared import ResultOptions
 from relook.errors import FileFormatError
 from relook.evaluation.results import Results, load_results, measured
 from relook.foundation.registry import by_name

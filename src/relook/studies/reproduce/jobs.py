@@ -78,7 +78,7 @@ def run_search(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     settings = _search_settings(inputs, entry, len(dataset))
     data, test = inputs.study.data[entry.data], None
     origin = {
-        "command": f"relook reproduce {inputs.study.name}",
+        "command": f"relook study run {inputs.study.name}",
         "model": inputs.model_spec(job, entry, "search"),
         "data": inputs.data_spec(job, entry, "search"),
     }
@@ -296,7 +296,7 @@ def _options(job: Job, inputs: Inputs) -> Options:
 
 def _record(job: Job, inputs: Inputs, entry: Entry) -> dict[str, Any]:
     return {
-        "command": f"relook reproduce {inputs.study.name}",
+        "command": f"relook study run {inputs.study.name}",
         "model": {"spec": inputs.model_spec(job, entry, "score")},
         "data": {"spec": inputs.data_spec(job, entry, "score")},
     }

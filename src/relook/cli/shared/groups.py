@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import options
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import options
 from relook.models import Predictor
 from relook.policy_search.settings import Option, SearchSettings
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli.console import say
+from relook.cli.shared.console import say
 from relook.errors import RelookError, unknown_name
 from relook.predictions.engines import ENGINES, running_on
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.cli import full_size as images_kept
-from relook.cli import options
-from relook.cli.console import say
-from relook.cli.sources import model_of
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import options
+from relook.cli.shared.console import say
+from relook.cli.shared.sources import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.models import Predictor

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-from relook.cli.options import of_model
+from relook.cli.shared.options import of_model
 from relook.data.specs import DATA_SOURCES
 from relook.errors import RelookError, unknown_name
 from relook.policy import Policy

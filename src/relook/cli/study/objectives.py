@@ -1,4 +1,4 @@
-"""`relook objectives`: the same pool searched with accuracy, LL, cLL … as the objective."""
+"""`relook study objectives`: the same pool searched with accuracy, LL, cLL … as the objective."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, study
-from relook.cli.console import resumable, stage_bars
-from relook.cli.inputs import read_budgets
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options
+from relook.cli.shared.console import resumable, stage_bars
+from relook.cli.shared.inputs import read_budgets
+from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.io.fingerprint import fingerprint

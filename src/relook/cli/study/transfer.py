@@ -1,4 +1,4 @@
-"""`relook transfer`: policies on other models and data than they were found on."""
+"""`relook study transfer`: policies on other models and data than they were found on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, sources, study
-from relook.cli.console import progress_bar, resumable, say
-from relook.cli.inputs import read_budgets
-from relook.cli.transfer_inputs import read_transfer, wanted_targets
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import progress_bar, resumable, say
+from relook.cli.shared.inputs import read_budgets
+from relook.cli.study import shared as study
+from relook.cli.study.transfer_inputs import read_transfer, wanted_targets
 from relook.evaluation.baselines import BASELINES
 from relook.io.run_directory import RunDirectory
 from relook.studies.transfer import METHODS, STUDY, transfer
@@ -90,7 +91,7 @@ def transfer_command(
 ) -> None:
     """Apply policies to other models and data than they were found on.
 
-    A small network's policy on a large one:  relook transfer --run runs/small --model LARGE
+    A small network's policy on a large one:  relook study transfer --run runs/small --model LARGE
     """
     asked, chosen = read_budgets(budgets), options.names(methods)
     given = options.origin(

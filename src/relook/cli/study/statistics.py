@@ -1,4 +1,4 @@
-"""`relook statistics`: which transforms policies are made of, group by group."""
+"""`relook study statistics`: which transforms policies are made of, group by group."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import groups, study
-from relook.cli.console import say
+from relook.cli.shared import groups
+from relook.cli.shared.console import say
+from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.policy import Policy

@@ -1,4 +1,4 @@
-"""`relook train`: a network from nothing, with the paper's RandAugment or without."""
+"""`relook study train`: a network from nothing, with the paper's RandAugment or without."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from relook.cli import options
-from relook.cli.console import (
+from relook.cli.shared import options
+from relook.cli.shared.console import (
     ProgressCallback,
     console,
     print_json,

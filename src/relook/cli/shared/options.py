@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli.console import say, stage_bars
+from relook.cli.shared.console import say, stage_bars
 from relook.data import Dataset, Preparation, load_data, read_groups
 from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError

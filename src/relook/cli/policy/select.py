@@ -1,4 +1,4 @@
-"""`relook select`: greedy selection alone, on predictions that were made elsewhere."""
+"""`relook policy select`: greedy selection alone, on predictions that were made elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from relook.cli import options
-from relook.cli.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared import options
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.predictions.external import file_identity, load_labels, open_predictions

@@ -1,4 +1,4 @@
-"""What `relook transfer` compares: models with their images, and which policy belongs to which."""
+"""What `relook study transfer` compares: models with their images, and whose policy is whose."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.cli import full_size as images_kept
-from relook.cli import options
-from relook.cli.console import say
-from relook.cli.sources import model_of
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import options
+from relook.cli.shared.console import say
+from relook.cli.shared.sources import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.models.base import input_of
@@ -135,7 +135,7 @@ def _check_counts(runs: int, models: int, policies: int) -> None:
     if not runs and not (models and policies):
         raise RelookError(
             "expected --run, or --model and --policy; a policy of one model on another is  "
-            "relook transfer --run runs/small --model timm:large@FILE"
+            "relook study transfer --run runs/small --model timm:large@FILE"
         )
     if models > 1 and policies and policies != models:
         raise RelookError(

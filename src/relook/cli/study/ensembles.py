@@ -1,4 +1,4 @@
-"""`relook ensembles`: three ways to search for an ensemble, alongside baselines."""
+"""`relook study ensembles`: three ways to search for an ensemble, alongside baselines."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, sources, study
-from relook.cli.console import resumable, say
-from relook.cli.inputs import read_budgets
 from relook.cli.search import search_bars
-from relook.cli.transfer_inputs import model_names
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import resumable, say
+from relook.cli.shared.inputs import read_budgets
+from relook.cli.study import shared as study
+from relook.cli.study.transfer_inputs import model_names
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.models import EnsemblePredictor

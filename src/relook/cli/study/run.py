@@ -1,4 +1,4 @@
-"""`relook reproduce`: a whole study from one file, then its tables and figures."""
+"""`relook study run`: a whole study from one file, then its tables and figures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import options
-from relook.cli.console import ProgressCallback, console, print_json, progress_bar, resumable, say
+from relook.cli.shared import options
+from relook.cli.shared.console import (
+    ProgressCallback,
+    console,
+    print_json,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.foundation import wording
 from relook.report.tables import new_table
 from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
@@ -20,7 +27,7 @@ from relook.studies.reproduce.run import check_parts, is_done, reproduce
 from relook.studies.reproduce.settings import PARTS, Study
 
 
-def reproduce_command(
+def run_command(
     file: Annotated[Path, typer.Argument(help="The study, a TOML file.", show_default=False)],
     out: Annotated[
         Path | None,

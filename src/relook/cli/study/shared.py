@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import options
-from relook.cli.console import console, print_json, say
+from relook.cli.shared import options
+from relook.cli.shared.console import console, print_json, say
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.results import Results
 from relook.io.files import write_text_atomic

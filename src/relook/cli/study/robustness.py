@@ -1,4 +1,4 @@
-"""`relook robustness`: a policy found on clean images, alongside baselines, on corrupted ones."""
+"""`relook study robustness`: a policy found on clean images, alongside baselines, on corrupted ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from relook.cli import groups, options, sources, study
-from relook.cli.console import progress_bar, resumable, say
-from relook.cli.corrupt import CorruptionsOption, SeveritiesOption, read_severities
-from relook.cli.inputs import Inputs, read_budgets, read_inputs
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import progress_bar, resumable, say
+from relook.cli.shared.inputs import Inputs, read_budgets, read_inputs
+from relook.cli.study import shared as study
+from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import BASELINES, Options
 from relook.io.fingerprint import fingerprint
@@ -48,7 +49,7 @@ def robustness_command(
         Path | None,
         typer.Option(
             help="The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's "
-            "folders, or what  relook corrupt  wrote.",
+            "folders, or what  relook study corrupt  wrote.",
             show_default="made from the clean images",
             rich_help_panel=options.PANEL,
         ),

@@ -1,4 +1,4 @@
-"""`relook corrupt`: the fifteen common corruptions of a data set, in the published layouts."""
+"""`relook study corrupt`: the fifteen common corruptions, in the published layouts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import options
-from relook.cli.console import print_json, progress_bar, resumable, say
+from relook.cli.shared import options
+from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
 from relook.studies.corruptions.write import write_arrays, write_folders, write_npz

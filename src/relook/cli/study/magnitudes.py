@@ -1,4 +1,4 @@
-"""`relook magnitudes`: RandAugment at test time for rising magnitudes, and M* by each metric."""
+"""`relook study magnitudes`: RandAugment at test time, and the best magnitude by each metric."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import full_size as images_kept
-from relook.cli import groups, options, study
-from relook.cli.console import progress_bar, resumable
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options
+from relook.cli.shared.console import progress_bar, resumable
+from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.io.fingerprint import fingerprint

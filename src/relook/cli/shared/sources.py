@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli import options
+from relook.cli.shared import options
 from relook.data.class_map import read_classes
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError

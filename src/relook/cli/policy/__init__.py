@@ -1,0 +1,1 @@
+"""`relook policy`: policies as files, one file per command."""

@@ -1,0 +1,1 @@
+"""What the commands share: options and their groups, progress, what a run knows."""

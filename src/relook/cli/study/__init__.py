@@ -1,0 +1,1 @@
+"""`relook study`: the paper's studies, one file per command."""
