@@ -161,7 +161,7 @@ VERBS: Mapping[str, Verb] = by_name(
         Verb(
             "study ensembles",
             MORE,
-            "Search for an ensemble in three ways, and score them beside the usual baselines.",
+            "Search for an ensemble in three ways, and score them alongside the usual baselines.",
         ),
         Verb(
             "study objectives",

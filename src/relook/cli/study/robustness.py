@@ -1,4 +1,4 @@
-"""`relook study robustness`: a policy found on clean images, alongside baselines, on corrupted ones."""
+"""`relook study robustness`: a policy found on clean images, and baselines, on corrupted ones."""
 
 from __future__ import annotations
 
