@@ -198,12 +198,6 @@ def best_of_budget(grid: Grid, y: int, x: int) -> bool:
     return _score(one) >= max(_score(other) for other in affordable)
 
 
-def is_clear(grid: Grid, y: int, x: int) -> bool:
-    """Whether a difference's interval leaves zero out."""
-    one = grid[y][x]
-    return one is not None and one.is_clear
-
-
 def side_by_side(tables: Sequence[Table], **about: Any) -> Table:
     """Return tables with the same lines as one, each with its title above its columns."""
     texts = sum(not column.number for column in tables[0].columns)

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import checked_budgets
 from relook.evaluation.results import Result, Results, difference, measured
-from relook.evaluation.scoring import Line, Setup
-from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
-from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
-from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.randomness import check_seed
-from relook.policy import DrawKind, Policy
+from relook.policy import DrawKind
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.job import plan_pool, plan_search
-from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Table, best_of_column, table_of
 from relook.report.tables import Line as TableLine
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.studies.shared import score_budgets
+from relook.studies.objectives_search import PLAIN, Key, Run, Searches, Stages, label_of, run_of
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -44,52 +35,10 @@ if TYPE_CHECKING:  # what draws needs matplotlib
 REFERENCE = "cll"
 """The objective that the others are compared with: the paper's."""
 
-PLAIN = "plain"
-"""The name under which the plain image stands among the objectives."""
 
 OF_THE_PAPER = ("accuracy", "ll", "cll")
-LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
-"""What tables call the objectives; others go by their name."""
 
 COMPARED = ("accuracy", "log_likelihood", "cll")
-
-Stages = Callable[[str, int, int], None]
-"""Called with what is done (in words, with the run), the units done and their total."""
-
-Key = tuple[str, int]
-"""An objective and a budget."""
-
-
-@dataclass(frozen=True)
-class _Score:
-    """One policy on a run's held-out images: `per_image` holds arrays `[n]`."""
-
-    metrics: Mapping[str, float]
-    per_image: Mapping[str, FloatArray]
-    views: int
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What one run found; `units` `[n]` says which image, or group, each value belongs to."""
-
-    policies: Mapping[str, Policy]
-    scores: Mapping[Key, _Score]
-    units: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Study:
-    """What all runs share."""
-
-    predictor: Predictor
-    dataset: Dataset
-    test: Dataset | None
-    objectives: Mapping[str, str | UserObjective]
-    budgets: tuple[int, ...]
-    directory: Path | None
-    halvings: int
-    progress: Stages | None
 
 
 def objectives(
@@ -143,7 +92,7 @@ def objectives(
         memory=memory,
     )
     _check(settings)
-    study = _Study(
+    study = Searches(
         predictor,
         dataset,
         test,
@@ -153,7 +102,7 @@ def objectives(
         halvings,
         progress,
     )
-    found = [_run(study, replace(settings, seed=seed + run), run, runs) for run in range(runs)]
+    found = [run_of(study, replace(settings, seed=seed + run), run, runs) for run in range(runs)]
     results = Results(
         STUDY.name,
         tuple(_rows(study, found, seed, resamples)),
@@ -176,11 +125,6 @@ def checked_objectives(
     if not named:
         raise RelookError("expected at least 1 objective to search with, got none")
     return named
-
-
-def label_of(objective: str) -> str:
-    """Return what tables and figures call an objective."""
-    return "plain image" if objective == PLAIN else LABELS.get(objective, objective)
 
 
 def sentence(results: Results) -> str:
@@ -291,88 +235,7 @@ def _check(settings: SearchSettings) -> None:
         )
 
 
-def _run(study: _Study, settings: SearchSettings, run: int, runs: int) -> _Run:
-    """Predict a run's pool, search it with every objective, and score what was found."""
-
-    def stages(**words: str) -> StageProgress | None:
-        progress = study.progress
-        if progress is None:
-            return None
-        return lambda stage, done, total, score=None: progress(
-            f"run {run + 1} of {runs}: {words[stage]}", done, total
-        )
-
-    directory = None if study.directory is None else study.directory / f"seed-{settings.seed}"
-    job = plan_search(
-        study.predictor, study.dataset, settings, test=study.test, directory=directory
-    )
-    words = {"predict": "predicting the pool", "map": "copying predictions"}
-    candidates = predict_pool(job, stages(**words))
-    policies = {}
-    for name, objective in study.objectives.items():
-        sought = replace(settings, objective=objective)
-        place = directory and directory / name
-        own = replace(
-            job,
-            settings=sought,
-            plan=plan_pool(sought, job.pool, candidates.predictions.shape, place),
-            # Nobody can tell whether a function is still the same: its picks are not kept.
-            directory=place if isinstance(objective, str) else None,
-        )
-        progress = stages(**words, select=f"selecting by {label_of(name)}")
-        selected = select_from_pool(own, candidates, progress, None)
-        policies[name] = policy_of(own, candidates, selected)
-    held_out, proof = job.split.held_out, job.proof
-    setup = _setup(study, settings, proof, held_out, directory, policies)
-    evaluated = stages(evaluate="predicting held-out images")
-    setup = replace(setup, progress=stage_of(evaluated, "evaluate"))
-    units = held_out if proof.groups is None else proof.groups
-    return _Run(policies, _scores(setup, policies), units)
-
-
-def _setup(
-    study: _Study,
-    settings: SearchSettings,
-    proof: Dataset,
-    held_out: NDArray[np.int64],
-    directory: Path | None,
-    policies: Mapping[str, Policy],
-) -> Setup:
-    mark = fingerprint([policy_to_json(policy) for policy in policies.values()], study.budgets)
-    return Setup(
-        predictor=study.predictor,
-        dataset=proof,
-        places=held_out,
-        recipe=settings.recipe,
-        budgets=study.budgets,
-        options=Options(),
-        seed=settings.seed,
-        runs=1,
-        halvings=study.halvings,
-        resamples=0,
-        store_path=None if directory is None else directory / f"heldout-{mark[:8]}.zarr",
-        batch=settings.batch,
-        progress=None,
-    )
-
-
-def _scores(setup: Setup, policies: Mapping[str, Policy]) -> dict[Key, _Score]:
-    """Predict each distinct view of all policies once and score them at every budget."""
-    lines = [Line(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
-    most = setup.budgets[-1]
-    lines += [Line(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
-    scores: dict[Key, _Score] = {}
-    for one in score_budgets(setup, lines):
-        likelihoods = per_image_log_likelihood(one.log_probs, setup.dataset.labels)
-        scores[one.line.method, one.budget] = _Score(
-            one.evaluation.metrics,
-            {**one.evaluation.per_image, "log_likelihood": likelihoods},
-            one.views,
-        )
-    return scores
-
-
-def _rows(study: _Study, found: Sequence[_Run], seed: int, resamples: int) -> Iterator[Result]:
+def _rows(study: Searches, found: Sequence[Run], seed: int, resamples: int) -> Iterator[Result]:
     """Yield each objective's metrics at each budget, and its differences to cLL."""
     for name, budget in found[0].scores:
         scores = [run.scores[name, budget] for run in found]
@@ -395,7 +258,7 @@ def _rows(study: _Study, found: Sequence[_Run], seed: int, resamples: int) -> It
 
 
 def _over_reference(
-    found: Sequence[_Run], key: Key, metric: str, seed: int, resamples: int
+    found: Sequence[Run], key: Key, metric: str, seed: int, resamples: int
 ) -> Interval:
     """Return the difference to searching with cLL; an image counts with all its runs."""
     reference = (REFERENCE, key[1])
@@ -411,7 +274,7 @@ def _over_reference(
 
 
 def _settings(
-    study: _Study, settings: SearchSettings, found: Sequence[_Run], resamples: int
+    study: Searches, settings: SearchSettings, found: Sequence[Run], resamples: int
 ) -> dict[str, Any]:
     return {
         "policies": {

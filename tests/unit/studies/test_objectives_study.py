@@ -24,15 +24,8 @@ from relook.policy.recipes import get_recipe
 from relook.predictions.passes import View, distinct_views, predict_views
 from relook.report.tables import latex
 from relook.selection import greedy_search
-from relook.studies.objectives import (
-    PLAIN,
-    STUDY,
-    label_of,
-    objectives,
-    paper_table,
-    sentence,
-    tables,
-)
+from relook.studies.objectives import STUDY, objectives, paper_table, sentence, tables
+from relook.studies.objectives_search import PLAIN, label_of
 
 POOL, LENGTH = 12, 4
 OPTIONS = {"recipe": "cifar", "pool_size": POOL, "length": LENGTH, "resamples": 100, "seed": 5}
