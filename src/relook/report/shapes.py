@@ -1,4 +1,4 @@
-"""The figures of studies, in a few shapes over results: curves, bars, dots and a heat map."""
+"""The figures of studies, in a few shapes over results: curves, bars and dots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from relook.report.series import Curve, Point, shown_range
 from relook.report.style import (
     FAINT,
     INK,
-    PAPER,
     POLICY_COLOR,
     MethodStyle,
     Polygon,
@@ -27,10 +26,9 @@ from relook.report.tables import SHORT_NAMES
 
 try:
     from matplotlib.axes import Axes
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Patch
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
@@ -38,11 +36,7 @@ except ImportError:
 VIEWS = "views (model passes per image)"
 _PANEL = (2.65, 2.25)  # inches of one of several panels
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-_BAR, _DOT, _CELL = 0.12, 0.34, 0.5  # inches
-_LONG = 12  # letters, above which a name takes two lines
-_GAP = 0.18  # of a line, between the parts of a heat map
-_SHADES = LinearSegmentedColormap.from_list("change", ["#3b3fa8", PAPER, POLICY_COLOR])
-_STRONGEST = 0.6  # so that dark text stays readable on every shade
+_BAR, _DOT = 0.12, 0.34  # inches
 _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
     ((), ()),
     ((4.0, 1.4), ((-1, -1), (1, -1), (1, 1), (-1, 1))),
@@ -225,60 +219,6 @@ def dots_drawing(
     return Drawing(name, title, words + ".", figure)
 
 
-@dataclass(frozen=True)
-class HeatCell:
-    """A cell of a heat map: a change decides its shade; one without is framed."""
-
-    text: str
-    change: float | None = None
-    bold: bool = False
-
-
-def heat_drawing(
-    name: str,
-    title: str,
-    lines: Sequence[str],
-    heads: Sequence[str],
-    cells: Mapping[tuple[int, int], HeatCell],
-    *,
-    largest: float,
-    first: int,
-    axes_labels: tuple[str, str],
-    note: str,
-    words: str,
-) -> Drawing:
-    """Draw a matrix of changes; `largest` is that of the strongest shade.
-
-    After `first` lines there is a gap. `cells` are by line and column.
-    """
-    below, left = [_wrapped(head) for head in heads], [_wrapped(line) for line in lines]
-    longest = max(len(part) for head in below for part in head.split("\n"))
-    column = min(1.3, max(0.9, 0.078 * longest + 0.12))
-    margin = 0.5 + 0.082 * max(len(part) for line in left for part in line.split("\n"))
-    width = max(WIDTH, margin + column * len(heads))
-    heights = [place + _GAP * (place >= first) for place in range(len(lines))]
-    with house_style():
-        figure = Figure((width, 1.6 + _CELL * len(lines)), layout="constrained")
-        axes = figure.add_subplot()
-        for (y, x), cell in cells.items():
-            _draw_cell(axes, cell, x, heights[y], largest, 10.5 if len(heads) < 4 else 10)
-        axes.set_xlim(-0.5, len(heads) - 0.5)
-        axes.set_ylim(heights[-1] + 0.5, -0.5)
-        axes.set_xticks(range(len(heads)), below)
-        axes.set_yticks(heights, left)
-        axes.xaxis.tick_top()
-        axes.xaxis.set_label_position("top")
-        axes.set_xlabel(axes_labels[0])
-        axes.set_ylabel(axes_labels[1])
-        axes.tick_params(length=0, labelcolor=INK, labelsize=9.5 if len(heads) > 3 else 10.5)
-        axes.spines[:].set_visible(False)
-        if longest > 16:
-            for label in axes.get_xticklabels():
-                label.set(rotation=25, ha="left", rotation_mode="anchor")
-        figure.supxlabel(note, fontsize=9.5, color=FAINT)
-    return Drawing(name, title, words, figure)
-
-
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
     """Return looks for series that are no methods, by name."""
     return {n: replace(style, method=n) for n, style in series_styles(names).items()}
@@ -407,31 +347,4 @@ def _category_axes(axes: Axes, categories: Sequence[str]) -> None:
 def _legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
     figure.legend(
         handles=list(handles), loc="outside lower left", ncols=columns, frameon=False, fontsize=9.5
-    )
-
-
-def _wrapped(name: str) -> str:
-    """Return a name on two lines, cut at its last space, if it is long; line breaks stay."""
-    short = "\n".join(shorten(part, 32) for part in name.split("\n"))
-    first, _, last = short.rpartition(" ")
-    return f"{first}\n{last}" if first and len(name) > _LONG and "\n" not in name else short
-
-
-def _draw_cell(axes: Axes, cell: HeatCell, x: int, y: float, largest: float, size: float) -> None:
-    shade = float(Normalize(-largest, largest, clip=True)(cell.change or 0.0))
-    place = (x - 0.48, y - 0.46)
-    color = _SHADES(0.5 + _STRONGEST * (shade - 0.5))
-    axes.add_patch(Rectangle(place, 0.96, 0.92, facecolor=color, edgecolor="none"))
-    framed = cell.change is None
-    if framed:
-        axes.add_patch(Rectangle(place, 0.96, 0.92, fill=False, edgecolor=FAINT, lw=0.8))
-    axes.text(
-        x,
-        y,
-        cell.text,
-        ha="center",
-        va="center",
-        color=FAINT if framed else INK,
-        fontsize=9 if framed else size,
-        fontweight="bold" if cell.bold else "normal",
     )
