@@ -146,7 +146,7 @@ class Comparison:
             yield difference(name, own, **keys, versus="plain", reference="plain")
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-able data; `comparison_from_json` is its inverse."""
+        """Return JSON-able data, as `save` writes it."""
         return COMPARISON.to_json(self)
 
     def _repr_html_(self) -> str:
@@ -170,8 +170,3 @@ COMPARISON = Kind(
 def load_comparison(path: Path) -> Comparison:
     """Read what `Comparison.save` wrote."""
     return COMPARISON.read(path)
-
-
-def comparison_from_json(content: object) -> Comparison:
-    """Rebuild a comparison from JSON data."""
-    return COMPARISON.from_json(content, "comparison")

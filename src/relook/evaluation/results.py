@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from relook.errors import MissingExtraError, RelookError
-from relook.io.files import csv_safe, write_bytes_atomic, write_json_atomic, write_text_atomic
-from relook.io.saved import check_format, load_saved
+from relook.io.files import csv_safe, write_bytes_atomic, write_text_atomic
+from relook.io.records import Form, Kind, convert
 from relook.numerics.intervals import Interval, mean_and_deviation
 
 VERSION = 2
@@ -134,15 +134,7 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `load_results` reads it back."""
-        rows = [{k: v for k, v in one.items() if v is not None} for one in self.records()]
-        return {
-            "format": f"relook-{self.study}",
-            "version": VERSION,
-            "study": self.study,
-            "sentence": self.sentence,
-            "settings": dict(self.settings),
-            "rows": [{k: v for k, v in one.items() if k != "study"} for one in rows],
-        }
+        return _kind(self.study).to_json(self)
 
     def save(self, path: str | Path) -> None:
         """Write the results, whole or not at all: .json with settings, or .csv, or .parquet."""
@@ -152,20 +144,14 @@ class Results:
         elif ending == ".parquet":
             write_bytes_atomic(path, _parquet(self.records()))
         elif ending == ".json":
-            write_json_atomic(path, self.to_json())
+            _kind(self.study).write(path, self)
         else:
             raise RelookError(f"{path}: expected a name that ends in .json, .csv or .parquet")
 
 
 def load_results(path: str | Path, study: str) -> Results:
     """Read a study's results as JSON, as `Results.save` wrote them."""
-    return load_saved(
-        path,
-        f"a study of {study}",
-        study,
-        lambda content: _from_json(content, study),
-        max_bytes=LARGEST,
-    )
+    return _kind(study).read(path, max_bytes=LARGEST)
 
 
 def join(parts: Mapping[str, Results]) -> Results:
@@ -195,13 +181,23 @@ def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, tuple | list) else value == wanted
 
 
-def _from_json(content: Mapping[str, Any], study: str) -> Results:
-    check_format(content, f"relook-{study}", VERSION)
+def _rows_to_json(rows: Iterable[Result]) -> list[dict[str, Any]]:
+    """Return a row's keys next to its numbers, without those that it does not have."""
+    flat = ({**row.keys, **{name: getattr(row, name) for name in LAST}} for row in rows)
+    return [{name: value for name, value in one.items() if value is not None} for one in flat]
+
+
+def _rows_from_json(content: object, where: str) -> tuple[Result, ...]:
     rows = []
-    for one in content["rows"]:
-        keys = {name: value for name, value in one.items() if name not in LAST}
-        rows.append(Result(**{name: one[name] for name in LAST if name in one}, keys=keys))
-    return Results(study, tuple(rows), dict(content["settings"]), str(content["sentence"]))
+    for one in convert(content, tuple[dict[str, Any], ...], where):
+        numbers = {name: one.pop(name) for name in LAST if name in one}
+        rows.append({**numbers, "keys": one})
+    return convert(rows, tuple[Result, ...], where)
+
+
+def _kind(study: str) -> Kind[Results]:
+    what, forms = f"a study of {study}", {"rows": Form(_rows_to_json, _rows_from_json)}
+    return Kind(Results, f"relook-{study}", VERSION, what, f"study {study}", forms=forms)
 
 
 def _parquet(records: list[dict[str, Any]]) -> bytes:

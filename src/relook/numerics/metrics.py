@@ -5,10 +5,6 @@ Each takes optional weights `[n]`, one for each image, and returns a float.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import MappingProxyType
-from typing import NamedTuple
-
 import numpy as np
 
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
@@ -73,23 +69,3 @@ def per_image_brier(log_probs: LogProbs, labels: Labels) -> FloatArray:
     errors = np.exp(log_probs, dtype=np.float64)
     errors[np.arange(len(labels)), labels] -= 1.0
     return np.asarray((errors**2).sum(axis=1))
-
-
-class Metric(NamedTuple):
-    """One row of METRICS; `label` is what tables and figures print."""
-
-    function: Callable[..., float]
-    higher_is_better: bool
-    label: str
-
-
-METRICS = MappingProxyType(
-    {
-        "accuracy": Metric(accuracy, True, "Accuracy"),
-        "top_5_accuracy": Metric(top_k_accuracy, True, "Top-5 accuracy"),
-        "log_likelihood": Metric(log_likelihood, True, "Log-likelihood"),
-        "brier": Metric(brier, False, "Brier score"),
-        "ece": Metric(ece, False, "ECE"),
-    }
-)
-"""All metrics by name."""

@@ -23,7 +23,6 @@ from relook.report.tables import (
     best_of_line,
     cell_of,
     latex,
-    markdown,
     side_by_side,
     table_of,
     terminal,
@@ -137,11 +136,6 @@ def frontier_table(comparison: Comparison) -> Table:
 def to_csv(comparison: Comparison) -> str:
     """Return every number as CSV, the tidy table of `Comparison.results`."""
     return comparison.results().to_csv()
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """Return the table of the asked budgets as Markdown, and the verdict."""
-    return f"{markdown(comparison_table(comparison))}\n{comparison.verdict.sentence}\n"
 
 
 def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:

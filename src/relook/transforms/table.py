@@ -6,8 +6,7 @@ say where they come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -236,13 +235,3 @@ _ROWS = (
 _TABLE = dict(by_name(_ROWS))
 TRANSFORMS: Mapping[str, Transform] = MappingProxyType(_TABLE)
 """All transforms by name."""
-
-
-@contextmanager
-def registered(row: Transform) -> Iterator[None]:
-    """Have one more transform for the time of a `with` block."""
-    _TABLE.update(by_name([*_TABLE.values(), row]))
-    try:
-        yield
-    finally:
-        del _TABLE[row.name]

@@ -11,7 +11,7 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 
 from relook.errors import FileFormatError
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Comparison, comparison_from_json, load_comparison
+from relook.evaluation.comparison import COMPARISON, Comparison, load_comparison
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def comparison() -> Comparison:
 
 def test_json_is_there_and_back_again(comparison: Comparison) -> None:
     content = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
-    assert comparison_from_json(content) == comparison
+    assert COMPARISON.from_json(content, "comparison") == comparison
 
 
 def test_a_file_is_there_and_back_again(comparison: Comparison, tmp_path: Path) -> None:

@@ -56,12 +56,12 @@ def test_results_come_back_from_their_file(tmp_path: Path) -> None:
     with pytest.raises(RelookError, match=r"ends in \.json, \.csv or \.parquet"):
         TOY.save(tmp_path / "toy.txt")
     with pytest.raises(
-        FileFormatError, match=r"expected a study of other.*run  relook other  again"
+        FileFormatError, match=r"expected a study of other.*run  relook study other  again"
     ):
         load_results(tmp_path / "toy.json", "other")
     old = (tmp_path / "toy.json").read_text().replace('"version": 2', '"version": 1')
     (tmp_path / "old.json").write_text(old)
-    with pytest.raises(FileFormatError, match=r"version 1.*run  relook toy  again"):
+    with pytest.raises(FileFormatError, match=r"version 1.*run  relook study toy  again"):
         load_results(tmp_path / "old.json", "toy")
 
 

@@ -20,9 +20,8 @@ from relook.report.comparison_tables import (
     shown_rows,
     to_csv,
     to_latex,
-    to_markdown,
 )
-from relook.report.tables import Table, terminal
+from relook.report.tables import Table, markdown, terminal
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_deviations_are_shown_when_there_are_runs(comparison: Comparison) -> Non
     metrics = {**comparison.rows[0].metrics, "accuracy": Measured(0.91234, 0.00456)}
     rows = (replace(comparison.rows[0], metrics=metrics), *comparison.rows[1:])
     assert "91.23±0.46" in text_of(comparison_table(replace(comparison, rows=rows)))
-    assert "91.23±0.46" in to_markdown(replace(comparison, rows=rows))
+    assert "91.23±0.46" in markdown(comparison_table(replace(comparison, rows=rows)))
     assert r"91.23 {\tiny$\pm$0.46}" in to_latex(replace(comparison, rows=rows))
 
 
@@ -113,7 +112,7 @@ def test_labels_are_text_and_not_markup(comparison: Comparison) -> None:
     odd = replace(comparison, rows=rows)
     assert "[red]x[/] | y" in text_of(comparison_table(odd))
     assert "[red]x[/] | y" in text_of(frontier_table(odd))
-    assert r"[red]x[/] \| y" in to_markdown(odd)
+    assert r"[red]x[/] \| y" in markdown(comparison_table(odd))
 
 
 def test_the_verdict_comes_last(comparison: Comparison) -> None:
@@ -121,7 +120,6 @@ def test_the_verdict_comes_last(comparison: Comparison) -> None:
     print_comparison(comparison, console)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert printed.rstrip().endswith(comparison.verdict.sentence)
-    assert to_markdown(comparison).rstrip().endswith(comparison.verdict.sentence)
 
 
 def test_the_frontier_rises_with_the_cost(comparison: Comparison) -> None:
@@ -191,7 +189,7 @@ def test_every_line_of_the_latex_table_has_all_columns(comparison: Comparison) -
 
 
 def test_markdown_is_a_table_of_seven_columns(comparison: Comparison) -> None:
-    lines = to_markdown(comparison).splitlines()
+    lines = markdown(comparison_table(comparison)).splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + 5
     assert {line.count("|") for line in rows} == {8}
@@ -203,5 +201,5 @@ def test_an_interval_is_written_with_its_bounds(comparison: Comparison) -> None:
     rows = tuple(
         replace(row, over_plain={"cll": interval, "accuracy": interval}) for row in comparison.rows
     )
-    text = to_markdown(replace(comparison, rows=rows))
+    text = markdown(comparison_table(replace(comparison, rows=rows)))
     assert "| +0.0123 [−0.0045, +0.0291] |" in text

@@ -80,5 +80,5 @@ def test_every_study_says_what_it_is_and_refuses_other_files(name: str, tmp_path
     assert study.words.endswith(".")
     for text in ("{}", "[]", '{"format": "else"}'):
         (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(FileFormatError, match=f"run  relook {name}  again"):
+        with pytest.raises(FileFormatError, match=f"run  relook study {name}  again"):
             load_results(tmp_path / "bad.json", name)

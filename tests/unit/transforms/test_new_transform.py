@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 import relook
 from relook.deploy.export import export
+from relook.foundation.registry import by_name
 from relook.models.onnx_runtime import is_installed
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
@@ -21,7 +23,7 @@ from relook.policy.views import make_views
 from relook.transforms import TRANSFORMS, Transform
 from relook.transforms.apply import apply_kernels
 from relook.transforms.checks import checked
-from relook.transforms.table import registered
+from relook.transforms.table import _TABLE
 
 
 @checked
@@ -29,6 +31,16 @@ def dim(images: Tensor, values: Tensor) -> Tensor:
     """Take the same number of grey levels from each pixel."""
     darker = images.to(torch.int16) - values.to(torch.int16)[:, None, None, None]
     return darker.clamp(min=0).to(torch.uint8)
+
+
+@contextmanager
+def registered(row: Transform) -> Iterator[None]:
+    """Have one more transform for the time of a `with` block."""
+    _TABLE.update(by_name([*_TABLE.values(), row]))
+    try:
+        yield
+    finally:
+        del _TABLE[row.name]
 
 
 @pytest.fixture(autouse=True)
