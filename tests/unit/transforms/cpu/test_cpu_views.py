@@ -29,7 +29,7 @@ from relook.transforms.cpu.memory import compiled
 from relook.transforms.cpu.plan import make_plan
 from relook.transforms.steps import AppliedStep
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 FAST = [name for name, row in TRANSFORMS.items() if row.cpu is not None]
 SIZES = [(3, 8, 8), (1, 28, 28), (3, 32, 32), (3, 33, 47), (3, 224, 224)]
 

@@ -12,7 +12,7 @@ from relook.studies.reproduce.cost import passes_of, pool_size
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import Job, make_plan, model_spec, search_settings
 
-STUDIES = Path(__file__).parents[3] / "studies"
+STUDIES = Path(__file__).parents[4] / "studies"
 
 
 def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
