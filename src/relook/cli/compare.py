@@ -1,18 +1,18 @@
-"""`relook compare`: a policy beside every baseline, on images that it was not searched on."""
+"""`relook compare`: a policy and every baseline, on images that it was not searched on."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import Inputs, read_budgets, read_inputs
+from relook.cli.shared.inputs import ComparisonSource, Inputs, read_budgets
 from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.compare import compare, save_comparison
+from relook.evaluation.compare import ComparisonKeywords, compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import views_text
@@ -26,99 +26,96 @@ from relook.report.tables import terminal
 _FILES = "Results"
 
 
-@groups.spelled_out
-def compare_command(
-    *,
-    run: sources.RunOption = None,
-    model: sources.SearchedModelOption = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            "-d",
-            help="Labelled images that the policy was not searched on: folder:DIR, npz:FILE …",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
-    policy: sources.PoliciesOption = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            help="Images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
-    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "1,5,10,20",
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """What is compared and how, as options."""
+
+    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "1,5,10,20"
     methods: Annotated[
-        str | None,
-        typer.Option(help=f"Baselines, all by default: {','.join(BASELINES)}."),
-    ] = None,
-    runs: sources.RunsOption = 1,
+        str | None, typer.Option(help=f"Baselines, all by default: {','.join(BASELINES)}.")
+    ] = None
+    runs: sources.RunsOption = 1
     margin: Annotated[
         float, typer.Option(help="A difference in cLL that you would not care about.", min=0)
-    ] = MARGIN,
-    recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the random baselines come from: cifar, imagenet, small, or a TOML file; "
-            "the policy's own by default."
-        ),
-    ] = None,
-    exclude: options.ExcludeOption = None,
+    ] = MARGIN
     train_length: Annotated[
         int, typer.Option(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
-    ] = Options.length,
+    ] = Options.length
     train_magnitude: Annotated[
         float, typer.Option(help="The magnitude that the model was trained with (MTrain).", min=0)
-    ] = Options.magnitude,
-    grid_views: sources.GridViewsOption = Options.grid_views,
+    ] = Options.magnitude
+    grid_views: sources.GridViewsOption = Options.grid_views
+    seed: options.SeedOption = 0
+    batch: options.BatchOption = None
+
+    def keywords(self) -> ComparisonKeywords:
+        """Return the options as `compare` takes them."""
+        return {
+            "budgets": read_budgets(self.budgets),
+            "methods": None if self.methods is None else options.names(self.methods),
+            "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
+            "seed": self.seed,
+            "runs": self.runs,
+            "margin": self.margin,
+            "batch": self.batch,
+        }
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """Where results go, and which row of them is picked."""
+
     budget_views: Annotated[
         int | None, typer.Option(help="Pick the best for at most so many views.", min=1)
-    ] = None,
+    ] = None
     max_slowdown: Annotated[
         float | None, typer.Option(help="Pick the best for at most so many times the time.")
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where comparison.json and predictions go: --run, or else runs/compare.",
+            help="Where comparison.json and predictions go: RUN, or else runs/compare.",
             rich_help_panel=_FILES,
         ),
-    ] = None,
+    ] = None
     as_csv: Annotated[
         Path | None,
         typer.Option("--csv", help="Write every row to this CSV file.", rich_help_panel=_FILES),
-    ] = None,
+    ] = None
     latex: Annotated[
         Path | None,
         typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=_FILES),
-    ] = None,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
-    seed: options.SeedOption = 0,
-    batch: options.BatchOption = None,
+    ] = None
+
+    def picked(self, comparison: Comparison) -> Row | None:
+        """Return the best row for what may be spent, if that was asked."""
+        if self.budget_views is None and self.max_slowdown is None:
+            return None
+        return pick(comparison, self.budget_views, self.max_slowdown)
+
+    def write_tables(self, comparison: Comparison) -> None:
+        """Write the files that were asked for."""
+        if self.as_csv is not None:
+            write_text_atomic(self.as_csv, to_csv(comparison))
+        if self.latex is not None:
+            settings = comparison.settings
+            text = to_latex(comparison, settings["data"]["name"], settings["model"]["spec"])
+            write_text_atomic(self.latex, text)
+
+
+@groups.spelled_out
+def compare_command(
+    *,
+    compared: ComparisonSource,
+    asked: ComparisonOptions,
+    results: ResultOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
-    asked = read_budgets(budgets)
-    given = options.origin(
-        model=model or None,
-        data=data,
-        validation=validation,
-        group=group,
-        recipe=recipe,
-        exclude=exclude,
-        **network.given(),
-        **reading.given(),
-    )
-    inputs = read_inputs(run, policy, given, device, reading.full_size)
-    settings = Options(train_length, train_magnitude, grid_views=grid_views)
-    target = out or run or Path("runs/compare")
-    chosen = None if methods is None else options.names(methods)
-    store = _store_name(inputs, settings, asked, chosen, runs, seed, batch)
+    keywords = asked.keywords()
+    inputs = compared.read()
+    target = results.out or compared.source.directory or Path("runs/compare")
     with (
         RunDirectory(target),
         resumable("Run the same command again to go on.", timeout),
@@ -131,38 +128,26 @@ def compare_command(
             indices=inputs.indices,
             validation=inputs.validation,
             recipe=inputs.recipe,
-            budgets=asked,
-            methods=chosen,
-            options=settings,
-            seed=seed,
-            runs=runs,
-            margin=margin,
-            store_path=target / store,
-            batch=batch,
+            store_path=target / _store_name(inputs, keywords),
             progress=bar,
             record=inputs.record,
+            **keywords,
         )
         save_comparison(target, comparison, inputs.dataset, inputs.indices)
-    if as_csv is not None:
-        write_text_atomic(as_csv, to_csv(comparison))
-    if latex is not None:
-        text = to_latex(comparison, inputs.dataset.name, inputs.record["model"]["spec"])
-        write_text_atomic(latex, text)
-    picked = None
-    if budget_views is not None or max_slowdown is not None:
-        picked = pick(comparison, budget_views, max_slowdown)
-    _print(comparison, picked, target, as_json)
+    results.write_tables(comparison)
+    _print(comparison, results.picked(comparison), target, as_json)
 
 
-def _store_name(inputs: Inputs, settings: Options, *rest: Any) -> str:
+def _store_name(inputs: Inputs, asked: ComparisonKeywords) -> str:
     """Name the store by what is asked for, so that no other question meets its predictions."""
+    decisive = ("budgets", "methods", "runs", "seed", "batch")
     mark = fingerprint(
         inputs.predictor.fingerprint,
         inputs.dataset.fingerprint,
         inputs.recipe.to_json(),
         [policy_to_json(policy) for policy in inputs.policies],
-        asdict(settings),
-        *rest,
+        asdict(asked["options"] or Options()),
+        *(asked[name] for name in decisive),  # type: ignore[literal-required]
     )
     return f"compare-{mark[:8]}.zarr"
 

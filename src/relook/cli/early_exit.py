@@ -12,7 +12,7 @@ from rich.table import Table
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import PolicyInputs, read_policy_inputs
+from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
@@ -33,7 +33,7 @@ from relook.report.tables import new_table
 @groups.spelled_out
 def early_exit_command(
     *,
-    source: sources.RunOrPolicy,
+    scored: PolicySource,
     target: Annotated[
         str,
         typer.Option(
@@ -42,16 +42,6 @@ def early_exit_command(
             show_default=False,
         ),
     ],
-    model: sources.SearchedModelOption = None,
-    data: Annotated[
-        str | None,
-        options.of_model(
-            "--data",
-            "-d",
-            help="Labelled images that the policy was not searched on.",
-            show_default="the search's held-out ones",
-        ),
-    ] = None,
     views: Annotated[
         int | None,
         typer.Option(help="Cut the policy to so many views first.", min=2, show_default="all"),
@@ -71,10 +61,6 @@ def early_exit_command(
     ] = None,
     force: sources.ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
     accelerate_with: Annotated[
         str,
         options.of_speed(
@@ -92,14 +78,9 @@ def early_exit_command(
     what it is worth compared with the same number of views for every image.
     """
     wanted = parse_target(target)
-    given = options.origin(
-        model=model or None, data=data, group=group, **network.given(), **reading.given()
-    )
-    policy = source.policy
-    file = out or policy.with_name("early-exit.json")
+    file = out or scored.source.policy.with_name("early-exit.json")
     sources.check_free(file, force)
-    policies = None if source.file is None else [source.file]
-    inputs = read_policy_inputs(source.directory, policies, given, device, reading.full_size)
+    inputs = scored.read()
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)

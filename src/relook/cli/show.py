@@ -212,6 +212,6 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
     if run.comparison is not None:
         print_comparison(run.comparison, console)
     else:
-        say(f"no comparison yet;  relook compare --run {one_line(str(run.path))}  adds one")
+        say(f"no comparison yet;  relook compare {one_line(str(run.path))}  adds one")
     if picture is not None:
         typer.echo(f"\n{picture}")

@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> SearchedRun:
 
 
 def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
-    result = relook_compare("--run", run.path)
+    result = relook_compare(run.path)
     assert result.exit_code == 0
     comparison = load_comparison(run.path / "comparison.json")
     assert comparison.images == len(run.held_out) == 30
@@ -54,7 +54,7 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
 
 
 def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
-    relook_compare("--run", run.path)
+    relook_compare(run.path)
     settings = load_comparison(run.path / "comparison.json").settings
     assert settings["recipe"] == "small"
     assert settings["model"]["spec"] == run.model
@@ -74,7 +74,7 @@ def test_the_policys_own_data_are_recognised_without_the_run(
     sources = ("--model", run.model, "--data", run.data, "--policy", run.policy)
     result = relook_compare(*sources, "--out", out)
     assert "only its 30 held-out images are used" in result.stderr
-    relook_compare("--run", run.path)
+    relook_compare(run.path)
     one, other = (load_comparison(path / "comparison.json") for path in (out, run.path))
     cll = [[row.metrics["cll"].mean for row in c.rows] for c in (one, other)]
     assert cll[0] == cll[1]
@@ -82,19 +82,19 @@ def test_the_policys_own_data_are_recognised_without_the_run(
 
 def test_other_images_are_used_whole(run: SearchedRun, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = relook_compare("--run", run.path, "--data", "digits:train", "--out", out)
+    result = relook_compare(run.path, "--data", "digits:train", "--out", out)
     assert "held-out images are used" not in result.stderr
     assert load_comparison(out / "comparison.json").images == len(load_data("digits:train"))
 
 
 def test_a_searchs_own_test_set_is_used_whole(tmp_path: Path) -> None:
     run = searched_run(tmp_path, test="digits:train")
-    relook_compare("--run", run.path)
+    relook_compare(run.path)
     assert load_comparison(run.path / "comparison.json").images == len(load_data("digits:train"))
 
 
 def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
-    result = relook_compare("--run", run.path, "--json", "--budget-views", "2")
+    result = relook_compare(run.path, "--json", "--budget-views", "2")
     content = json.loads(result.stdout)
     saved = json.loads((run.path / "comparison.json").read_text())
     assert {key: content[key] for key in saved} == saved
@@ -104,7 +104,7 @@ def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
 
 def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:
     table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
-    relook_compare("--run", run.path, "--csv", table, "--latex", tex)
+    relook_compare(run.path, "--csv", table, "--latex", tex)
     comparison = load_comparison(run.path / "comparison.json")
     with table.open(newline="") as file:
         written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
@@ -113,26 +113,26 @@ def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> No
 
 
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
-    result = relook_compare("--run", run.path, "--budget-views", "1")
+    result = relook_compare(run.path, "--budget-views", "1")
     best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
     assert f"Picked: {best.label} with 1 view: cLL {best.metrics['cll'].mean:.4f}" in result.stdout
 
 
 def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:
-    relook_compare("--run", run.path)
+    relook_compare(run.path)
     chunks = {
         path: path.stat().st_mtime_ns
         for path in run.path.glob("compare-*.zarr/c/**/*")
         if path.is_file()
     }
-    relook_compare("--run", run.path)
+    relook_compare(run.path)
     assert chunks
     assert {path: path.stat().st_mtime_ns for path in chunks} == chunks
 
 
 def test_another_question_does_not_meet_the_first_ones_predictions(run: SearchedRun) -> None:
-    relook_compare("--run", run.path)
-    assert relook_compare("--run", run.path, "--seed", "3").exit_code == 0
+    relook_compare(run.path)
+    assert relook_compare(run.path, "--seed", "3").exit_code == 0
     assert len(list(run.path.glob("compare-*.zarr"))) == 2
 
 
@@ -167,9 +167,10 @@ def test_what_is_left_out_is_said(run: SearchedRun, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "expected --run, or else --model and --data and --policy besides"),
-        (["--model", "small@x"], "expected --run, or else --data and --policy besides"),
+        ([], "or else --model and --data and a policy file"),
+        (["--model", "small@x"], "or else --data and a policy file"),
         (["--run", "nowhere"], "expected a finished run"),
+        (["nowhere"], "nowhere: expected the directory of a search, or a policy file"),
     ],
 )
 def test_what_is_missing_is_said(arguments: list[str], message: str) -> None:
@@ -197,7 +198,7 @@ def test_someone_elses_directory_is_not_written_to(run: SearchedRun, tmp_path: P
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("mine")
     with pytest.raises(RunError, match="expected a relook run or an empty directory"):
-        relook_compare("--run", run.path, "--out", foreign)
+        relook_compare(run.path, "--out", foreign)
     assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
 
 

@@ -261,7 +261,7 @@ def test_a_search_without_comparison(tmp_path: Path) -> None:
         "settings",
     ]
     assert "no comparison" in page.with_id("verdict").words()
-    assert f"relook compare --run {tmp_path}" in page.with_id("verdict").words()
+    assert f"relook compare {tmp_path}" in page.with_id("verdict").words()
     assert "examples.npz" in page.with_id("policy").words()
     assert str(policy[1].steps[0]) in page.with_id("policy").words()
     assert (tmp_path / "figures" / "search.svg").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -63,21 +63,15 @@ SearchFields = Annotated[dict[str, Any], FieldsOf(SearchSettings)]
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     """Show typer the fields of the command's groups as options, in their place.
 
-    A group is a parameter that is a dataclass or is marked with `FieldsOf`. The command takes
-    keywords only, as typer calls it.
+    A group is a parameter that is a dataclass, whose fields may be groups again, or is marked
+    with `FieldsOf`. The command takes keywords only, as typer calls it.
     """
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
-    shown: list[Parameter] = []
-    for one in signature(command).parameters.values():
-        own = [one.replace(annotation=hints[one.name])]
-        shown += groups[one.name].parameters() if one.name in groups else own
+    expanded = _Expanded(command)
+    shown = expanded.parameters()
 
     @wraps(command)
     def called(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group.taken(given)
-        command(**given)
+        command(**expanded.arguments(given))
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]  # what typer reads
     called.__annotations__ = {one.name: one.annotation for one in shown}
@@ -85,30 +79,42 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class _Dataclass:
-    """A group whose fields are annotated as options are."""
+class _Expanded:
+    """A command, or a group whose fields are annotated as options are."""
 
     kind: Any
 
     def parameters(self) -> list[Parameter]:
         """Return the options as typer takes them."""
-        hints = get_type_hints(self.kind, include_extras=True)
-        return [
-            one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[one.name])
-            for one in signature(self.kind).parameters.values()
-        ]
+        shown: list[Parameter] = []
+        for one, hint, group in self._fields():
+            own = [one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)]
+            shown += own if group is None else group.parameters()
+        return shown
+
+    def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Take the values of the parameters out of what was given, a group's as one."""
+        return {
+            one.name: given.pop(one.name) if group is None else group.taken(given)
+            for one, _, group in self._fields()
+            if group is not None or one.name in given
+        }
 
     def taken(self, given: dict[str, Any]) -> Any:
         """Take the fields' values out of what was given, as an instance."""
-        known = {field.name for field in fields(self.kind)} & given.keys()
-        return self.kind(**{name: given.pop(name) for name in known})
+        return self.kind(**self.arguments(given))
+
+    def _fields(self) -> Iterator[tuple[Parameter, Any, FieldsOf | _Expanded | None]]:
+        hints = get_type_hints(self.kind, include_extras=True)
+        for one in signature(self.kind).parameters.values():
+            yield one, hints[one.name], _group(hints[one.name])
 
 
-def _group(hint: Any) -> FieldsOf | _Dataclass | None:
+def _group(hint: Any) -> FieldsOf | _Expanded | None:
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FieldsOf)]
     if marks:
         return marks[0]
-    return _Dataclass(hint) if is_dataclass(hint) else None
+    return _Expanded(hint) if is_dataclass(hint) else None
 
 
 def _asked_as(hint: Any, option: Option) -> Any:

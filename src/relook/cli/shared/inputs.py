@@ -7,17 +7,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import options
+from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import say
-from relook.cli.shared.sources import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.io.files import one_line
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -46,8 +47,102 @@ class Inputs(PolicyInputs):
     recipe: Recipe
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicySource:
+    """Options of what is scored: policies, and a model with images that no search has seen."""
+
+    source: sources.RunOrPolicy
+    model: sources.SearchedModelOption = None
+    data: Annotated[
+        str | None,
+        options.of_model(
+            "--data",
+            "-d",
+            help="Labelled images that the policy was not searched on.",
+            show_default="the search's held-out ones",
+        ),
+    ] = None
+    group: options.GroupOption = None
+    reading: groups.ReadingOptions
+    network: groups.NetworkOptions
+    device: options.DeviceOption = "cpu"
+
+    def read(self) -> PolicyInputs:
+        """Bring model, images and policies together, from a run or from the options."""
+        return _read(self._known(), self.device, self.reading.full_size)
+
+    def _given(self) -> dict[str, Any]:
+        return options.origin(
+            model=self.model or None,
+            data=self.data,
+            group=self.group,
+            **self.network.given(),
+            **self.reading.given(),
+        )
+
+    def _known(self) -> _Known:
+        run, policies, given = self.source.directory, self.source.policies, self._given()
+        if run is None:
+            missing = [f"--{name}" for name in ("model", "data") if name not in given]
+            missing += [] if policies else ["a policy file"]
+            for path in policies:
+                if missing and not path.exists():
+                    raise RelookError(
+                        f"{one_line(str(path))}: expected the directory of a search, or a policy "
+                        "file, got nothing there"
+                    )
+            if missing:
+                raise RelookError(
+                    f"expected RUN, the directory of a search, or else {' and '.join(missing)}"
+                )
+            return _Known(given, tuple(policies), None)
+        record = load_run(run)
+        recorded = dict(record.origin)
+        if "data" in given:  # other images: what was said of the search's does not hold for them
+            recorded = {name: value for name, value in recorded.items() if name not in _OF_DATA}
+        elif "test" in recorded:
+            searched = recorded.pop("data")
+            recorded = {**recorded, "validation": searched, "data": recorded["test"]}
+            recorded.pop("group", None)
+        merged = {**recorded, **given}
+        if "model" not in merged or "data" not in merged:
+            raise RelookError(f"{run} was searched from Python: give --model and --data")
+        return _Known(merged, tuple(policies), record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonSource(PolicySource):
+    """Options of what is compared: the recipe of the baselines besides, and their validation."""
+
+    validation: Annotated[
+        str | None,
+        options.of_model(
+            help="Images to search MGrid's magnitude on.",
+            show_default="those that the search saw",
+        ),
+    ] = None
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
+            show_default="the policy's own",
+        ),
+    ] = None
+    exclude: options.ExcludeOption = None
+
+    def read(self) -> Inputs:
+        """Bring model, images, policies and recipe together, from a run or from the options."""
+        known = self._known()
+        found = _read(known, self.device, self.reading.full_size)
+        return Inputs(**vars(found), recipe=_recipe(known, found.policies[0]))
+
+    def _given(self) -> dict[str, Any]:
+        more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}
+        return super()._given() | options.origin(**more)
+
+
 @dataclass(frozen=True)
-class _Given:
+class _Known:
     """The options, completed by those of a run, with its record and the policies' files."""
 
     options: Mapping[str, Any]
@@ -55,58 +150,12 @@ class _Given:
     record: RunRecord | None
 
 
-def read_inputs(
-    run: Path | None,
-    policy: list[Path] | None,
-    given: Mapping[str, Any],
-    device: str,
-    full_size: str,
-) -> Inputs:
-    """Bring model, images, policies and recipe together, from a run or from the options."""
-    known = _known(run, policy, given)
-    found = _read(known, device, full_size)
-    return Inputs(**vars(found), recipe=_recipe(known, found.policies[0]))
-
-
-def read_policy_inputs(
-    run: Path | None,
-    policy: list[Path] | None,
-    given: Mapping[str, Any],
-    device: str,
-    full_size: str,
-) -> PolicyInputs:
-    """Bring model, images and policies together, where no recipe is needed."""
-    return _read(_known(run, policy, given), device, full_size)
-
-
-def _known(run: Path | None, policy: list[Path] | None, given: Mapping[str, Any]) -> _Given:
-    if run is None:
-        missing = [f"--{name}" for name in ("model", "data") if name not in given]
-        if not policy:
-            missing.append("--policy")
-        if missing:
-            raise RelookError(f"expected --run, or else {' and '.join(missing)} besides")
-        return _Given(given, tuple(policy or ()), None)
-    record = load_run(run)
-    recorded = dict(record.origin)
-    if "data" in given:  # other images: what was said of the search's does not hold for them
-        recorded = {name: value for name, value in recorded.items() if name not in _OF_DATA}
-    elif "test" in recorded:
-        searched = recorded.pop("data")
-        recorded = {**recorded, "validation": searched, "data": recorded["test"]}
-        recorded.pop("group", None)
-    merged = {**recorded, **given}
-    if "model" not in merged or "data" not in merged:
-        raise RelookError(f"{run} was searched from Python: give --model and --data")
-    return _Given(merged, tuple(policy or [run / "policy.json"]), record)
-
-
-def _read(known: _Given, device: str, full_size: str) -> PolicyInputs:
+def _read(known: _Known, device: str, full_size: str) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
     kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
     given = {**known.options, "full_size": kept_full}
-    predictor = model_of(given, device)
+    predictor = sources.model_of(given, device)
     dataset, validation = _images(given, predictor, None if record is None else record.path)
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     indices = np.arange(len(dataset))
@@ -152,7 +201,7 @@ def _held_out(
     return whole.subset(held_out), held_out, validation or whole.subset(splits[0].split.search)
 
 
-def _recipe(known: _Given, policy: Policy) -> Recipe:
+def _recipe(known: _Known, policy: Policy) -> Recipe:
     """Return the recipe of the option, of the search, or of the policy, whichever is there."""
     given, record, beside = known.options, known.record, known.paths[0].parent
     if record is None and (beside / "run.json").is_file():

@@ -27,19 +27,9 @@ RunArgument = Annotated[
         show_default=False,
     ),
 ]
-RunOption = Annotated[
-    Path | None,
-    options.of_model(help="A finished search: its model, data, policy and held-out images."),
-]
 SearchedModelOption = Annotated[
     list[str] | None,
     options.of_model("--model", "-m", help=options.CLASSIFIER, show_default="the search's"),
-]
-PoliciesOption = Annotated[
-    list[Path] | None,
-    options.of_model(
-        "--policy", "-p", help="A policy file; several, searched with other seeds, count as runs."
-    ),
 ]
 RunsOption = Annotated[
     int, typer.Option(help="Draws of whatever is random: gives mean ± deviation.", min=1)
@@ -65,7 +55,7 @@ class RunOrPolicy:
 
     run: RunArgument = None
     older_run: Annotated[Path | None, typer.Option("--run", hidden=True)] = None
-    older_policy: Annotated[Path | None, typer.Option("--policy", "-p", hidden=True)] = None
+    older_policy: Annotated[list[Path] | None, typer.Option("--policy", "-p", hidden=True)] = None
 
     @property
     def directory(self) -> Path | None:
@@ -75,25 +65,27 @@ class RunOrPolicy:
         return next((path for path in self._given() if path.is_dir()), None)
 
     @property
-    def file(self) -> Path | None:
-        """The policy file, where one is given."""
-        return next((path for path in self._given() if not path.is_dir()), None)
+    def policies(self) -> list[Path]:
+        """The policies to use: the files that are given, or else the run's."""
+        files = [path for path in self._given() if not path.is_dir()]
+        return files or ([] if self.directory is None else [self.directory / "policy.json"])
 
     @property
     def policy(self) -> Path:
-        """The policy to use: the file that is given, or else the run's."""
-        if self.file is not None:
-            return self.file
-        if self.directory is not None:
-            return self.directory / "policy.json"
-        raise RelookError("expected RUN, the directory of a search or a policy file, got none")
+        """The policy to use, where only one can be."""
+        found = self.policies
+        if not found:
+            raise RelookError("expected RUN, the directory of a search or a policy file, got none")
+        if len(found) > 1:
+            raise RelookError(f"expected one policy file, got {len(found)}: give one")
+        return found[0]
 
     def record(self) -> RunRecord | None:
         """Read what the search knew, where its directory is given."""
         return None if self.directory is None else load_run(self.directory)
 
     def _given(self) -> list[Path]:
-        return [path for path in (self.older_policy, self.run) if path is not None]
+        return [*(self.older_policy or ()), *([] if self.run is None else [self.run])]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import progress_bar, resumable, say
-from relook.cli.shared.inputs import Inputs, read_budgets, read_inputs
+from relook.cli.shared.inputs import ComparisonSource, Inputs, read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.data.corrupted import corrupted_source
@@ -26,25 +26,7 @@ from relook.studies.robustness import METHODS, STUDY, robustness, stratified_par
 @groups.spelled_out
 def robustness_command(
     *,
-    run: sources.RunOption = None,
-    model: sources.SearchedModelOption = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            "-d",
-            help="Clean labelled images that the policy was not searched on.",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
-    policy: sources.PoliciesOption = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            help="Clean images to search MGrid's magnitude on; with --run, those of the search.",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
+    compared: ComparisonSource,
     corrupted: Annotated[
         Path | None,
         typer.Option(
@@ -65,25 +47,15 @@ def robustness_command(
         METHODS
     ),
     runs: sources.RunsOption = 1,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Where the random baselines come from; the policy's own by default."),
-    ] = None,
-    exclude: options.ExcludeOption = None,
     grid_views: sources.GridViewsOption = Options.grid_views,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where robustness.json, figures and predictions go: --run, or else "
-            "runs/robustness.",
+            help="Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
             rich_help_panel=study.FILES,
         ),
     ] = None,
     results: study.ResultOptions,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -92,22 +64,12 @@ def robustness_command(
     asked, chosen = read_budgets(budgets), options.names(methods)
     names = check_corruptions(None if corruptions is None else options.names(corruptions))
     levels = check_severities(read_severities(severities))
-    given = options.origin(
-        model=model or None,
-        data=data,
-        validation=validation,
-        group=group,
-        recipe=recipe,
-        exclude=exclude,
-        **network.given(),
-        **reading.given(),
-    )
-    inputs = read_inputs(run, policy, given, device, reading.full_size)
+    inputs = compared.read()
     kept = stratified_part(inputs.dataset, images, seed)
     dataset, places = inputs.dataset.subset(kept), inputs.indices[kept]
     source = None if corrupted is None else corrupted_source(corrupted, dataset, places)
     settings = Options(grid_views=grid_views)
-    target = out or run or Path("runs/robustness")
+    target = out or compared.source.directory or Path("runs/robustness")
     record = {**inputs.record, "corrupted": None if corrupted is None else str(corrupted)}
     with (
         RunDirectory(target),

@@ -32,7 +32,6 @@ def given(*arguments: str) -> RunOrPolicy:
 def test_a_run_brings_its_policy(arguments: list[str], tmp_path: Path) -> None:
     source = given(*(one.format(tmp_path) for one in arguments))
     assert source.directory == tmp_path
-    assert source.file is None
     assert source.policy == tmp_path / "policy.json"
 
 
@@ -42,7 +41,7 @@ def test_a_policy_file_has_no_run(arguments: list[str], tmp_path: Path) -> None:
     source = given(*(one.format(file) for one in arguments))
     assert source.directory is None
     assert source.record() is None
-    assert source.policy == source.file == file
+    assert source.policies == [source.policy] == [file]
 
 
 @pytest.mark.parametrize("run", [["{}"], ["--run", "{}"]])
@@ -51,6 +50,13 @@ def test_a_policy_takes_the_place_of_the_runs(run: list[str], tmp_path: Path) ->
     source = given(*(one.format(tmp_path) for one in run), "--policy", str(file))
     assert source.directory == tmp_path
     assert source.policy == file
+
+
+def test_one_policy_is_one(tmp_path: Path) -> None:
+    source = given("-p", "one.json", "--policy", "other.json")
+    assert source.policies == [Path("one.json"), Path("other.json")]
+    with pytest.raises(RelookError, match="expected one policy file, got 2"):
+        source.policy  # noqa: B018
 
 
 def test_nothing_to_work_on_is_said() -> None:
