@@ -40,7 +40,7 @@ from relook.predictions.engines import running_on
 from relook.predictions.engines.ray import AHEAD, RayEngine
 from relook.predictions.passes import View, fill_store
 from relook.predictions.store import BatchPlan, PredictionStore
-from relook.transforms.centre_crop import Plan as ImagePlan
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
 POOL, IMAGES, CLASSES, GROUP = 900, 25_000, 1_000, 16
@@ -276,7 +276,7 @@ def _photos(count: int, size: int) -> FullImages:
         np.arange(count) * height * width * 3,
         np.full((count, 2), PHOTO),
         np.array([str(place) for place in range(count)]),
-        ImagePlan((size, size), 0.875, 3, "bicubic"),
+        CentreCrop((size, size), 0.875, 3, "bicubic"),
     )
 
 

@@ -14,7 +14,7 @@ from tests.unit.data.full_size_files import in_memory
 
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.transforms.centre_crop import Plan
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 from relook.transforms.full_views import plain_views
 from relook.transforms.resampling import scaled_box
@@ -50,7 +50,7 @@ def test_a_scale_crop_is_cut_from_the_large_image(
 ) -> None:  # fmt: skip
     """Shrinking and enlarging, and each way round: Pillow chooses its order of passes by both."""
     levels = image(height, width, channels)
-    images = in_memory([levels], Plan((down, across), 0.875, channels))
+    images = in_memory([levels], CentreCrop((down, across), 0.875, channels))
     draws = {"area": area, "aspect": aspect, "x": x, "y": y, "flip": float(flip)}
     step = Step("scale_crop_flip", magnitude, draws=draws)
     box = scaled_box(width, height, step.value, area, aspect, x, y)
@@ -73,14 +73,16 @@ def test_both_orders_of_pillow(box: tuple[int, int], size: tuple[int, int]) -> N
     found = scaled_box(box[1], box[0], step.value, 1.0, 0.5, 0.0, 0.0)
     edges = (found.left, found.top, found.left + found.width, found.top + found.height)
     expected = as_pillow(levels).crop(edges).resize(size[::-1], Image.Resampling.BICUBIC)
-    made = one_view(in_memory([levels], Plan(size, 1.0, 3)), step)
+    made = one_view(in_memory([levels], CentreCrop(size, 1.0, 3)), step)
     np.testing.assert_array_equal(made, np.asarray(expected))
 
 
 @given(SIDES, SIDES, st.sampled_from([0.5, 0.875, 0.95, 1.0]))
 def test_the_plain_view_is_the_centre_of_the_resized_image(h: int, w: int, crop: float) -> None:
     levels = image(h, w, 3)
-    made = plain_views(in_memory([levels], Plan((24, 24), crop, 3)))[0].permute(1, 2, 0).numpy()
+    made = (
+        plain_views(in_memory([levels], CentreCrop((24, 24), crop, 3)))[0].permute(1, 2, 0).numpy()
+    )
     short = math.floor(24 / crop)
     size = (max(short, short * w // h), short) if w >= h else (short, max(short, short * h // w))
     whole = as_pillow(levels).resize(size, Image.Resampling.BICUBIC)
@@ -89,7 +91,7 @@ def test_the_plain_view_is_the_centre_of_the_resized_image(h: int, w: int, crop:
 
 
 def test_the_steps_that_follow_see_the_view() -> None:
-    images = in_memory([image(70, 90, 3, i) for i in range(3)], Plan((24, 24), 0.875, 3))
+    images = in_memory([image(70, 90, 3, i) for i in range(3)], CentreCrop((24, 24), 0.875, 3))
     first = Step("scale_crop_flip", 12)
     both = SubPolicy((first, Step("rotate", 9), Step("cutout", 20)))
     indices = np.array([7, 8, 9])
@@ -101,7 +103,7 @@ def test_the_steps_that_follow_see_the_view() -> None:
 
 
 def test_a_later_scale_crop_sees_the_batch() -> None:
-    images = in_memory([image(70, 90, 3)], Plan((24, 24), 0.875, 3))
+    images = in_memory([image(70, 90, 3)], CentreCrop((24, 24), 0.875, 3))
     late = SubPolicy((Step("invert", 0), Step("scale_crop", 12)))
     made = apply_subpolicy(late, images, np.arange(1), 0, 0)
     assert torch.equal(made, apply_subpolicy(late, plain_views(images), np.arange(1), 0, 0))

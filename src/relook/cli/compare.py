@@ -10,7 +10,7 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import ComparisonSource, Inputs, read_budgets
+from relook.cli.shared.inputs import ComparisonSource, ComparisonInputs, read_budgets
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import ComparisonKeywords, compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row
@@ -138,7 +138,7 @@ def compare_command(
     _print(comparison, results.picked(comparison), target, as_json)
 
 
-def _store_name(inputs: Inputs, asked: ComparisonKeywords) -> str:
+def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
     """Name the store by what is asked for, so that no other question meets its predictions."""
     decisive = ("budgets", "methods", "runs", "seed", "batch")
     mark = fingerprint(

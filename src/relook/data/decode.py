@@ -23,7 +23,7 @@ from relook.errors import FileFormatError, RelookError
 from relook.foundation.ahead import made_ahead
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
-from relook.transforms.centre_crop import MOST_PIXELS, Levels, Plan, Size
+from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Levels, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _ORIENTATION = 0x0112
@@ -75,7 +75,11 @@ def look_at(files: Sequence[ImageFile], wanted: Preparation) -> tuple[dict[int, 
 
 
 def decode_all(
-    files: Sequence[ImageFile], heads: dict[int, Seen], plan: Plan, wanted: Preparation, where: str
+    files: Sequence[ImageFile],
+    heads: dict[int, Seen],
+    plan: CentreCrop,
+    wanted: Preparation,
+    where: str,
 ) -> tuple[Tensor, NDArray[np.int64]]:
     """Return the images `[n, c, h, w]` of the files that have a head, and which they are."""
     nbytes = check_memory(len(heads), plan, where)
@@ -93,7 +97,9 @@ def decode_all(
     return images[torch.from_numpy(kept)], places[kept]
 
 
-def _decoded(files: list[ImageFile], plan: Plan, wanted: Preparation) -> tuple[Tensor, Faults]:
+def _decoded(
+    files: list[ImageFile], plan: CentreCrop, wanted: Preparation
+) -> tuple[Tensor, Faults]:
     images = torch.empty((len(files), plan.channels, *plan.size), dtype=torch.uint8)
     rows, failed = images.numpy(), {}
     for row, levels in enumerate(mapped(partial(_decode, plan), files, wanted, "decoding")):
@@ -114,7 +120,7 @@ def _inspect(file: ImageFile) -> Seen | Bad:
     return _with_image(file, head)
 
 
-def _decode(plan: Plan, file: ImageFile) -> Levels | Bad:
+def _decode(plan: CentreCrop, file: ImageFile) -> Levels | Bad:
     return decoded(file, lambda image: to_array(image, plan))
 
 

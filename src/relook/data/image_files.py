@@ -45,7 +45,7 @@ from relook.data.decoded_cache import (
 from relook.data.prepare import Preparation, in_mode, make_plan
 from relook.errors import RelookError
 from relook.io.fingerprint import JSON, fingerprint
-from relook.transforms.centre_crop import Levels, Plan, Size, resized_size
+from relook.transforms.centre_crop import CentreCrop, Levels, Size, resized_size
 from relook.transforms.full_images import FullImages
 
 LARGEST = 3.5
@@ -98,7 +98,7 @@ def _read_full(
     files: Sequence[ImageFile],
     heads: dict[int, Seen],
     faults: Faults,
-    plan: Plan,
+    plan: CentreCrop,
     wanted: Preparation,
     where: str,
 ) -> Found:
@@ -117,7 +117,7 @@ def _read_full(
     return _images(found, plan)
 
 
-def kept_size(size: Size, plan: Plan) -> Size:
+def kept_size(size: Size, plan: CentreCrop) -> Size:
     """Return the height and width that an image is kept at."""
     scale = max(LARGEST * wanted / side for wanted, side in zip(plan.size, size, strict=True))
     if scale >= 1:
@@ -129,7 +129,7 @@ def _decoded(
     files: Sequence[ImageFile],
     heads: dict[int, Seen],
     faults: Faults,
-    plan: Plan,
+    plan: CentreCrop,
     wanted: Preparation,
     write: Write,
 ) -> Decoded:
@@ -148,7 +148,7 @@ def _decoded(
     return Decoded(np.empty(0, np.uint8), shapes, prints, faults, plan.channels)
 
 
-def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str] | Bad:
+def _full_levels(plan: CentreCrop, item: tuple[ImageFile, Size]) -> tuple[Levels, str] | Bad:
     file, size = item
 
     def content(image: Image.Image) -> tuple[Levels, str]:
@@ -160,7 +160,7 @@ def _full_levels(plan: Plan, item: tuple[ImageFile, Size]) -> tuple[Levels, str]
     return decoded(file, content)
 
 
-def full_levels(image: Image.Image, plan: Plan) -> Levels:
+def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
     """Return an image uint8 `[h, w, c]` as it is kept; one too small for a view raises."""
     size = (image.height, image.width)
     resized_size(size, plan)  # a view of it must not fail later
@@ -210,7 +210,7 @@ def _in_file(file: IO[bytes]) -> tuple[Write, Keep]:
     return partial(append_pixels, file), keep
 
 
-def _images(found: Decoded, plan: Plan) -> Found:
+def _images(found: Decoded, plan: CentreCrop) -> Found:
     sizes = found.shapes.prod(axis=1) * found.channels
     kept = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[kept]
@@ -219,10 +219,10 @@ def _images(found: Decoded, plan: Plan) -> Found:
     ), kept
 
 
-def _plan(wanted: Preparation, channels: int) -> Plan:
+def _plan(wanted: Preparation, channels: int) -> CentreCrop:
     if wanted.size is None:
         raise AssertionError("the images are found by their size")
-    return Plan(wanted.size, wanted.crop or wanted.usual_crop, channels, wanted.interpolation)
+    return CentreCrop(wanted.size, wanted.crop or wanted.usual_crop, channels, wanted.interpolation)
 
 
 def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.transforms.centre_crop import INTERPOLATIONS, Plan, Size, centre_view
+from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop, Size, centre_view
 from relook.transforms.centre_crop import Levels as Levels
 from relook.transforms.checks import SMALLEST_SIDE
 from relook.transforms.full_images import FullImages
@@ -80,7 +80,7 @@ class Preparation:
         )
 
 
-def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str) -> Plan:
+def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str) -> CentreCrop:
     """Decide what all images become; `grey` says whether every one of them is."""
     found = set(sizes)
     target = wanted.size or (next(iter(found)) if len(found) == 1 else None)
@@ -92,10 +92,10 @@ def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str
         )
     channels = wanted.channels or (1 if grey else 3)
     usual = None if found == {target} else wanted.usual_crop
-    return Plan(target, wanted.crop or usual, channels, wanted.interpolation)
+    return CentreCrop(target, wanted.crop or usual, channels, wanted.interpolation)
 
 
-def to_array(image: Image.Image, plan: Plan) -> Levels:
+def to_array(image: Image.Image, plan: CentreCrop) -> Levels:
     """Return a loaded image as the plan wants it, uint8 `[c, h, w]`; a ValueError says why not."""
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
     if plan.crop is not None:
@@ -126,7 +126,7 @@ def is_grey(image: Image.Image) -> bool:
     return image.mode in GREY_MODES
 
 
-def check_memory(images: int, plan: Plan, where: str) -> int:
+def check_memory(images: int, plan: CentreCrop, where: str) -> int:
     """Return how many bytes the images take; more than half of the machine's memory raises."""
     nbytes = images * plan.channels * math.prod(plan.size)
     half = half_of_memory()

@@ -33,7 +33,7 @@ from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude
 from relook.evaluation.scoring import (
     BASELINE_DRAWS,
     Key,
-    Line,
+    MethodRun,
     Scores,
     Setup,
     best_rival,
@@ -230,7 +230,7 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
     return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
 
 
-def _slowdowns(setup: Setup, lines: Sequence[Line]) -> dict[str, Slowdown]:
+def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown]:
     first = {line.method: line.policy for line in lines if line.run == 0}
     return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
 

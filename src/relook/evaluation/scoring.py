@@ -55,7 +55,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Line:
+class MethodRun:
     """One method in one run: its policy for the largest budget."""
 
     method: str
@@ -82,17 +82,17 @@ class Scores:
         return mean
 
 
-def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Line]:
+def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[MethodRun]:
     """Return a method's runs: other seeds for what is random, other draws for a fresh policy."""
     most = setup.budgets[-1]
     if method == POLICY_METHOD:
         # Fixed draws make the same views in every run; one is enough.
         repeats = 1 if policies[0].is_fixed else setup.runs
         several = policies if len(policies) > 1 else [policies[0]] * repeats
-        return [Line(method, run, one.for_budget(most)) for run, one in enumerate(several)]
+        return [MethodRun(method, run, one.for_budget(most)) for run, one in enumerate(several)]
     row = BASELINES[method]
     return [
-        Line(
+        MethodRun(
             method,
             run,
             row.policy(
@@ -103,7 +103,7 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Line
     ]
 
 
-def score_lines(setup: Setup, lines: Sequence[Line]) -> Scores:
+def score_lines(setup: Setup, lines: Sequence[MethodRun]) -> Scores:
     """Predict all views of all lines, each distinct one once, and score the prefixes."""
     read = predicted(setup, [view for line in lines for view in line.views])
     labels = setup.dataset.labels
@@ -166,7 +166,7 @@ def _check_classes(dataset: Dataset, classes: int) -> None:
         )
 
 
-def _prefix_lengths(setup: Setup, line: Line, lines: Sequence[Line]) -> dict[int, int]:
+def _prefix_lengths(setup: Setup, line: MethodRun, lines: Sequence[MethodRun]) -> dict[int, int]:
     """Return how many entries are scored for each budget."""
     fixed = None if line.method == POLICY_METHOD else BASELINES[line.method].budget
     if fixed is not None:

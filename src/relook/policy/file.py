@@ -64,14 +64,14 @@ class _SubPolicy(Struct):
     finish: _Step | UnsetType = UNSET
 
 
-class _File(Struct):
+class _PolicyFile(Struct):
     subpolicies: Annotated[tuple[_SubPolicy, ...], _AtMostSubPolicies]
     recipe: _Recipe | None = None
     seed: _Seed = 0
     temperatures: Annotated[tuple[_Temperature, ...], _AtMostSubPolicies] | None = None
 
 
-_POLICY = Kind(_File, "relook-policy", 1, "a relook policy")
+_POLICY = Kind(_PolicyFile, "relook-policy", 1, "a relook policy")
 
 
 def save_policy(policy: Policy, path: str | Path) -> None:
@@ -144,7 +144,7 @@ def _draw_to_json(name: str, value: float) -> float | int | bool:
     return int(value) if name in _WHOLE_DRAWS else value
 
 
-def _policy(file: _File, where: str) -> Policy:
+def _policy(file: _PolicyFile, where: str) -> Policy:
     if file.recipe is not None and _UNPRINTABLE.search(file.recipe):
         raise FileFormatError(
             f"{where}: recipe: expected a name without control characters, "

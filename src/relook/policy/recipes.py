@@ -217,7 +217,7 @@ def get_recipe(recipe: Recipe | str | Path) -> Recipe:
 def load_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML file."""
     where = one_line(str(path))
-    file = convert(read_toml(path, what="a recipe"), _File, where)
+    file = convert(read_toml(path, what="a recipe"), _RecipeFile, where)
     try:
         return _from_file(file, path.stem)
     except RelookError as error:
@@ -233,7 +233,7 @@ class _End:
 
 
 @dataclass(frozen=True)
-class _File:
+class _RecipeFile:
     """A recipe's file; what it leaves out is the base recipe's."""
 
     name: str | None = None
@@ -246,7 +246,7 @@ class _File:
     exclude: tuple[str, ...] = ()
 
 
-def _from_file(file: _File, stem: str) -> Recipe:
+def _from_file(file: _RecipeFile, stem: str) -> Recipe:
     fields: dict[str, Any] = {
         "name": stem if file.name is None else file.name,
         "transforms": file.transforms,

@@ -30,7 +30,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Range:
+class AxisRange:
     """The part of the vertical axis that is shown, and the methods that leave it."""
 
     low: float
@@ -71,7 +71,7 @@ def has_runs(comparison: Comparison) -> bool:
     return any(one.deviation > 0 for row in comparison.rows for one in row.metrics.values())
 
 
-def shown_range(drawn: Sequence[Curve], everything: bool = False) -> Range:
+def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:
     """Return the range that shows policy and plain image well; what is far below leaves it.
 
     One bad method (RandAugment at the training magnitude, say) would press all others flat.
@@ -92,7 +92,7 @@ def shown_range(drawn: Sequence[Curve], everything: bool = False) -> Range:
         curve.style.label for curve in drawn if min(p.value for p in curve.points) < floor
     )
     margin = 0.06 * (high - floor) or 0.01 * abs(high) or 0.01
-    return Range(floor - margin * (not leaving), high + margin, leaving)
+    return AxisRange(floor - margin * (not leaving), high + margin, leaving)
 
 
 def _point(row: Row, metric: str) -> Point:

@@ -23,7 +23,7 @@ _STANDS_FOR = {
 
 
 @dataclass(frozen=True)
-class Group:
+class BudgetRows:
     """What every method reaches with at most `budget` views, and the best value of each metric."""
 
     budget: int
@@ -45,7 +45,7 @@ class Summary:
     sentence: str
     judged: Row | None
     recommended: str
-    groups: tuple[Group, ...]
+    groups: tuple[BudgetRows, ...]
     styles: Mapping[str, MethodStyle]
     about: Mapping[str, str]
     reach: float
@@ -81,10 +81,12 @@ def summary_of(comparison: Comparison) -> Summary:
     )
 
 
-def _groups(comparison: Comparison) -> list[Group]:
+def _groups(comparison: Comparison) -> list[BudgetRows]:
     found = {budget: within_budget(comparison, budget) for budget in comparison.budgets}
     return [
-        Group(budget, tuple(rows), {m: max(row.metrics[m].mean for row in rows) for m in METRICS})
+        BudgetRows(
+            budget, tuple(rows), {m: max(row.metrics[m].mean for row in rows) for m in METRICS}
+        )
         for budget, rows in found.items()
         if rows
     ]

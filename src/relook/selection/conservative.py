@@ -35,8 +35,8 @@ from relook.selection.soft_targets import (
     POOL,
     QUASI_RANDOM,
     SEARCH,
-    Rows,
     SoftTargets,
+    TargetRows,
     average_of,
     choose_soft_targets,
     hard_rows,
@@ -65,7 +65,7 @@ class ConservativeScorer:
     def __init__(
         self,
         chooser: Scorer,
-        rows: Rows,
+        rows: TargetRows,
         log_probs: LogProbs,
         weights: FloatArray,
         reporter: Scorer,
@@ -177,7 +177,7 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
 
 @contextmanager
 def _open_conservative(
-    problem: Problem, rows: Rows, defaults: Sequence[int], threshold: float
+    problem: Problem, rows: TargetRows, defaults: Sequence[int], threshold: float
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
     if np.array_equal(rows.labels, labels):

@@ -82,7 +82,7 @@ def choose_soft_targets(
 
 
 @dataclass(frozen=True)
-class Rows:
+class TargetRows:
     """Images once for each class that they may be: which image, which class, how likely."""
 
     images: NDArray[np.int64]
@@ -90,7 +90,7 @@ class Rows:
     shares: FloatArray
 
 
-def soft_rows(soft: SoftTargets, independent: int | None = None) -> Rows:
+def soft_rows(soft: SoftTargets, independent: int | None = None) -> TargetRows:
     """Return the images with the classes that the soft targets and the labels give them.
 
     `independent` is how many groups of images there are; by default each is its own.
@@ -105,9 +105,9 @@ def soft_rows(soft: SoftTargets, independent: int | None = None) -> Rows:
     shares[:, 1:][shares[:, 1:] < _LEAST_SHARE] = 0
     shares /= shares.sum(axis=1, keepdims=True)
     image, place = np.nonzero(shares)
-    return Rows(image, likely[image, place], shares[image, place])
+    return TargetRows(image, likely[image, place], shares[image, place])
 
 
-def hard_rows(labels: Labels) -> Rows:
+def hard_rows(labels: Labels) -> TargetRows:
     """Return each image once, with its label."""
-    return Rows(np.arange(len(labels)), labels, np.ones(len(labels)))
+    return TargetRows(np.arange(len(labels)), labels, np.ones(len(labels)))

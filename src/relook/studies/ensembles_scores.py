@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
 from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
 from relook.evaluation.results import Result, measured
-from relook.evaluation.scoring import Key, Line, Setup, best_rival, lines_of, predicted
+from relook.evaluation.scoring import Key, MethodRun, Setup, best_rival, lines_of, predicted
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
@@ -53,7 +53,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EnsembleRun:
     """One method in one run: for each member the policy that it sees images through."""
 
     method: str
@@ -62,7 +62,7 @@ class Plan:
 
     def views(self, member: int) -> list[View]:
         """Return the views of a member, one an entry."""
-        return Line(self.method, self.run, self.policies[member]).views
+        return MethodRun(self.method, self.run, self.policies[member]).views
 
     def lengths(self, budgets: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Return how many entries each member uses at each budget: equal views for all."""
@@ -76,11 +76,13 @@ class Plan:
         }
 
 
-def plans_of(setup: Setup, found: FoundPolicies, single: str, methods: Sequence[str]) -> list[Plan]:
+def plans_of(
+    setup: Setup, found: FoundPolicies, single: str, methods: Sequence[str]
+) -> list[EnsembleRun]:
     """Return the baselines and the three ways, each with its runs."""
     count = len(found.members)
     plans = [
-        Plan(method, line.run, (line.policy,) * count)
+        EnsembleRun(method, line.run, (line.policy,) * count)
         for method in methods
         if method != POLICY_METHOD
         for line in lines_of(setup, method, ())
@@ -93,12 +95,12 @@ def plans_of(setup: Setup, found: FoundPolicies, single: str, methods: Sequence[
     for way, policies in ways.items():
         repeats = 1 if all(policy.is_fixed for policy in policies) else setup.runs
         cut = tuple(policy.for_budget(setup.budgets[-1]) for policy in policies)
-        plans += [Plan(way, run, cut) for run in range(repeats)]
+        plans += [EnsembleRun(way, run, cut) for run in range(repeats)]
     return plans
 
 
 def score_plans(
-    setup: Setup, members: Sequence[Predictor], plans: Sequence[Plan], directory: Path | None
+    setup: Setup, members: Sequence[Predictor], plans: Sequence[EnsembleRun], directory: Path | None
 ) -> Found:
     """Predict each member's distinct views once, and score the ensemble and each member."""
     views = [[v for plan in plans for v in plan.views(place)] for place in range(len(members))]
@@ -138,7 +140,7 @@ def _means(log_probs: NDArray[np.float32], lengths: Mapping[int, int]) -> dict[i
 def _add_alone(
     setup: Setup,
     found: Found,
-    plan: Plan,
+    plan: EnsembleRun,
     member: int,
     means: Mapping[int, FloatArray],
     entries: Mapping[int, int],

@@ -23,8 +23,7 @@ from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
-from relook.report.tables import Column, Table, best_of_column, table_of
-from relook.report.tables import Line as TableLine
+from relook.report.tables import Column, Line, Table, best_of_column, table_of
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.studies.objectives_search import PLAIN, Key, Run, Searches, Stages, label_of, run_of
 from relook.studies.study import Study
@@ -170,7 +169,7 @@ def paper_table(results: Results) -> Table:
     ]
     sections = [
         [
-            TableLine((metric_of(metric).head, label), {"metric": metric, "method": method})
+            Line((metric_of(metric).head, label), {"metric": metric, "method": method})
             for method, label in pairs
         ]
         for metric in COMPARED

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.scoring import Line, Setup
+from relook.evaluation.scoring import MethodRun, Setup
 from relook.foundation.progress import StageProgress, stage_of
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
@@ -143,9 +143,9 @@ def _setup(
 
 def _scores(setup: Setup, policies: Mapping[str, Policy]) -> dict[Key, _Score]:
     """Predict each distinct view of all policies once and score them at every budget."""
-    lines = [Line(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
+    lines = [MethodRun(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
     most = setup.budgets[-1]
-    lines += [Line(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
+    lines += [MethodRun(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
     scores: dict[Key, _Score] = {}
     for one in score_budgets(setup, lines):
         likelihoods = per_image_log_likelihood(one.log_probs, setup.dataset.labels)

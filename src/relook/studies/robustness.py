@@ -22,8 +22,7 @@ from relook.evaluation.compare import (
     with_magnitude,
 )
 from relook.evaluation.results import Results
-from relook.evaluation.scoring import Line as Views
-from relook.evaluation.scoring import Setup, lines_of
+from relook.evaluation.scoring import MethodRun, Setup, lines_of
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
 from relook.models import Predictor
@@ -308,7 +307,7 @@ def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress |
     return replace(setup, dataset=dataset, store_path=path, progress=progress)
 
 
-def _share(setup: Setup, lines: Sequence[Views], done: int, conditions: int) -> Progress | None:
+def _share(setup: Setup, lines: Sequence[MethodRun], done: int, conditions: int) -> Progress | None:
     """Report the passes of one condition as part of those of all."""
     distinct, _ = distinct_views(view for line in lines for view in line.views)
     passes = len(distinct) * len(setup.dataset)

@@ -11,14 +11,14 @@ import numpy as np
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
 from relook.evaluation.results import Result, difference
-from relook.evaluation.scoring import Line, Setup, predicted
+from relook.evaluation.scoring import MethodRun, Setup, predicted
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.predictions.passes import View, distinct_views
 
-Lengths = Callable[[Setup, Line], Mapping[int, int]]
+Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 """How many entries of a line are scored for each budget."""
 
 
@@ -26,14 +26,14 @@ Lengths = Callable[[Setup, Line], Mapping[int, int]]
 class Scored:
     """One line at one budget: its mean log-probabilities `[n, c]` and how good they are."""
 
-    line: Line
+    line: MethodRun
     budget: int
     views: int
     log_probs: FloatArray
     evaluation: Evaluation
 
 
-def lengths_of(setup: Setup, line: Line) -> dict[int, int]:
+def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
     """Return a method's budgets: its own, if it has one, or all that are asked for."""
     row = BASELINES.get(line.method)
     if row is not None and row.budget is not None:
@@ -42,7 +42,7 @@ def lengths_of(setup: Setup, line: Line) -> dict[int, int]:
 
 
 def score_budgets(
-    setup: Setup, lines: Sequence[Line], lengths: Lengths = lengths_of
+    setup: Setup, lines: Sequence[MethodRun], lengths: Lengths = lengths_of
 ) -> Iterator[Scored]:
     """Predict each distinct view of all lines once, and score every line at every budget."""
     read = predicted(setup, [view for line in lines for view in line.views])

@@ -12,8 +12,7 @@ import numpy as np
 from relook.evaluation.baselines import BASELINES, Options, label_of
 from relook.evaluation.compare import check_policies, checked_budgets
 from relook.evaluation.results import Result, Results, measured
-from relook.evaluation.scoring import Line as Views
-from relook.evaluation.scoring import Setup
+from relook.evaluation.scoring import MethodRun, Setup
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs
 from relook.numerics.randomness import check_seed
@@ -126,7 +125,7 @@ def _places(target: Target) -> Any:
     return np.asarray(target.indices, dtype=np.int64)
 
 
-def _scored(setup: Setup, lines: Sequence[Views]) -> tuple[Found, int]:
+def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
     """Predict each distinct view once and score the budgets; returns the classes too."""
     views = [view for line in lines for view in line.views]
     here = replace(setup, store_path=store_path_of(setup, views, setup.store_path))
@@ -138,7 +137,7 @@ def _scored(setup: Setup, lines: Sequence[Views]) -> tuple[Found, int]:
     return found, classes
 
 
-def _lengths(setup: Setup, line: Views) -> dict[int, int]:
+def _lengths(setup: Setup, line: MethodRun) -> dict[int, int]:
     """Return how many entries are scored for each budget: what costs less counts for more too."""
     row = BASELINES.get(line.method)
     if row is not None and row.budget is not None:

@@ -11,8 +11,7 @@ from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD
 from relook.evaluation.compare import available_methods
-from relook.evaluation.scoring import Line as Views
-from relook.evaluation.scoring import Setup, lines_of
+from relook.evaluation.scoring import MethodRun, Setup, lines_of
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -41,7 +40,7 @@ class TargetJob:
 
     target: Target
     setup: Setup
-    lines: tuple[Views, ...]
+    lines: tuple[MethodRun, ...]
     baselines: tuple[str, ...]
     left_out: Mapping[str, str]
 
@@ -104,6 +103,6 @@ def common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -
     return given or get_recipe(wanted)
 
 
-def _lines(setup: Setup, name: str, policy: Policy) -> list[Views]:
+def _lines(setup: Setup, name: str, policy: Policy) -> list[MethodRun]:
     repeats = 1 if policy.is_fixed else setup.runs
-    return [Views(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]
+    return [MethodRun(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]

@@ -26,7 +26,7 @@ MOST_PIXELS = 80_000_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class CentreCrop:
     """What is done to every image of a data set.
 
     `crop` is None where all images have the size already and are taken as they are.
@@ -44,7 +44,7 @@ class Plan:
         return f"{text} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
 
 
-def centre_view(image: Image.Image, plan: Plan) -> Image.Image:
+def centre_view(image: Image.Image, plan: CentreCrop) -> Image.Image:
     """Resize to the plan's size over its crop share, keeping proportions, and cut the centre."""
     image = resized(image, plan)
     top, left = (
@@ -54,13 +54,13 @@ def centre_view(image: Image.Image, plan: Plan) -> Image.Image:
     return image.crop((left, top, left + plan.size[1], top + plan.size[0]))
 
 
-def resized(image: Image.Image, plan: Plan) -> Image.Image:
+def resized(image: Image.Image, plan: CentreCrop) -> Image.Image:
     """Return the whole image, resized so that the plan's size is the share `crop` of it."""
     height, width = resized_size((image.height, image.width), plan)
     return image.resize((width, height), INTERPOLATIONS[plan.interpolation])
 
 
-def resized_size(size: Size, plan: Plan) -> Size:
+def resized_size(size: Size, plan: CentreCrop) -> Size:
     """Return what an image's size becomes before the crop; a ValueError says why it cannot."""
     crop = 1.0 if plan.crop is None else plan.crop
     height, width = (math.floor(side / crop) for side in plan.size)

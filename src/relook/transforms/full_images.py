@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from relook.transforms.centre_crop import Levels, Plan
+from relook.transforms.centre_crop import CentreCrop, Levels
 from relook.transforms.resampling import Box
 
 Which = slice | Sequence[int] | NDArray[np.integer[Any]] | Tensor
@@ -31,7 +31,7 @@ class FullImages:
     starts: NDArray[np.int64]
     shapes: NDArray[np.int64]
     marks: NDArray[np.str_]
-    plan: Plan
+    plan: CentreCrop
 
     def __len__(self) -> int:
         return len(self.starts)

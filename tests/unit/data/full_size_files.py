@@ -9,7 +9,7 @@ import numpy as np
 from tests.unit.data.image_files import photo
 
 from relook.data import Dataset, Preparation, load_data
-from relook.transforms.centre_crop import Plan
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
 SHAPES = ((40, 60), (90, 41), (33, 300), (200, 210), (24, 24), (57, 12))
@@ -34,7 +34,7 @@ def full(dataset: Dataset) -> FullImages:
     return dataset.images
 
 
-def in_memory(arrays: list[np.ndarray[Any, np.dtype[np.uint8]]], plan: Plan) -> FullImages:
+def in_memory(arrays: list[np.ndarray[Any, np.dtype[np.uint8]]], plan: CentreCrop) -> FullImages:
     """Images `[h, w, c]` as full-size images."""
     sizes = np.array([array.size for array in arrays], dtype=np.int64)
     return FullImages(

@@ -17,7 +17,7 @@ import relook.data.image_files as full_size
 from relook.data import Dataset, Preparation, load_data
 from relook.data.image_files import LARGEST, kept_size
 from relook.errors import FileFormatError, RelookError
-from relook.transforms.centre_crop import Plan
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
 
@@ -45,7 +45,7 @@ def test_images_keep_their_shapes_up_to_the_largest(dataset: Dataset) -> None:
 def test_a_large_image_is_reduced_as_pillow_does(photos: Path, dataset: Dataset) -> None:
     place = dataset.columns["path"].tolist().index("b/3.png")
     with Image.open(photos / "b" / "3.png") as image:
-        height, width = kept_size((200, 210), Plan(SIZE, 0.875, 3))
+        height, width = kept_size((200, 210), CentreCrop(SIZE, 0.875, 3))
         expected = image.resize((width, height), Image.Resampling.BICUBIC)
     assert (height, width) == (84, 88)
     np.testing.assert_array_equal(full(dataset).levels(place), np.asarray(expected))

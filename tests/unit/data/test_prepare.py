@@ -14,7 +14,7 @@ from tests.unit.data.image_files import GREEN, RED, encoded, photo, with_orienta
 from relook.data import Preparation, load_data
 from relook.data.prepare import in_mode, make_plan, to_array
 from relook.errors import RelookError
-from relook.transforms.centre_crop import Plan
+from relook.transforms.centre_crop import CentreCrop
 
 
 def levels(image: Image.Image) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -122,7 +122,7 @@ def test_resizing_keeps_proportions_and_takes_the_centre(
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
     ramp[..., 0] = np.linspace(60, 190, height)[:, None]
     ramp[..., 1] = np.linspace(60, 190, width)[None]
-    plan = Plan(target, crop, 3)
+    plan = CentreCrop(target, crop, 3)
     got = to_array(Image.fromarray(ramp), plan).astype(float)
     assert got.shape == (3, *target)
     scale = max(math.floor(target[0] / crop) / height, math.floor(target[1] / crop) / width)
@@ -149,7 +149,7 @@ def torchvision_eval(image: Image.Image, size: int, crop: float) -> Image.Image:
 def test_resizing_is_the_usual_one(shape: tuple[int, int]) -> None:
     image = photo(*shape)
     want = levels(torchvision_eval(image, 224, 0.875))
-    np.testing.assert_array_equal(to_array(image, Plan((224, 224), 0.875, 3)), want)
+    np.testing.assert_array_equal(to_array(image, CentreCrop((224, 224), 0.875, 3)), want)
 
 
 def test_images_of_the_size_are_taken_as_they_are_unless_a_crop_is_given() -> None:
@@ -174,10 +174,10 @@ class Model:
 
 def test_the_model_says_what_the_user_does_not() -> None:
     wanted = Preparation().for_model(Model())
-    assert make_plan([(40, 60)], False, wanted, "x") == Plan((24, 20), 0.7, 1, "bilinear")
-    assert make_plan([(24, 20)], False, wanted, "x") == Plan((24, 20), None, 1, "bilinear")
+    assert make_plan([(40, 60)], False, wanted, "x") == CentreCrop((24, 20), 0.7, 1, "bilinear")
+    assert make_plan([(24, 20)], False, wanted, "x") == CentreCrop((24, 20), None, 1, "bilinear")
     own = Preparation((16, 16), 1.0, channels=3).for_model(Model())
-    assert make_plan([(40, 60)], True, own, "x") == Plan((16, 16), 1.0, 3, "bilinear")
+    assert make_plan([(40, 60)], True, own, "x") == CentreCrop((16, 16), 1.0, 3, "bilinear")
     assert Preparation().for_model(Model(None)) == Preparation().for_model(None) == Preparation()
 
 

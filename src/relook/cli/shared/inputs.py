@@ -41,7 +41,7 @@ class PolicyInputs:
 
 
 @dataclass(frozen=True)
-class Inputs(PolicyInputs):
+class ComparisonInputs(PolicyInputs):
     """What a comparison is made of: the recipe besides, whose views stand beside the policies."""
 
     recipe: Recipe
@@ -130,11 +130,11 @@ class ComparisonSource(PolicySource):
     ] = None
     exclude: options.ExcludeOption = None
 
-    def read(self) -> Inputs:
+    def read(self) -> ComparisonInputs:
         """Bring model, images, policies and recipe together, from a run or from the options."""
         known = self._known()
         found = _read(known, self.device, self.reading.full_size)
-        return Inputs(**vars(found), recipe=_recipe(known, found.policies[0]))
+        return ComparisonInputs(**vars(found), recipe=_recipe(known, found.policies[0]))
 
     def _given(self) -> dict[str, Any]:
         more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}

@@ -11,7 +11,7 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import progress_bar, resumable, say
-from relook.cli.shared.inputs import ComparisonSource, Inputs, read_budgets
+from relook.cli.shared.inputs import ComparisonSource, ComparisonInputs, read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.data.corrupted import corrupted_source
@@ -109,7 +109,7 @@ def robustness_command(
         )
 
 
-def _store_name(inputs: Inputs, settings: Options, rest: Sequence[object]) -> str:
+def _store_name(inputs: ComparisonInputs, settings: Options, rest: Sequence[object]) -> str:
     """Name the stores by what is asked for; more corruptions find those that are done."""
     mark = fingerprint(
         inputs.predictor.fingerprint,

@@ -24,7 +24,7 @@ from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_siz
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import Job, make_plan
 from relook.studies.reproduce.run import check_parts, is_done, reproduce
-from relook.studies.reproduce.settings import PARTS, Study
+from relook.studies.reproduce.settings import PARTS, StudyFile
 
 
 def run_command(
@@ -127,7 +127,9 @@ def job_bars() -> Iterator[_Bars]:
         yield _Bars(stack)
 
 
-def _tell_plan(study: Study, plan: Sequence[Job], place: Path, device: str, as_json: bool) -> None:
+def _tell_plan(
+    study: StudyFile, plan: Sequence[Job], place: Path, device: str, as_json: bool
+) -> None:
     rows: list[dict[str, Any]] = []
     seconds = estimated_seconds(study, plan, device)
     for job in plan:

@@ -20,7 +20,7 @@ from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.transforms.centre_crop import Levels, Plan
+from relook.transforms.centre_crop import CentreCrop, Levels
 from relook.transforms.full_images import FullImages
 
 BLOCK = 256
@@ -117,7 +117,7 @@ def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparatio
 
 def _look(
     root: Path, names: Sequence[str], where: str, wanted: Preparation
-) -> tuple[Plan, dict[int, str]]:
+) -> tuple[CentreCrop, dict[int, str]]:
     """Look at the heads of all files, a few thousand at a time, and decide what they become."""
     sizes: set[tuple[int, int]] = set()
     faults: dict[int, str] = {}
@@ -140,7 +140,7 @@ def _look(
 def _blocks(
     root: Path,
     names: Sequence[str],
-    plan: Plan,
+    plan: CentreCrop,
     known: dict[int, str],
     full: bool,
     ranges: Sequence[range],
@@ -163,18 +163,20 @@ def _blocks(
             yield ImageBlock(images, tuple(levels), faults)
 
 
-def _decode(read: Callable[[Image.Image, Plan], Levels], plan: Plan, path: Path) -> Levels | Bad:
+def _decode(
+    read: Callable[[Image.Image, CentreCrop], Levels], plan: CentreCrop, path: Path
+) -> Levels | Bad:
     return decoded(path, lambda image: read(image, plan))
 
 
-def _stacked(pixels: Sequence[Levels], plan: Plan) -> Tensor:
+def _stacked(pixels: Sequence[Levels], plan: CentreCrop) -> Tensor:
     images = torch.empty((len(pixels), plan.channels, *plan.size), dtype=torch.uint8)
     for row, levels in enumerate(pixels):
         images[row] = torch.from_numpy(levels.copy())
     return images
 
 
-def _full(pixels: Sequence[Levels], plan: Plan) -> FullImages:
+def _full(pixels: Sequence[Levels], plan: CentreCrop) -> FullImages:
     sizes = np.array([levels.size for levels in pixels], dtype=np.int64)
     shapes = np.array([levels.shape[:2] for levels in pixels], dtype=np.int64).reshape(-1, 2)
     joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in pixels)])

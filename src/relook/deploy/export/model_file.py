@@ -21,7 +21,7 @@ from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
 from relook.models.base import InputSpec, input_of
 from relook.policy import Policy
-from relook.transforms.centre_crop import Plan
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.checks import check_images
 from relook.transforms.onnx.graph import Shape
 
@@ -110,7 +110,7 @@ def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> 
         return ImageInput(network, network, form.layout)
     source = Shape(channels, *form.resize_from)
     spec = spec or InputSpec(size)
-    plan = Plan(size, spec.crop, channels, spec.interpolation)
+    plan = CentreCrop(size, spec.crop, channels, spec.interpolation)
     return ImageInput(source, network, form.layout, plan)
 
 

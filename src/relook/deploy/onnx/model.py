@@ -17,7 +17,7 @@ from relook.models import Predictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import SubPolicy
 from relook.policy.views import fixed_steps, naming_steps
-from relook.transforms.centre_crop import Plan, resized_size
+from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.onnx.graph import Graph, Shape, Value
 from relook.transforms.onnx.pixels import take_columns, take_rows
 from relook.transforms.onnx.resize import resize
@@ -49,7 +49,7 @@ class ImageInput:
     source: Shape
     network: Shape
     layout: Layout = "nchw"
-    preparation: Plan | None = None
+    preparation: CentreCrop | None = None
 
     @property
     def dimensions(self) -> list[int | str]:

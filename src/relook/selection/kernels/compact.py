@@ -21,7 +21,7 @@ from relook.selection.kernels import compact_loops, loops
 from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.memory import classes_to_keep
-from relook.selection.kernels.rows import Rows
+from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.scorer import ExactScorer
 from relook.selection.kernels.screening import GRID
 from relook.selection.scorers import Pick
@@ -174,7 +174,7 @@ class Compact:
 
 def read_predictions(
     log_probs: LogProbs,
-    rows: Rows,
+    rows: RowReader,
     labels: Labels,
     weights: FloatArray | None,
     kept: int,
@@ -217,7 +217,7 @@ def read_predictions(
 
 
 def _likeliest(
-    rows: Rows,
+    rows: RowReader,
     shape: tuple[int, ...],
     labels: Labels,
     parts: list[slice],

@@ -1,7 +1,7 @@
 """A pool's predictions as the kernels want them: in which order, in which form, and where.
 
 `Layout` is the order of images and classes, `LikelyClasses` holds the likeliest classes of all
-candidates for bounds, and `Pool` adds whole candidates and the policy's average.
+candidates for bounds, and `PackedPool` adds whole candidates and the policy's average.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class LikelyClasses:
         return Values(*(sums * np.log(2) ** np.array([1, 1, 2])).T)
 
 
-class Pool:
+class PackedPool:
     """Probabilities `[slot, block, class, lane]`, float32, and the policy's average.
 
     The candidates evaluated last have slots; of all, the likeliest classes are held. `wrong`

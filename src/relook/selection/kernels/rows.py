@@ -15,7 +15,7 @@ from relook.numerics.arrays import LogProbs
 _PAGE = 4096  # what direct reading wants places and lengths to be multiples of
 
 
-class Rows:
+class RowReader:
     """Reads `[image, class]` parts of predictions `[candidate, image, class]`.
 
     A memory map's file is read directly, past the page cache: 45 GB that pass through it once

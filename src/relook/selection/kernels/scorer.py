@@ -14,8 +14,8 @@ from relook.numerics.calibration import newton_step
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.kernels import loops
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
-from relook.selection.kernels.pool import Pool
-from relook.selection.kernels.rows import Rows
+from relook.selection.kernels.pool import PackedPool
+from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.screening import Screen
 from relook.selection.scorers import TIE, Pick, first_best
 
@@ -42,7 +42,7 @@ class ExactScorer:
         images = log_probs.shape[1]
         self._cores = threads or available_cores()
         self._threads = ThreadPoolExecutor(self._cores)
-        self._rows, self._labels = Rows(log_probs), labels
+        self._rows, self._labels = RowReader(log_probs), labels
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
         self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
 
@@ -131,7 +131,7 @@ class CompiledScorer(ExactScorer):
         super().__init__(log_probs, labels, weights, threads)
         suspect = SUSPECT * normalised_within(log_probs)
         try:
-            pool = Pool(log_probs, labels, weights, suspect, self._threads)
+            pool = PackedPool(log_probs, labels, weights, suspect, self._threads)
             check_rows(log_probs, np.flatnonzero(pool.wrong))
         except BaseException:
             self.close()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from relook.numerics.arrays import FloatArray, Indices
 from relook.numerics.calibration import newton_step
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
-from relook.selection.kernels.pool import Pool
+from relook.selection.kernels.pool import PackedPool
 
 _FIRST = 4  # candidates evaluated in full before the line is drawn
 _TIMES = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
@@ -38,7 +38,7 @@ class Screen:
     None of that changes what is found, only how soon.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: PackedPool) -> None:
         self._pool = pool
         self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
 
@@ -67,7 +67,7 @@ class Screen:
 class _Bounds:
     """What is known of each candidate's best score at this step: not below, not above."""
 
-    def __init__(self, pool: Pool, betas: FloatArray, spread: float, step: int) -> None:
+    def __init__(self, pool: PackedPool, betas: FloatArray, spread: float, step: int) -> None:
         self.pool, self.spread, self.step = pool, spread, step
         self.beta = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         count = pool.candidates

@@ -13,7 +13,7 @@ from relook.numerics.splits import parse_split
 from relook.policy_search.settings import STRATEGIES
 from relook.selection.objectives import OBJECTIVES
 from relook.studies.corruptions import check_corruptions, check_severities
-from relook.studies.reproduce.settings import PARTS, Study, StudyData, StudyModel
+from relook.studies.reproduce.settings import PARTS, StudyData, StudyFile, StudyModel
 from relook.studies.training.networks import get_network
 from relook.studies.training.train import AUGMENTS
 
@@ -22,7 +22,7 @@ _DRAWS = ("fixed", "fresh")
 _MANY = 10**9  # images, where the file does not say how many there are
 
 
-def check_study(study: Study) -> None:
+def check_study(study: StudyFile) -> None:
     """Raise what can be known to go wrong before anything is run; the message names the key."""
     _known("parts", "part", study.parts, PARTS)
     if not study.parts:
@@ -44,7 +44,7 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def _check_data(study: Study, where: str, data: StudyData) -> None:
+def _check_data(study: StudyFile, where: str, data: StudyData) -> None:
     for key in ("test", "train", "corrupted"):
         if data.path is None and "{path}" in (getattr(data, key) or ""):
             raise RelookError(f"{where}.{key}: {{path}} stands for {where}.path, which is missing")
@@ -61,7 +61,7 @@ def _check_data(study: Study, where: str, data: StudyData) -> None:
             )
 
 
-def _check_model(study: Study, where: str, model: StudyModel) -> None:
+def _check_model(study: StudyFile, where: str, model: StudyModel) -> None:
     if (model.network is None) == (model.spec is None):
         got = "neither" if model.spec is None else "both"
         raise RelookError(f"{where}: expected either network or spec, got {got}")
@@ -81,7 +81,7 @@ def _check_model(study: Study, where: str, model: StudyModel) -> None:
         raise RelookError(f"{where}.searched: expected a model to search a policy for, got none")
 
 
-def _distinct_names(study: Study) -> None:
+def _distinct_names(study: StudyFile) -> None:
     for key, names in (("data", list(study.data)), ("models", list(study.models))):
         slugs = [slug(name) for name in names]
         for name, one in zip(names, slugs, strict=True):
@@ -91,7 +91,7 @@ def _distinct_names(study: Study) -> None:
                 )
 
 
-def _check_parts(study: Study) -> None:
+def _check_parts(study: StudyFile) -> None:
     _known("train.augments", "augmentation", study.train.augments, AUGMENTS)
     if len(set(study.train.augments)) != len(study.train.augments) or not study.train.augments:
         raise RelookError("train.augments: expected each augmentation once, and at least one")
@@ -114,7 +114,7 @@ def _check_parts(study: Study) -> None:
             raise RelookError(f"compare.table: {budget} is not among compare.budgets")
 
 
-def _check_ensemble(study: Study) -> None:
+def _check_ensemble(study: StudyFile) -> None:
     models = study.ensembles.models
     given = [name for name, one in study.models.items() if one.network is None]
     _known("ensembles.models", "model that is given by its spec", models, given)

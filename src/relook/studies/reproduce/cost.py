@@ -18,7 +18,7 @@ from relook.predictions.passes import View, estimate
 from relook.studies.corruptions import CORRUPTIONS, SEVERITIES
 from relook.studies.reproduce.inputs import load_study_model
 from relook.studies.reproduce.plan import Job, model_spec, search_settings
-from relook.studies.reproduce.settings import Study, StudyData
+from relook.studies.reproduce.settings import StudyData, StudyFile
 from relook.studies.training.networks import get_network
 
 STEP = 3
@@ -28,7 +28,7 @@ _TRIED = 32  # images of the passes that are timed
 _VIEWS = 12
 
 
-def pool_size(study: Study) -> int:
+def pool_size(study: StudyFile) -> int:
     """Return how many candidates a search of the study has."""
     settings = search_settings(study)
     if settings.pool_size is not None:
@@ -58,7 +58,7 @@ def counts_of(data: StudyData) -> Counts:
     return Counts(train, used - score, score)
 
 
-def passes_of(job: Job, study: Study) -> int | None:
+def passes_of(job: Job, study: StudyFile) -> int | None:
     """Return the model passes of a job, at most; None where images are not counted in the file.
 
     A training's count as three, for the steps back.
@@ -74,25 +74,25 @@ def passes_of(job: Job, study: Study) -> int | None:
     return total
 
 
-def _train(job: Job, study: Study, images: int) -> int:
+def _train(job: Job, study: StudyFile, images: int) -> int:
     kept = study.data[job.entry.data].validation
     return STEP * study.train.epochs * (images if kept is None else 2 * images - kept)
 
 
-def _search(job: Job, study: Study, search: int, score: int) -> int:
+def _search(job: Job, study: StudyFile, search: int, score: int) -> int:
     return pool_size(study) * search + (2 * study.search.length + 1) * score
 
 
-def _magnitudes(job: Job, study: Study, search: int, score: int) -> int:
+def _magnitudes(job: Job, study: StudyFile, search: int, score: int) -> int:
     return len(study.magnitudes.grid) * study.magnitudes.views * search
 
 
-def _compare(job: Job, study: Study, search: int, score: int) -> int:
+def _compare(job: Job, study: StudyFile, search: int, score: int) -> int:
     part = study.compare
     return _views(study, part.methods, part.budgets, part.runs) * score
 
 
-def _robustness(job: Job, study: Study, search: int, score: int) -> int:
+def _robustness(job: Job, study: StudyFile, search: int, score: int) -> int:
     part = study.robustness
     names = len(CORRUPTIONS) if part.corruptions is None else len(part.corruptions)
     levels = len(SEVERITIES) if part.severities is None else len(part.severities)
@@ -100,20 +100,20 @@ def _robustness(job: Job, study: Study, search: int, score: int) -> int:
     return _views(study, part.methods, part.budgets, part.runs) * images * (1 + names * levels)
 
 
-def _objectives(job: Job, study: Study, search: int, score: int) -> int:
+def _objectives(job: Job, study: StudyFile, search: int, score: int) -> int:
     part = study.objectives
     held_out = (1 + len(part.objectives) * (part.views or study.search.length)) * score
     return part.runs * (pool_size(study) * search + held_out)
 
 
-def _transfer(job: Job, study: Study, search: int, score: int) -> int:
+def _transfer(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes on one of the models."""
     part = study.transfer
     policies = sum(study.models[entry.model].searched for entry in job.entries)
     return _views(study, part.methods, part.budgets, part.runs, policies) * score
 
 
-def _ensembles(job: Job, study: Study, search: int, score: int) -> int:
+def _ensembles(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes of one of the members."""
     part = study.ensembles
     views = _views(study, ("cf", "mtrain", "mgrid"), part.budgets, part.runs, policies=3)
@@ -123,7 +123,7 @@ def _ensembles(job: Job, study: Study, search: int, score: int) -> int:
 
 
 def _views(
-    study: Study,
+    study: StudyFile,
     methods: Iterable[str],
     budgets: Iterable[int],
     runs: int,
@@ -138,7 +138,7 @@ def _views(
     return total + policies * most * (runs if fresh else 1)
 
 
-_COSTS: Mapping[str, Callable[[Job, Study, int, int], int]] = MappingProxyType(
+_COSTS: Mapping[str, Callable[[Job, StudyFile, int, int], int]] = MappingProxyType(
     {
         "search": _search,
         "magnitudes": _magnitudes,
@@ -152,7 +152,9 @@ _COSTS: Mapping[str, Callable[[Job, Study, int, int], int]] = MappingProxyType(
 """The passes of each part: of a job with so many images to search with and to score on."""
 
 
-def estimated_seconds(study: Study, plan: Sequence[Job], device: str = "cpu") -> dict[str, float]:
+def estimated_seconds(
+    study: StudyFile, plan: Sequence[Job], device: str = "cpu"
+) -> dict[str, float]:
     """Return the seconds of each job by its mark, measured now on random images.
 
     Left out are jobs of models that are not at hand, and of unknown numbers of images.
@@ -170,7 +172,7 @@ def estimated_seconds(study: Study, plan: Sequence[Job], device: str = "cpu") ->
     return found
 
 
-def _seconds_a_pass(study: Study, name: str, device: str) -> float | None:
+def _seconds_a_pass(study: StudyFile, name: str, device: str) -> float | None:
     """Time a few views of random images through a model; None if it is not at hand."""
     predictor = _untrained(study, name, device) or _given(study, name, device)
     if predictor is None:
@@ -185,7 +187,7 @@ def _seconds_a_pass(study: Study, name: str, device: str) -> float | None:
     return estimate(predictor, images, views, seed=0, batch=study.models[name].batch)
 
 
-def _untrained(study: Study, name: str, device: str) -> Predictor | None:
+def _untrained(study: StudyFile, name: str, device: str) -> Predictor | None:
     """Return a model's network with weights that nobody trained."""
     spec = study.models[name].network
     if spec is None:
@@ -197,7 +199,7 @@ def _untrained(study: Study, name: str, device: str) -> Predictor | None:
     return TorchPredictor(built, device=device, input=known, classes=10)
 
 
-def _given(study: Study, name: str, device: str) -> Predictor | None:
+def _given(study: StudyFile, name: str, device: str) -> Predictor | None:
     """Return a model whose weights are at hand; nothing is fetched for a guess."""
     model = study.models[name]
     if model.spec is None or model.pretrained:

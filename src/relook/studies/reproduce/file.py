@@ -12,12 +12,12 @@ from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.io.files import one_line, read_toml
 from relook.io.records import convert
 from relook.studies.reproduce.checks import check_study
-from relook.studies.reproduce.settings import Study
+from relook.studies.reproduce.settings import StudyFile
 
 
 def load_study(
     path: str | Path, *, settings: Iterable[str] = (), data: Iterable[str] = ()
-) -> Study:
+) -> StudyFile:
     """Read a study from a TOML file.
 
     `settings` are `KEY=VALUE`, such as `compare.runs=1`: they stand in place of the file's.
@@ -32,7 +32,7 @@ def load_study(
         name, folder = _pair(text, "--data", "NAME=PATH")
         _set_path(content, name, folder, where)
     absent = {"name": path.stem, "data": None, "models": None}
-    study = replace(convert({**absent, **content}, Study, where), base=path.resolve().parent)
+    study = replace(convert({**absent, **content}, StudyFile, where), base=path.resolve().parent)
     try:
         check_study(study)
     except RelookError as error:

@@ -16,7 +16,7 @@ from relook.io.files import read_json
 from relook.models import Predictor, load_model
 from relook.numerics.splits import parse_split, search_split
 from relook.studies.reproduce.plan import Entry, Job, model_spec, resolved
-from relook.studies.reproduce.settings import GIVEN, Study, StudyModel
+from relook.studies.reproduce.settings import GIVEN, StudyFile, StudyModel
 from relook.studies.training import validation_spec
 
 TRAINED = "trained.json"
@@ -29,10 +29,10 @@ Report = Callable[[int, int, str], None]
 
 
 @dataclass
-class Inputs:
+class JobInputs:
     """Loads what a job asks for; `jobs` is where the jobs' directories are."""
 
-    study: Study
+    study: StudyFile
     jobs: Path
     device: str = "cpu"
     tell: Callable[[str], None] | None = None

@@ -19,7 +19,7 @@ from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import ensembles
 from relook.studies.magnitudes import best, magnitudes
 from relook.studies.objectives import objectives
-from relook.studies.reproduce.inputs import NETWORKS, TRAINED, Inputs
+from relook.studies.reproduce.inputs import NETWORKS, TRAINED, JobInputs
 from relook.studies.reproduce.plan import Entry, Job, search_settings
 from relook.studies.robustness import robustness, stratified_part
 from relook.studies.training import TrainingPlan, train_models
@@ -29,11 +29,11 @@ from relook.studies.transfer_targets import Target
 STORE = "predictions"
 """Where a job keeps predictions while it runs."""
 
-Runner = Callable[[Job, Inputs, Path], tuple[str, ...]]
+Runner = Callable[[Job, JobInputs, Path], tuple[str, ...]]
 """Runs a job in its directory; returns the files that are its result."""
 
 
-def run_train(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_train(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Train one network, twice where images are kept back for the search."""
     wanted, data = job.settings, inputs.study.data[job.entry.data]
     plan = TrainingPlan(
@@ -70,7 +70,7 @@ def run_train(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     return (TRAINED, *files.values())
 
 
-def run_search(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_search(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Search a policy for the entry's network."""
     entry = job.entry
     predictor = inputs.model(job, entry, "search")
@@ -98,7 +98,7 @@ def run_search(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     return ("run/policy.json", "run/run.json")
 
 
-def run_magnitudes(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_magnitudes(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Score RandAugment at every magnitude, on the images to search with."""
     entry, study = job.entry, inputs.study
     predictor = inputs.model(job, entry, "search")
@@ -121,7 +121,7 @@ def run_magnitudes(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
     return ("magnitudes.json",)
 
 
-def run_compare(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Compare a policy with the baselines on images that no search has seen."""
     entry, part = job.entry, inputs.study.compare
     predictor = inputs.model(job, entry, "score")
@@ -147,7 +147,7 @@ def run_compare(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     return ("comparison.json",)
 
 
-def run_robustness(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_robustness(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Score the policy and the baselines under corruptions."""
     entry, part, study = job.entry, inputs.study.robustness, inputs.study
     predictor = inputs.model(job, entry, "score")
@@ -178,7 +178,7 @@ def run_robustness(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
     return ("robustness.json",)
 
 
-def run_objectives(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_objectives(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Search the same pools by accuracy, log-likelihood and cLL."""
     entry, part, study = job.entry, inputs.study.objectives, inputs.study
     predictor = inputs.model(job, entry, "search")
@@ -211,7 +211,7 @@ def run_objectives(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]
     return ("objectives.json",)
 
 
-def run_transfer(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_transfer(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Score every policy on every model."""
     part, targets, policies = inputs.study.transfer, [], {}
     for entry in job.entries:
@@ -238,7 +238,7 @@ def run_transfer(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     return ("transfer.json",)
 
 
-def run_ensembles(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
+def run_ensembles(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
     """Search for one member, for the ensemble and for each member, and score all three."""
     entry, part, study = job.entry, inputs.study.ensembles, inputs.study
     alike = len({one.model for one in job.entries}) == 1
@@ -271,20 +271,20 @@ def run_ensembles(job: Job, inputs: Inputs, directory: Path) -> tuple[str, ...]:
     return ("ensembles.json",)
 
 
-def policy_of(job: Job, inputs: Inputs, entry: Entry) -> Policy:
+def policy_of(job: Job, inputs: JobInputs, entry: Entry) -> Policy:
     """Return the policy that was found for an entry."""
     found = job.need("search", entry).directory(inputs.jobs)
     return Policy.load(found / "run" / "policy.json")
 
 
-def _search_settings(inputs: Inputs, entry: Entry, images: int) -> SearchSettings:
+def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSettings:
     """Return the settings of a search, with the split of so many images."""
     settings = replace(search_settings(inputs.study), batch=inputs.batch(entry))
     data = inputs.study.data[entry.data]
     return settings.with_split(None if data.validation is not None else data.split, images)
 
 
-def _options(job: Job, inputs: Inputs) -> Options:
+def _options(job: Job, inputs: JobInputs) -> Options:
     """Return what RandAugment is made with; MGrid's magnitude is the one found."""
     magnitude = None
     if job.waits_for("magnitudes"):
@@ -294,7 +294,7 @@ def _options(job: Job, inputs: Inputs) -> Options:
     return Options(length, trained, magnitude, inputs.study.magnitudes.views)
 
 
-def _record(job: Job, inputs: Inputs, entry: Entry) -> dict[str, Any]:
+def _record(job: Job, inputs: JobInputs, entry: Entry) -> dict[str, Any]:
     return {
         "command": f"relook study run {inputs.study.name}",
         "model": {"spec": inputs.model_spec(job, entry, "score")},
@@ -302,7 +302,7 @@ def _record(job: Job, inputs: Inputs, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _passes(inputs: Inputs) -> Callable[[int, int], None]:
+def _passes(inputs: JobInputs) -> Callable[[int, int], None]:
     return lambda done, total: inputs.report(done, total, "")
 
 

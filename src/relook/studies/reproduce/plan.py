@@ -15,8 +15,8 @@ from relook.studies.reproduce.settings import (
     GIVEN,
     ObjectivesPart,
     RobustnessPart,
-    Study,
     StudyData,
+    StudyFile,
 )
 from relook.version import __version__
 
@@ -90,7 +90,7 @@ class Job:
         return bool(self._needs_of(part, entry))
 
 
-def make_plan(study: Study, only: Iterable[str] | None = None) -> tuple[Job, ...]:
+def make_plan(study: StudyFile, only: Iterable[str] | None = None) -> tuple[Job, ...]:
     """Return the jobs of a study, or of the parts `only`, each after those that it needs."""
     wanted = set(study.parts if only is None else only)
     wanted |= {DRAWN_FROM[part] for part in wanted if part in DRAWN_FROM}
@@ -102,7 +102,7 @@ def make_plan(study: Study, only: Iterable[str] | None = None) -> tuple[Job, ...
     return tuple(ordered.values())
 
 
-def search_settings(study: Study, objective: str | None = None) -> SearchSettings:
+def search_settings(study: StudyFile, objective: str | None = None) -> SearchSettings:
     """Return the settings of a study's searches; the split is the data set's."""
     part = study.search
     return SearchSettings(
@@ -140,7 +140,7 @@ def _with_needs(job: Job) -> Iterator[Job]:
 class _Planner:
     """Makes each job once, and hands it to all that need it."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: StudyFile) -> None:
         self.study = study
         self.made: dict[tuple[str, Entry], Job] = {}
 
@@ -305,7 +305,7 @@ class _Planner:
         return self.made.setdefault((part, entry), job)
 
 
-def resolved(study: Study, data: StudyData, key: str) -> str | None:
+def resolved(study: StudyFile, data: StudyData, key: str) -> str | None:
     """Return a spec or folder of a data set with its path filled in, absolute."""
     text: str | None = getattr(data, key)
     if text is None:
@@ -321,7 +321,7 @@ def resolved(study: Study, data: StudyData, key: str) -> str | None:
     return f"{prefix}{colon}{_absolute(study.base, folder)}{mark}{options}"
 
 
-def model_spec(study: Study, name: str) -> str:
+def model_spec(study: StudyFile, name: str) -> str:
     """Return a given model's spec; the file of its weights is relative to the study's."""
     spec = study.models[name].spec or ""
     for data in study.data.values():

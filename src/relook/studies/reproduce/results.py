@@ -11,7 +11,7 @@ from relook.evaluation.comparison import load_comparison
 from relook.evaluation.results import Results, load_results
 from relook.policy import Policy
 from relook.studies.reproduce.plan import Entry, Job
-from relook.studies.reproduce.settings import Study
+from relook.studies.reproduce.settings import StudyFile
 
 SCORED = ("robustness", "objectives", "magnitudes", "ensembles", "transfer")
 """The parts whose jobs leave results of a study."""
@@ -23,7 +23,7 @@ Found = TypeVar("Found")
 class StudyResults:
     """The policies, and the results of each part, by entry; a part that was not run has none."""
 
-    study: Study
+    study: StudyFile
     policies: Mapping[Entry, Policy] = field(default_factory=dict)
     parts: Mapping[str, Mapping[Entry, Results]] = field(default_factory=dict)
 
@@ -32,7 +32,7 @@ class StudyResults:
         return self.parts.get(part, {})
 
 
-def read_results(study: Study, done: Iterable[Job], jobs: Path) -> StudyResults:
+def read_results(study: StudyFile, done: Iterable[Job], jobs: Path) -> StudyResults:
     """Read what the finished jobs `done` left in their directories under `jobs`."""
     finished = list(done)
 

@@ -15,13 +15,13 @@ from relook.foundation.wording import count
 from relook.io.files import read_json, write_json_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
-from relook.studies.reproduce.inputs import Inputs, Report
+from relook.studies.reproduce.inputs import JobInputs, Report
 from relook.studies.reproduce.jobs import RUNNERS, STORE
 from relook.studies.reproduce.page import write_study
 from relook.studies.reproduce.plan import Job, make_plan
 from relook.studies.reproduce.results import read_results
 from relook.studies.reproduce.sections import study_sections
-from relook.studies.reproduce.settings import PARTS, Study
+from relook.studies.reproduce.settings import PARTS, StudyFile
 
 FORMAT = "relook-study-job"
 DONE, SETTINGS = "done.json", "settings.json"
@@ -41,7 +41,7 @@ class Reproduction:
 
 
 def reproduce(
-    study: Study,
+    study: StudyFile,
     out: str | Path,
     *,
     jobs: str | Path | None = None,
@@ -63,7 +63,7 @@ def reproduce(
     plan = make_plan(study, check_parts(study, only))
     start, count = time.perf_counter(), 0
     with RunDirectory(out), RunDirectory(place):
-        inputs = Inputs(study, place, device, tell)
+        inputs = JobInputs(study, place, device, tell)
         if report is not None:
             inputs.report = report
         for number, job in enumerate(plan, 1):
@@ -78,14 +78,14 @@ def reproduce(
     return Reproduction(page, count, len(plan) - count, time.perf_counter() - start)
 
 
-def _run(job: Job, inputs: Inputs) -> None:
+def _run(job: Job, inputs: JobInputs) -> None:
     try:
         run_job(job, inputs)
     except RelookError as error:
         raise RelookError(f"{job.title}: {error}") from error
 
 
-def check_parts(study: Study, only: Iterable[str] | None) -> tuple[str, ...] | None:
+def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...] | None:
     """Return the parts that are asked for, or raise."""
     if only is None:
         return None
@@ -100,7 +100,7 @@ def check_parts(study: Study, only: Iterable[str] | None) -> tuple[str, ...] | N
     return parts
 
 
-def run_job(job: Job, inputs: Inputs) -> None:
+def run_job(job: Job, inputs: JobInputs) -> None:
     """Run a job in its directory; its mark is written last."""
     directory = job.directory(inputs.jobs)
     record = {"format": FORMAT, "mark": job.mark, "part": job.part, "settings": dict(job.settings)}
@@ -135,7 +135,7 @@ def _remove_predictions(job: Job, jobs: Path) -> None:
     shutil.rmtree(job.directory(jobs) / STORE, ignore_errors=True)
 
 
-def _write(study: Study, out: Path, jobs: Path) -> Path:
+def _write(study: StudyFile, out: Path, jobs: Path) -> Path:
     """Write what the finished jobs of the whole study show."""
     whole = make_plan(study)
     done = [job for job in whole if is_done(job, jobs)]
@@ -146,7 +146,7 @@ def _write(study: Study, out: Path, jobs: Path) -> Path:
     )
 
 
-def _facts(study: Study, missing: int) -> list[str]:
+def _facts(study: StudyFile, missing: int) -> list[str]:
     """Say in a few lines what was run."""
     models, data = ", ".join(study.models), ", ".join(study.data)
     search = study.search

@@ -190,7 +190,7 @@ class MagnitudesPart:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFile:
     """A whole study; `base` is the directory that its paths are relative to."""
 
     name: str

@@ -13,7 +13,7 @@ from relook.numerics.calibration import floor_log_probs
 from relook.selection.kernels import arithmetic
 from relook.selection.kernels import pool as pool_module
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
-from relook.selection.kernels.pool import Pool
+from relook.selection.kernels.pool import PackedPool
 from relook.selection.kernels.screening import slack
 
 WHOLE_RANGE = np.concatenate([np.linspace(-80, 0, 4001), -np.logspace(-12, 1.9, 2001)])
@@ -104,7 +104,7 @@ def test_float32_scores_are_within_the_stated_slack(
     log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
     mean, log_q = step_of(log_probs, step, seed)
     with ThreadPoolExecutor(1) as threads:
-        pool = Pool(log_probs, labels, None, 1e-3, threads)
+        pool = PackedPool(log_probs, labels, None, 1e-3, threads)
         pool.start_step(mean, step)
         for beta in BETAS:
             found = pool.evaluate(np.arange(5), np.full(5, beta))
@@ -123,7 +123,7 @@ def test_likely_classes_bound_the_score_from_above(
     log_probs, labels = random_pool(seed, 5, images, classes, sharpness=sharpness, zeros=zeros)
     mean, log_q = step_of(log_probs, step, seed)
     with ThreadPoolExecutor(1) as threads:
-        pool = Pool(log_probs, labels, None, 1e-3, threads)
+        pool = PackedPool(log_probs, labels, None, 1e-3, threads)
         pool.start_step(mean, step)
         for beta in (each for each in BETAS if each <= pool.steepest):
             true = exact(log_q, labels, beta).score
@@ -161,7 +161,7 @@ def test_sums_do_not_depend_on_the_threads() -> None:
     results = []
     for count in (1, 2, 5):
         with ThreadPoolExecutor(count) as threads:
-            pool = Pool(log_probs, labels, None, 1e-3, threads)
+            pool = PackedPool(log_probs, labels, None, 1e-3, threads)
             pool.start_step(mean, 4)
             values = pool.evaluate(np.arange(30), np.linspace(0.5, 2, 30))
             bounds = pool.bound(np.arange(30), np.linspace(0.5, 2, 30))
@@ -171,7 +171,7 @@ def test_sums_do_not_depend_on_the_threads() -> None:
 
 def test_sums_do_not_depend_on_what_is_evaluated_beside(threads: Executor) -> None:
     log_probs, labels = random_pool(2, 30, 300, 7)
-    pool = Pool(log_probs, labels, None, 1e-3, threads)
+    pool = PackedPool(log_probs, labels, None, 1e-3, threads)
     betas = np.linspace(0.5, 2, 30)
     whole = pool.evaluate(np.arange(30), betas)
     part = pool.evaluate(np.array([3, 17]), betas[[3, 17]])
@@ -183,9 +183,11 @@ def test_candidates_are_evaluated_alike_in_any_slot(
 ) -> None:
     log_probs, labels = random_pool(3, 21, 130, 60, sharpness=6.0)
     betas = np.linspace(0.5, 2, 21)
-    together = Pool(log_probs, labels, None, 1e-3, threads).evaluate(np.arange(21), betas).score
+    together = (
+        PackedPool(log_probs, labels, None, 1e-3, threads).evaluate(np.arange(21), betas).score
+    )
     monkeypatch.setattr(pool_module, "slots", lambda shape: 4)
-    tight = Pool(log_probs, labels, None, 1e-3, threads)
+    tight = PackedPool(log_probs, labels, None, 1e-3, threads)
     for which in ([20], [4, 9, 17], [9, 3, 4, 1], range(21), [0, 20]):
         chosen = np.array(which)
         assert tight.evaluate(chosen, betas[chosen]).score.tolist() == together[chosen].tolist()
@@ -195,8 +197,8 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
     log_probs, labels = random_pool(7, 6, 300, 12)
     inside = np.arange(300) % 4 != 1
     mean, _ = step_of(log_probs, 5, 7)
-    whole = Pool(log_probs, labels, inside.astype(float), 1e-3, threads)
-    part = Pool(log_probs[:, inside], labels[inside], None, 1e-3, threads)
+    whole = PackedPool(log_probs, labels, inside.astype(float), 1e-3, threads)
+    part = PackedPool(log_probs[:, inside], labels[inside], None, 1e-3, threads)
     whole.start_step(mean, 5)
     part.start_step(mean[inside], 5)
     every, betas = np.arange(6), np.linspace(0.7, 1.4, 6)
@@ -212,7 +214,7 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
 def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
     log_probs, labels = random_pool(5, 4, 70, 50, zeros=0.2)
     log_probs = log_probs.astype(kind)
-    found = Pool(log_probs, labels, None, 1e-2, threads)
+    found = PackedPool(log_probs, labels, None, 1e-2, threads)
     assert not found.wrong.any()
     score = found.evaluate(np.arange(4), np.ones(4)).score
     np.testing.assert_allclose(score, exact(log_probs, labels, 1.0).score, atol=1e-5)
@@ -221,7 +223,7 @@ def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -0.001])
 def test_the_layout_notices_suspect_rows(threads: Executor, value: float) -> None:
     log_probs, labels = random_pool(4, 12, 90, 6)
-    assert not Pool(log_probs, labels, None, 1e-3, threads).wrong.any()
+    assert not PackedPool(log_probs, labels, None, 1e-3, threads).wrong.any()
     log_probs[9, 77, 3] = value
-    wrong = Pool(log_probs, labels, None, 1e-3, threads).wrong
+    wrong = PackedPool(log_probs, labels, None, 1e-3, threads).wrong
     assert np.flatnonzero(wrong).tolist() == [9]
