@@ -10,7 +10,7 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import ComparisonSource, ComparisonInputs, read_budgets
+from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import ComparisonKeywords, compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row

@@ -11,7 +11,7 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import progress_bar, resumable, say
-from relook.cli.shared.inputs import ComparisonSource, ComparisonInputs, read_budgets
+from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_severities
 from relook.data.corrupted import corrupted_source
