@@ -7,7 +7,7 @@ use it; a method's figures at all budgets come from prefixes of one list of view
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -16,7 +16,14 @@ from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, check_methods, label_of
+from relook.evaluation.baselines import (
+    BASELINES,
+    POLICY_METHOD,
+    Options,
+    check_methods,
+    has_own_budget,
+    label_of,
+)
 from relook.evaluation.changed_images import (
     MOST_CHANGED,
     changed_images,
@@ -25,32 +32,33 @@ from relook.evaluation.changed_images import (
 )
 from relook.evaluation.comparison import Comparison, Measured, ReliabilityBin, Row
 from relook.evaluation.cost import Slowdown, measure_slowdown
-from relook.evaluation.cross_validation import (
-    cross_calibrated,
-    reliability_bins,
-)
+from relook.evaluation.cross_validation import Evaluation, cross_calibrated, reliability_bins
 from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude
 from relook.evaluation.scoring import (
     BASELINE_DRAWS,
     Key,
     MethodRun,
-    Scores,
     Setup,
     best_rival,
+    lengths_of,
     lines_of,
-    score_lines,
+    per_image,
+    score_budgets,
 )
 from relook.evaluation.verdict import MARGIN, judge
 from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, mean_and_deviation, paired_bootstrap
+from relook.numerics.intervals import Interval, mean_and_deviation
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.predictions.locations import is_url
 
 __all__ = ["compare", "save_comparison"]
+
+ALL_PREFIXES_TO = 20
+"""Up to so many views every prefix is scored, for the curves; beyond, the asked budgets."""
 
 
 @dataclass(frozen=True)
@@ -129,19 +137,19 @@ def compare(
         runs=max(asked.runs, len(policies)),
         halvings=asked.halvings,
         resamples=asked.resamples,
-        store_path=None if store_path is None or is_url(store_path) else Path(store_path),
-        store_url=str(store_path) if is_url(store_path) else None,
+        store=store_path,
         batch=asked.batch,
         progress=progress,
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
-    scores = score_lines(setup, lines)
+    scores = _scores(setup, lines)
     rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if asked.measure_cost else None)
+    likelihoods = {key: per_image(runs, "cll") for key, runs in scores.evaluations.items()}
     verdict = judge(
         rows,
-        {key: scores.per_image(key, "cll") for key in scores.evaluations},
+        likelihoods,
         budgets=setup.budgets,
         margin=asked.margin,
         seed=setup.seed,
@@ -215,7 +223,7 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
     """Search MGrid's magnitude, if there are images for it."""
     if validation is None:
         return setup, None
-    path = setup.store_path
+    path = None if setup.store is None or is_url(setup.store) else Path(setup.store)
     grid = search_magnitude(
         setup.predictor,
         validation,
@@ -230,6 +238,36 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
     return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
 
 
+@dataclass
+class _Scores:
+    """Evaluations, one per run, and costs by method and budget.
+
+    `log_probs` `[n, c]` are those of a method's first run with the most views.
+    """
+
+    evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
+    views: dict[Key, int] = field(default_factory=dict)
+    log_probs: dict[str, FloatArray] = field(default_factory=dict)
+
+
+def _scores(setup: Setup, lines: Sequence[MethodRun]) -> _Scores:
+    scores = _Scores()
+
+    def all_prefixes(setup: Setup, line: MethodRun) -> dict[int, int]:
+        if has_own_budget(line.method):
+            return lengths_of(setup, line)
+        shortest = min(one.policy.views for one in lines if one.method == line.method)
+        every = range(1, min(ALL_PREFIXES_TO, setup.budgets[-1], shortest) + 1)
+        return lengths_of(replace(setup, budgets=tuple(sorted({*every, *setup.budgets}))), line)
+
+    for one in score_budgets(setup, lines, all_prefixes):
+        scores.evaluations.setdefault(one.key, []).append(one.evaluation)
+        scores.views[one.key] = max(one.views, scores.views.get(one.key, 0))
+        if one.line.run == 0:
+            scores.log_probs[one.line.method] = one.log_probs
+    return scores
+
+
 def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown]:
     first = {line.method: line.policy for line in lines if line.run == 0}
     return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
@@ -237,7 +275,7 @@ def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown]:
 
 def _rows(
     setup: Setup,
-    scores: Scores,
+    scores: _Scores,
     methods: Sequence[str],
     slowdowns: Mapping[str, Slowdown] | None,
 ) -> tuple[Row, ...]:
@@ -249,6 +287,10 @@ def _rows(
         for key, ones in scores.evaluations.items()
     }
     cll = {key: metrics["cll"].mean for key, metrics in means.items()}
+
+    def over(key: Key, other: Key) -> dict[str, Interval]:
+        return setup.differences(scores.evaluations[key], scores.evaluations[other])
+
     rows = []
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
         method, budget = key
@@ -262,24 +304,12 @@ def _rows(
             views=views,
             slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
             metrics=means[key],
-            over_plain=None if plain else _differences(setup, scores, key, ("plain", 1)),
-            over_rival=None if rival is None else _differences(setup, scores, key, rival),
+            over_plain=None if plain else over(key, ("plain", 1)),
+            over_rival=None if rival is None else over(key, rival),
             rival=None if rival is None else rival[0],
         )
         rows.append(row)
     return tuple(rows)
-
-
-def _differences(setup: Setup, scores: Scores, one: Key, other: Key) -> dict[str, Interval]:
-    return {
-        name: paired_bootstrap(
-            scores.per_image(one, name) - scores.per_image(other, name),
-            seed=setup.seed,
-            resamples=setup.resamples,
-            groups=setup.dataset.groups,
-        )
-        for name in ("cll", "accuracy")
-    }
 
 
 def _reliability(

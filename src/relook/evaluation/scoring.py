@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,17 @@ from relook.evaluation.cross_validation import Evaluation, cross_validated, pref
 from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
+from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import View, distinct_views, fill_store, predict_views
-
-ALL_PREFIXES_TO = 20
-"""Up to so many views every prefix is scored, for the curves; beyond, the asked budgets."""
 
 _RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
 
 BASELINE_DRAWS: DrawKind = "fresh"
 """One crop for all images may be a lucky one; what people do is to draw one for each."""
+
+DEFAULTS = Options()
 
 Key = tuple[str, int]
 """A method and a budget."""
@@ -35,23 +35,49 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Setup:
-    """What decides a comparison besides the policy, checked."""
+    """What decides how methods are scored, checked; `places` are the images' own indices.
+
+    `store` is where predictions are kept: a path, or a URL of an object store.
+    """
 
     predictor: Predictor
     dataset: Dataset
     places: NDArray[np.int64]
     recipe: Recipe
     budgets: tuple[int, ...]
-    options: Options
-    seed: int
-    runs: int
-    halvings: int
-    resamples: int
-    store_path: Path | None
-    batch: int | None
-    progress: Progress | None
-    store_url: str | None = None
-    """Where predictions are kept instead, in an object store."""
+    options: Options = DEFAULTS
+    seed: int = 0
+    runs: int = 1
+    halvings: int = 5
+    resamples: int = 2000
+    store: str | Path | None = None
+    batch: int | None = None
+    progress: Progress | None = None
+
+    def evaluated(self, log_probs: FloatArray) -> Evaluation:
+        """Return the cross-validated metrics of log-probabilities `[n, c]`."""
+        return cross_validated(
+            log_probs,
+            self.dataset.labels,
+            seed=self.seed,
+            halvings=self.halvings,
+            groups=self.dataset.groups,
+        )
+
+    def paired(self, one: FloatArray, other: FloatArray) -> Interval:
+        """Return the mean difference of values of the same images `[n]`, with its interval."""
+        return paired_bootstrap(
+            one - other, seed=self.seed, resamples=self.resamples, groups=self.dataset.groups
+        )
+
+    def differences(
+        self, one: Sequence[Evaluation], other: Sequence[Evaluation]
+    ) -> dict[str, Interval]:
+        """Return the differences in cLL and accuracy between two methods, each with its runs."""
+        return {
+            metric: self.paired(per_image(one, metric), per_image(other, metric))
+            for metric in ("cll", "accuracy")
+        }
 
 
 @dataclass(frozen=True)
@@ -68,18 +94,24 @@ class MethodRun:
         return [View(sub, self.run * _RUN_STRIDE + i) for i, sub in enumerate(self.policy)]
 
 
-@dataclass
-class Scores:
-    """What is found on the way: evaluations and costs by method and budget, one per run."""
+Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
+"""How many entries of a line are scored for each budget."""
 
-    evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
-    views: dict[Key, int] = field(default_factory=dict)
-    log_probs: dict[str, FloatArray] = field(default_factory=dict)
 
-    def per_image(self, key: Key, name: str) -> FloatArray:
-        """Return a metric of each image `[n]`, averaged over the runs."""
-        mean: FloatArray = np.mean([one.per_image[name] for one in self.evaluations[key]], axis=0)
-        return mean
+@dataclass(frozen=True)
+class Scored:
+    """One line at one budget: its mean log-probabilities `[n, c]` and how good they are."""
+
+    line: MethodRun
+    budget: int
+    views: int
+    log_probs: FloatArray
+    evaluation: Evaluation
+
+    @property
+    def key(self) -> Key:
+        """The method and the budget."""
+        return self.line.method, self.budget
 
 
 def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[MethodRun]:
@@ -103,28 +135,37 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
     ]
 
 
-def score_lines(setup: Setup, lines: Sequence[MethodRun]) -> Scores:
-    """Predict all views of all lines, each distinct one once, and score the prefixes."""
+def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
+    """Return a method's budgets: its own, if it has one, or all that are asked for."""
+    row = BASELINES.get(line.method)
+    if row is not None and row.budget is not None:
+        return {row.budget: len(line.policy)}
+    return {budget: len(line.policy.for_budget(budget)) for budget in setup.budgets}
+
+
+def score_budgets(
+    setup: Setup, lines: Sequence[MethodRun], lengths: Lengths = lengths_of
+) -> Iterator[Scored]:
+    """Predict each distinct view of all lines once, and score every line at every budget.
+
+    A line's budgets come one after another, the smallest first.
+    """
     read = predicted(setup, [view for line in lines for view in line.views])
-    labels = setup.dataset.labels
-    scores = Scores()
     for line in lines:
-        lengths = _prefix_lengths(setup, line, lines)
-        prefixes = sorted(set(lengths.values()))
-        found: dict[int, Evaluation] = {}
-        mean = np.empty(0)
+        wanted = lengths(setup, line)
+        prefixes = sorted(set(wanted.values()))
         means = prefix_log_probs(read(line.views), prefixes)
         for length, mean in zip(prefixes, means, strict=True):
-            found[length] = cross_validated(
-                mean, labels, seed=setup.seed, halvings=setup.halvings, groups=setup.dataset.groups
-            )
-        scores.log_probs.setdefault(line.method, mean)
-        for budget, length in lengths.items():
-            key = (line.method, budget)
-            scores.evaluations.setdefault(key, []).append(found[length])
-            cost = line.policy[:length].views
-            scores.views[key] = max(cost, scores.views.get(key, 0))
-    return scores
+            found = setup.evaluated(mean)
+            views = line.policy[:length].views
+            for budget in (b for b, own in wanted.items() if own == length):
+                yield Scored(line, budget, views, mean, found)
+
+
+def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:
+    """Return a metric of each image `[n]`, averaged over the runs."""
+    mean: FloatArray = np.mean([one.per_image[metric] for one in runs], axis=0)
+    return mean
 
 
 def predicted(
@@ -140,12 +181,11 @@ def predicted(
     }
     images = setup.dataset.images
     read: Callable[[list[int]], NDArray[np.float32]]
-    place = setup.store_path if setup.store_url is None else setup.store_url
-    if place is None:
+    if setup.store is None:
         log_probs = predict_views(setup.predictor, images, distinct, **arguments)
         classes, read = log_probs.shape[2], log_probs.__getitem__
     else:
-        store = fill_store(setup.predictor, images, distinct, place, **arguments)
+        store = fill_store(setup.predictor, images, distinct, setup.store, **arguments)
         classes, read = store.plan.classes, store.read
     _check_classes(setup.dataset, classes)
 
@@ -164,16 +204,6 @@ def _check_classes(dataset: Dataset, classes: int) -> None:
             f"{dataset.name}: expected labels from 0 to {classes - 1}, as the model has {classes} "
             f"classes, got {highest}: check that model and data belong together"
         )
-
-
-def _prefix_lengths(setup: Setup, line: MethodRun, lines: Sequence[MethodRun]) -> dict[int, int]:
-    """Return how many entries are scored for each budget."""
-    fixed = None if line.method == POLICY_METHOD else BASELINES[line.method].budget
-    if fixed is not None:
-        return {fixed: len(line.policy)}
-    shortest = min(one.policy.views for one in lines if one.method == line.method)
-    every = range(1, min(ALL_PREFIXES_TO, setup.budgets[-1], shortest) + 1)
-    return {b: len(line.policy.for_budget(b)) for b in sorted({*every, *setup.budgets})}
 
 
 def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:

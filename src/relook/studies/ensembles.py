@@ -126,7 +126,7 @@ def ensembles(
             runs=runs,
             halvings=halvings,
             resamples=resamples,
-            store_path=_grid_path(where, one, options or Options()),
+            store=_grid_path(where, one, options or Options()),
             batch=settings.batch,
             progress=stage_of(progress, "compare"),
         )

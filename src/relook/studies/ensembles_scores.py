@@ -12,19 +12,21 @@ from numpy.typing import NDArray
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
 from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
 from relook.evaluation.results import Result, measured
-from relook.evaluation.scoring import Key, MethodRun, Setup, best_rival, lines_of, predicted
+from relook.evaluation.scoring import (
+    Key,
+    MethodRun,
+    Setup,
+    best_rival,
+    lines_of,
+    per_image,
+    predicted,
+)
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.policy import Policy
 from relook.predictions.passes import View, distinct_views
 from relook.studies.ensembles_search import FoundPolicies
-from relook.studies.shared import (
-    differences,
-    evaluated,
-    per_image,
-    progress_shares,
-    store_path_of,
-)
+from relook.studies.shared import differences, progress_shares, store_path_of
 
 SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
 WAYS: Mapping[str, str] = {
@@ -110,7 +112,7 @@ def score_plans(
         members, views, progress_shares(setup.progress, passes), strict=True
     ):
         here = replace(setup, predictor=member, progress=report)
-        read.append(predicted(replace(here, store_path=store_path_of(here, own, directory)), own))
+        read.append(predicted(replace(here, store=store_path_of(here, own, directory)), own))
     found = Found()
     for plan in plans:
         lengths = plan.lengths(setup.budgets)
@@ -124,7 +126,7 @@ def score_plans(
         for budget, total in totals.items():
             key = (plan.method, budget)
             with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
-                found.together.setdefault(key, []).append(evaluated(setup, np.log(total)))
+                found.together.setdefault(key, []).append(setup.evaluated(np.log(total)))
             spent = plan.policies[0][: lengths[budget][0]].views
             found.views[key] = max(spent, found.views.get(key, 0))
     return found
@@ -154,7 +156,7 @@ def _add_alone(
         each = found.alone.setdefault(key, [])
         if len(each) == member:
             each.append([])
-        each[member].append(evaluated(setup, mean))
+        each[member].append(setup.evaluated(mean))
         spent = plan.policies[member][: entries[budget]].views
         found.views[key] = max(spent, found.views.get(key, 0))
 

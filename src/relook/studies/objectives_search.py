@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset
-from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.scoring import MethodRun, Setup
+from relook.evaluation.baselines import BASELINES
+from relook.evaluation.scoring import MethodRun, Setup, score_budgets
 from relook.foundation.progress import StageProgress, stage_of
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
@@ -24,7 +24,6 @@ from relook.policy_search.job import plan_pool, plan_search
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import SearchSettings
 from relook.selection.objectives import UserObjective
-from relook.studies.shared import score_budgets
 
 PLAIN = "plain"
 """The name under which the plain image stands among the objectives."""
@@ -130,14 +129,10 @@ def _setup(
         places=held_out,
         recipe=settings.recipe,
         budgets=study.budgets,
-        options=Options(),
         seed=settings.seed,
-        runs=1,
         halvings=study.halvings,
-        resamples=0,
-        store_path=None if directory is None else directory / f"heldout-{mark[:8]}.zarr",
+        store=None if directory is None else directory / f"heldout-{mark[:8]}.zarr",
         batch=settings.batch,
-        progress=None,
     )
 
 

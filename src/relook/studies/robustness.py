@@ -22,7 +22,7 @@ from relook.evaluation.compare import (
     with_magnitude,
 )
 from relook.evaluation.results import Results
-from relook.evaluation.scoring import MethodRun, Setup, lines_of
+from relook.evaluation.scoring import MethodRun, Setup, lines_of, score_budgets
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
 from relook.models import Predictor
@@ -45,7 +45,6 @@ from relook.report.tables import (
 from relook.studies.corruption_error import has_normaliser
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
 from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
-from relook.studies.shared import score_budgets
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -106,7 +105,7 @@ def robustness(
         runs=max(runs, len(policies)),
         halvings=halvings,
         resamples=resamples,
-        store_path=None if store_path is None else Path(store_path) / "clean.zarr",
+        store=None if store_path is None else Path(store_path) / "clean.zarr",
         batch=batch,
         progress=progress,
     )
@@ -300,11 +299,11 @@ def _shown(
 
 
 def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress | None) -> Setup:
-    path = setup.store_path
+    path = None if setup.store is None else Path(setup.store)
     if path is not None and condition != CLEAN:
         path = path.with_name(f"{condition[0]}-{condition[1]}.zarr")
     dataset = replace(setup.dataset, images=images)
-    return replace(setup, dataset=dataset, store_path=path, progress=progress)
+    return replace(setup, dataset=dataset, store=path, progress=progress)
 
 
 def _share(setup: Setup, lines: Sequence[MethodRun], done: int, conditions: int) -> Progress | None:

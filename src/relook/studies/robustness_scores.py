@@ -10,12 +10,11 @@ import numpy as np
 
 from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.results import Result, difference, measured
-from relook.evaluation.scoring import Key, Setup, best_rival
+from relook.evaluation.scoring import Key, Scored, Setup, best_rival
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval
 from relook.studies.corruption_error import mean_over_corruptions, unnormalised
 from relook.studies.corruption_error import normalised as normalised_errors
-from relook.studies.shared import Scored, paired
 
 CLEAN = ("clean", 0)
 Condition = tuple[str, int]
@@ -118,7 +117,7 @@ def _differences(
     """Yield the difference in muCE, and for the policy in each uCE; an image counts whole."""
 
     def change(own: Sequence[str]) -> Interval:
-        return paired(setup, tally.uce(one, own, levels), tally.uce(other, own, levels))
+        return setup.paired(tally.uce(one, own, levels), tally.uce(other, own, levels))
 
     yield difference("muce", change(names), **keys)
     if one[0] == POLICY_METHOD:

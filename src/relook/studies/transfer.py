@@ -12,7 +12,7 @@ import numpy as np
 from relook.evaluation.baselines import BASELINES, Options, label_of
 from relook.evaluation.compare import check_policies, checked_budgets
 from relook.evaluation.results import Result, Results, measured
-from relook.evaluation.scoring import MethodRun, Setup
+from relook.evaluation.scoring import MethodRun, Scored, Setup, score_budgets
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs
 from relook.numerics.randomness import check_seed
@@ -21,13 +21,7 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
-from relook.studies.shared import (
-    Scored,
-    differences,
-    progress_shares,
-    score_budgets,
-    store_path_of,
-)
+from relook.studies.shared import differences, progress_shares, store_path_of
 from relook.studies.study import Study
 from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
@@ -87,9 +81,8 @@ def transfer(
             runs=runs,
             halvings=halvings,
             resamples=resamples,
-            store_path=None if store_path is None else Path(store_path),
+            store=store_path,
             batch=target.batch or batch,
-            progress=None,
         )
         jobs.append(job_of(target, setup, policies, methods))
     rows: list[Result] = []
@@ -128,7 +121,7 @@ def _places(target: Target) -> Any:
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
     """Predict each distinct view once and score the budgets; returns the classes too."""
     views = [view for line in lines for view in line.views]
-    here = replace(setup, store_path=store_path_of(setup, views, setup.store_path))
+    here = replace(setup, store=store_path_of(setup, views, setup.store))
     found: Found = {}
     classes = 0
     for one in score_budgets(here, lines, _lengths):
