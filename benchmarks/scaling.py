@@ -44,7 +44,7 @@ from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
 POOL, IMAGES, CLASSES, GROUP = 900, 25_000, 1_000, 16
-HELD_OUT = 41  # passes an image: the plain view, twenty random crops, the policy's twenty
+HELD_OUT = 41  # passes per image: the plain view, twenty random crops, the policy's twenty
 PHOTO = (375, 500)  # a photo of ImageNet, on average
 GPUS_A_NODE = 8
 BATCH, WAIT = 64, 0.03  # of the small pool that is really predicted; seconds a batch

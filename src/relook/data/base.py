@@ -29,7 +29,7 @@ class Dataset:
     `images` is uint8 `[n, c, h, w]`, or holds images of many shapes at full size; `labels` is
     int64 `[n]`, each an index into `classes`.
     `groups` says which images belong together (one patient, one video …), as whole numbers
-    or text `[n]`; `columns` holds whatever else the source knows of each image.
+    or text `[n]`; `columns` holds what else the source knows about each image.
     """
 
     images: Tensor | FullImages
@@ -67,7 +67,7 @@ class Dataset:
     def image_fingerprints(self) -> list[str]:
         """Return what each image holds, as a short text: equal pixels, equal text."""
         if isinstance(self.images, FullImages):
-            return [str(mark) for mark in self.images.marks]
+            return [str(one) for one in self.images.fingerprints]
         return [fingerprint(image) for image in self.images]
 
     def subset(self, indices: ArrayLike) -> Dataset:

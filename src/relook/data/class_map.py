@@ -84,7 +84,7 @@ def check_class_count(dataset: Dataset, outputs: int | None) -> None:
     if outputs is None or outputs == count or (outputs > count and not is_named(dataset)):
         return
     raise RelookError(
-        f"expected as many classes in the data as the model tells apart, got {count} in "
+        f"expected as many classes in the data as the model has, got {count} in "
         f"{dataset.name} and {outputs} from the model: name the model's classes in its order "
         "with --classes FILE"
     )

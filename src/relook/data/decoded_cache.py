@@ -52,7 +52,7 @@ class Decoded:
 
 
 def key_of(files: Sequence[ImageFile], preparation: JSON) -> str:
-    """Return what tells these files, prepared in this way, from all others."""
+    """Return what distinguishes these files, prepared in this way, from all others."""
     return fingerprint([_identity(file) for file in files], preparation)[:_KEY_LENGTH]
 
 

@@ -49,10 +49,10 @@ from relook.transforms.centre_crop import CentreCrop, Levels, Size, resized_size
 from relook.transforms.full_images import FullImages
 
 LARGEST = 3.5
-"""Sides are kept up to so many times the input's: a crop of 8 % of the area loses nothing."""
+"""Sides are kept up to this many times the input's: a crop of 8 % of the area loses nothing."""
 
 IN_MEMORY = 1_000_000_000
-"""Up to so many bytes stay in memory; more are mapped from a file."""
+"""Up to this many bytes stay in memory; more are mapped from a file."""
 
 Found = tuple[FullImages, NDArray[np.int64]]
 Keep = Callable[[Decoded], Decoded]

@@ -1,4 +1,4 @@
-"""Data sets from torch: whatever gives an image and a label at a time, or batches of them."""
+"""Data sets from torch: anything that gives one image and label at a time, or batches of them."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Baseline:
 def randaugment(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, length: int, magnitude: float
 ) -> tuple[SubPolicy, ...]:
-    """Draw one sub-policy a view: `length` steps, magnitudes uniform on [0, magnitude].
+    """Draw one sub-policy per view: `length` steps, magnitudes uniform on [0, magnitude].
 
     The same seed at another magnitude gives the same transforms, scaled.
     """

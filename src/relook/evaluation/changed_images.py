@@ -80,7 +80,7 @@ def save_comparison(
     if missing:
         raise RelookError(
             f"expected the data set that the comparison was made on, got {dataset.name} with "
-            f"{len(dataset)} images and no image {missing[0]}: give the indices besides, as to "
+            f"{len(dataset)} images and no image {missing[0]}: give the indices too, as to "
             "compare"
         )
     rows = np.array([places[int(index)] for index in wanted], dtype=np.int64)

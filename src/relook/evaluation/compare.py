@@ -58,7 +58,7 @@ from relook.predictions.locations import is_url
 __all__ = ["compare", "save_comparison"]
 
 ALL_PREFIXES_TO = 20
-"""Up to so many views every prefix is scored, for the curves; beyond, the asked budgets."""
+"""Up to this number of views every prefix is scored, for the curves; beyond, the asked budgets."""
 
 
 @dataclass(frozen=True)

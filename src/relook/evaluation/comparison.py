@@ -39,7 +39,7 @@ class Measured:
 class Row:
     """One method at one budget, scored on the held-out images.
 
-    `views` is what it costs (model passes an image), at most `budget`; `slowdown` is its
+    `views` is what it costs (model passes per image), at most `budget`; `slowdown` is its
     measured time relative to one pass over the plain image. `over_plain` and `over_rival`
     hold the differences in `cll` and `accuracy`, this row minus the plain image and minus
     the best baseline of the same budget; None where there is nothing to compare with.
@@ -94,7 +94,7 @@ class Comparison:
     `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
     has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
     `gained` and `lost` name images by their index in the data set; those images are kept in
-    `examples.npz` beside the comparison.
+    `examples.npz` next to the comparison.
     """
 
     policy: Policy
@@ -119,7 +119,7 @@ class Comparison:
     def results(self) -> Results:
         """Return every number as rows of one tidy table.
 
-        `asked` marks the budgets asked for, and the methods with a budget of their own; the
+        `asked` flags the budgets asked for, and the methods with a budget of their own; the
         metric `search_temperature` is what the policy carries.
         """
         rows = [one for row in self.rows for one in self._results_of(row)]

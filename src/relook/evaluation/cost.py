@@ -53,7 +53,7 @@ def measure_slowdown(
 
     uint8 images `[n, c, h, w]`, of which a small batch is used. Every round times the plain
     pass and each policy in turn; a figure is the shortest time over the rounds, to which
-    whatever else the machine does can only add, divided by that of the plain pass. About
+    other work on the machine can only add, divided by that of the plain pass. About
     `seconds` is spent, and at least one round.
     """
     if not len(images):

@@ -90,7 +90,7 @@ class MethodRun:
 
     @property
     def views(self) -> list[View]:
-        """The views to predict, one an entry."""
+        """The views to predict, one per entry."""
         return [View(sub, self.run * _RUN_STRIDE + i) for i, sub in enumerate(self.policy)]
 
 

@@ -21,7 +21,7 @@ from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
 
 MARGIN = 0.001
-"""A difference in cLL that nobody should care about, unless told otherwise."""
+"""A difference in cLL that nobody should care about, unless another is given."""
 
 HELPS, NO_DIFFERENCE, HURTS = "helps", "no difference", "hurts"
 
@@ -91,7 +91,7 @@ def judge(
 def pick(
     comparison: Comparison, budget_views: int | None = None, max_slowdown: float | None = None
 ) -> Row:
-    """Return the best row that costs at most so many views and so much time.
+    """Return the best row that costs at most this number of views and this slowdown.
 
     Only rows whose own 95 % interval and the margin show a gain over the plain image count;
     without one it is the plain image. Of those within the margin of the highest cLL it is the

@@ -78,7 +78,7 @@ def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def _readable(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a damaged or hostile file raises into one line."""
+    """Turn anything that a damaged or hostile file raises into one line."""
     try:
         yield
     except RelookError:
@@ -124,7 +124,7 @@ def _check_size(header: Header, size: int, where: str) -> None:
 
 
 def check_memory(nbytes: int, path: Path) -> None:
-    """Raise unless so many bytes are at most half of the machine's memory."""
+    """Raise unless this many bytes are at most half of the machine's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if nbytes > memory // 2:
         raise RelookError(

@@ -79,9 +79,9 @@ def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
 
 
 def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> object:
-    """Read a JSON file; whatever is wrong with it raises a FileFormatError that says where.
+    """Read a JSON file; anything wrong with it raises a FileFormatError that says where.
 
-    Refused besides broken JSON: NaN and Infinity, numbers beyond the range of a float, a key
+    Refused as well as broken JSON: NaN and Infinity, numbers beyond the range of a float, a key
     that an object holds twice, nesting too deep to follow.
     """
     path = Path(path)

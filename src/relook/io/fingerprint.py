@@ -1,4 +1,4 @@
-"""Telling whether two things are the same: fingerprints of values, differences of records."""
+"""Are two things the same? fingerprints of values, differences of records."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Predictor(Protocol):
 
     Called with uint8 images `[n, c, h, w]`, it returns float32 log-probabilities `[n, class]`
     on the CPU. Two predictors with one fingerprint give the same predictions; `classes` is
-    how many classes it tells apart, None where only a call can say. A predictor whose source
+    how many classes it has, None where only a call can say. A predictor whose source
     knows what images it takes says so in an attribute `input`: see `input_of`.
     """
 
@@ -56,7 +56,7 @@ class Predictor(Protocol):
 
     @property
     def classes(self) -> int | None:
-        """How many classes the predictor tells apart, if that is known before a call."""
+        """How many classes the predictor has, if that is known before a call."""
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""

@@ -42,7 +42,7 @@ class EnsemblePredictor:
 
 
 def _classes(counts: Sequence[int | None]) -> int | None:
-    """Return the number of classes that the members agree on, None where none tells."""
+    """Return the number of classes that the members agree on, None where none says it."""
     known = {count for count in counts if count is not None}
     if len(known) > 1:
         shown = ", ".join("?" if count is None else str(count) for count in counts)

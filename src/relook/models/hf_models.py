@@ -105,7 +105,7 @@ def _quiet(transformers: Any, name: str) -> Iterator[None]:
 
 
 def _normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
-    """Return mean and std on the scale 0…1, whatever scale the processor takes them on."""
+    """Return mean and std on the scale 0…1, from the scale that the processor has them on."""
     factor = settings.get("rescale_factor") or 1 / 255
     scale = 255 * factor if settings.get("do_rescale", True) else 255.0
     offset = 1.0 if settings.get("rescale_offset") else 0.0

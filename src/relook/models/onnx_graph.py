@@ -81,7 +81,7 @@ def _layout(path: GraphSource, sizes: Sequence[int | None], said: str | None) ->
 
 
 def end_of_graph(graph: Any, output: str) -> Outputs | None:
-    """Return what an output of an ONNX graph is, as far as its last node tells."""
+    """Return what an output of an ONNX graph is, as far as its last node shows."""
     made_by = {name: node for node in graph.node for name in node.output}
     node = made_by.get(output)
     while node is not None and node.op_type in _PASSING_ON:

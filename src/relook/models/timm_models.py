@@ -108,7 +108,7 @@ def _build(timm: Any, name: str, shape: Mapping[str, int], pretrained: bool) -> 
 
 
 def _shape(config: Any, weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the numbers of classes and channels that the weights have, where they tell."""
+    """Return the numbers of classes and channels that the weights have, where they show it."""
     asked = (
         ("num_classes", getattr(config, "classifier", None), 0),
         ("in_chans", getattr(config, "first_conv", None), 1),

@@ -1,6 +1,6 @@
 """Import torchvision where its compiled part does not fit the installed torch.
 
-A torchvision that was built for CUDA cannot load its library beside a torch for the CPU; then
+A torchvision that was built for CUDA cannot load its library with a torch for the CPU; then
 importing it fails only because two operators, of no use here, were never declared. They are
 declared (not implemented) once an import has failed for them: elsewhere nothing changes.
 """

@@ -163,12 +163,12 @@ class Policy(Sequence[SubPolicy]):
 
     @property
     def views(self) -> int:
-        """How many model passes an image costs: under fixed draws a repeat is free."""
+        """How many model passes each image costs: under fixed draws a repeat is free."""
         fixed = {sub for sub in self.subpolicies if sub.is_fixed}
         return len(fixed) + sum(not sub.is_fixed for sub in self.subpolicies)
 
     def for_budget(self, views: int) -> Policy:
-        """Return the longest prefix that costs at most `views` model passes an image."""
+        """Return the longest prefix that costs at most `views` model passes per image."""
         if views < 1:
             raise RelookError(f"expected a budget of at least 1 view, got {views}")
         cost, paid = 0, set[SubPolicy]()
@@ -292,5 +292,5 @@ def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ..
             )
         values.append(number)
     if len(values) != length:
-        raise RelookError(f"expected {length} temperatures, one a prefix, got {len(values)}")
+        raise RelookError(f"expected {length} temperatures, one per prefix, got {len(values)}")
     return tuple(values)

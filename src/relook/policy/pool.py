@@ -14,7 +14,7 @@ from relook.policy.recipes import Group, Recipe, get_recipe
 from relook.policy.views import freeze_subpolicy
 from relook.transforms import TRANSFORMS
 
-_SLOTS_A_STEP = 3
+_SLOTS_PER_STEP = 3
 _QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
 _LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
 
@@ -114,8 +114,8 @@ def _sample(recipe: Recipe, group: Group, candidate: int, seed: int, draws: Draw
 def _sample_step(
     transforms: tuple[str, ...], largest: float, place: int, candidate: int, seed: int
 ) -> Step:
-    slot = place * _SLOTS_A_STEP
-    which, how_much, way = (_uniform(seed, candidate, slot + i) for i in range(_SLOTS_A_STEP))
+    slot = place * _SLOTS_PER_STEP
+    which, how_much, way = (_uniform(seed, candidate, slot + i) for i in range(_SLOTS_PER_STEP))
     name = transforms[int(which * len(transforms))]
     direction = None
     if TRANSFORMS[name].signed:

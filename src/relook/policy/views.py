@@ -25,7 +25,7 @@ from relook.transforms.full_images import FullImages
 from relook.transforms.full_views import open_images
 from relook.transforms.steps import AppliedStep, StepError
 
-_SLOTS_A_STEP = 8
+_SLOTS_PER_STEP = 8
 
 
 def make_views(
@@ -149,7 +149,7 @@ def _scalar_draws(
 
 def _slots(step: Step, place: int) -> dict[str, int]:
     names = TRANSFORMS[step.transform].draws
-    return {name: place * _SLOTS_A_STEP + i for i, name in enumerate(names)}
+    return {name: place * _SLOTS_PER_STEP + i for i, name in enumerate(names)}
 
 
 def outcome(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ class SearchedData:
 def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     """Return what a policy's search saw of this data set; None if it was searched elsewhere.
 
-    The search's record is run.json beside the policy. If the data set is the one that was
+    The search's record is run.json next to the policy. If the data set is the one that was
     searched on, only its held-out images may be used for a claim; another one that holds
     searched images is refused.
     """
@@ -71,7 +71,7 @@ def _split(record: RunRecord, dataset: Dataset) -> SearchedData:
         raise _damaged(record, "expected the share of images that were left out")
     split = search_split(dataset.labels, share, left_out, seed, dataset.groups)
     if fingerprint(split.held_out) != record.split.get("held_out_fingerprint"):
-        raise _damaged(record, "the held-out images cannot be told from its settings")
+        raise _damaged(record, "the held-out images do not follow from its settings")
     return SearchedData(dataset, split)
 
 

@@ -167,7 +167,7 @@ class SearchSettings:
         return cls(get_recipe(recipe).without(exclude), **settings)
 
     def with_split(self, split: str | None, images: int) -> SearchSettings:
-        """Return settings with both parts of so many images as `split` says, if it is given."""
+        """Return settings with both parts of `images` images as `split` says, if it is given."""
         if split is None:
             return self
         shares = parse_split(split, images)

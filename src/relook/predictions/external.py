@@ -52,7 +52,7 @@ def open_predictions(path: Path, kind: Kind) -> Predictions:
 
 
 def file_identity(path: Path) -> list[int]:
-    """Return what tells whether a file or a directory has changed: counts, bytes, times."""
+    """Return what shows whether a file or a directory has changed: counts, bytes, times."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     stats = [file.stat() for file in files]
     return [

@@ -139,7 +139,7 @@ class Passes:
                     rows = []
 
     def plan(self, batch: int | None) -> BatchPlan:
-        """Return the batch plan; a model that cannot tell its classes is asked with a batch."""
+        """Return the batch plan; a model that does not say its classes is asked with a batch."""
         batch = self.automatic_batch() if batch is None else batch
         classes = getattr(self.predictor, "classes", None)
         if classes is None:
@@ -223,7 +223,7 @@ def ready(images: Images) -> Tensor | FullImages:
 
 
 def draw_index(view: View) -> int | None:
-    """Return what tells a fresh view from others of its sub-policy; a fixed one has nothing."""
+    """Return a fresh view's index, by which its draws differ from others; None if it is fixed."""
     return None if view.subpolicy.is_fixed else view.index
 
 

@@ -170,7 +170,7 @@ class PredictionStore:
         if isinstance(self._place, Directory):
             return self._place.path
         if self._beside is None:
-            raise RelookError(f"expected a directory for the files beside {self.name}, got none")
+            raise RelookError(f"expected a directory for the local files of {self.name}, got none")
         return self._beside
 
     @property

@@ -40,7 +40,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class SearchStep:
-    """What one step of the search reached: score and temperature with so many views."""
+    """What one step of the search reached: score and temperature with this number of views."""
 
     views: int
     score: float

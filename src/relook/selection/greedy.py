@@ -25,7 +25,7 @@ _CONSERVATIVE_SEARCHES = 5  # about how many a conservative one makes on its way
 
 
 def is_large(values: int, *, conservative: bool) -> bool:
-    """Whether predictions of so many values are worth the compiled kernels."""
+    """Whether predictions with this many values are worth the compiled kernels."""
     return values * (_CONSERVATIVE_SEARCHES if conservative else 1) >= COMPILED_FROM
 
 

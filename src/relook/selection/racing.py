@@ -50,7 +50,7 @@ PILOTS = 0.02
 """The share of the pool that is predicted on all images from the start."""
 
 RESAMPLES, MOST_RESAMPLES = 10, 100
-"""At least so many, and more while fewer candidates have a vote than may stay."""
+"""At least the first number, and more while fewer candidates have a vote than may stay."""
 
 TEAM = 10
 """The most entries of a resample's search: the first ones matter most."""
@@ -198,7 +198,7 @@ def places_after(number: int, rounds: int, candidates: int, length: int) -> int:
 
 
 def most_passes(images: int, candidates: int, length: int, kept: int = 0) -> int:
-    """Return how many model passes a race takes at most, if so many candidates are kept."""
+    """Return how many model passes a race takes at most, if `kept` candidates are kept."""
     sizes = round_sizes(images)
     pilots = kept or len(pilots_of(candidates))
     places = [places_after(i, len(sizes), candidates, length) for i in range(len(sizes))]

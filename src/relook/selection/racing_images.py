@@ -34,7 +34,7 @@ CHANGES = (0.1, 10.0)
 """The least and the most that a weight may be multiplied by."""
 
 _VIEWS = 10
-"""A pilot's gain is that of one more view added to so many in the average."""
+"""A pilot's gain is that of one more view added to this many in the average."""
 
 _BLOCK_VALUES = 1 << 22
 

@@ -72,7 +72,7 @@ def selection_identity(selection: Selection, predictions: object) -> str | None:
     """Return what a trace belongs to: everything that decides the picks but their number.
 
     `predictions` stands for the predictions, as `fingerprint` takes it. None for an objective
-    that is a function, for nobody can tell whether it is still the same.
+    that is a function, since nobody knows whether it is still the same.
     """
     objective = selection.objective
     if not isinstance(objective, str):
@@ -131,8 +131,8 @@ def select(
         if plan.compact and trace.picks and trace.memory != plan.limit:
             raise RunError(
                 f"{path} was begun with a memory limit of {trace.memory:,} bytes, got "
-                f"{plan.limit:,}: with so many classes the limit can decide picks; leave --memory "
-                "out to go on, or delete that file"
+                f"{plan.limit:,}: with this many classes the limit can decide picks; leave "
+                "--memory out to go on, or delete that file"
             )
     say(f"selection: {plan}")
     if 0 < len(trace.picks) < length:

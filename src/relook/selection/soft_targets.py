@@ -24,7 +24,7 @@ from relook.selection.scorers import floored_log
 QUASI_RANDOM, POOL, SEARCH = "quasi-random", "pool", "search"
 """What an average is of: the quasi-random views, the whole pool, or policies found by folds."""
 
-_EVEN_IMAGES = 600  # with so many, labels and soft targets count the same
+_EVEN_IMAGES = 600  # with this many, labels and soft targets count the same
 MOST_CLASSES = 4
 """How many classes an image may have in its targets."""
 

@@ -23,14 +23,14 @@ class FullImages:
     """Images of many shapes, and the plan by which each becomes a model's input.
 
     `pixels` holds one after another, uint8 `[h, w, c]` each, in memory or mapped from a file.
-    Image i starts at `starts[i]` and has the height and width `shapes[i]`; `marks[i]` stands
+    Image i starts at `starts[i]` and has the height and width `shapes[i]`; `fingerprints[i]` stands
     for its content. A part of the images shares the pixels of the whole.
     """
 
     pixels: Levels
     starts: NDArray[np.int64]
     shapes: NDArray[np.int64]
-    marks: NDArray[np.str_]
+    fingerprints: NDArray[np.str_]
     plan: CentreCrop
 
     def __len__(self) -> int:
@@ -46,14 +46,17 @@ class FullImages:
         """What the images hold and how they are shown, to take a fingerprint of."""
         plan = self.plan
         shown = [list(plan.size), plan.crop, plan.channels, plan.interpolation]
-        return ["full-size images", self.marks.tolist(), shown]
+        return ["full-size images", self.fingerprints.tolist(), shown]
 
     def __getitem__(self, which: Which) -> FullImages:
         chosen = which if isinstance(which, slice) else np.asarray(which, dtype=np.int64)
         if not isinstance(chosen, slice) and chosen.ndim != 1:
             raise TypeError(f"expected a slice or places [n], got {which!r}")
         return replace(
-            self, starts=self.starts[chosen], shapes=self.shapes[chosen], marks=self.marks[chosen]
+            self,
+            starts=self.starts[chosen],
+            shapes=self.shapes[chosen],
+            fingerprints=self.fingerprints[chosen],
         )
 
     def levels(self, place: int) -> Levels:

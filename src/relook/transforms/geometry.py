@@ -20,7 +20,7 @@ from relook.transforms.steps import Numbers
 
 # Far outside every image; it keeps coordinates and paddings within exact integers.
 _FAR = 2.0**31
-# Warps work on so many pixels at a time: their float64 intermediates then stay in the cache.
+# Warps work on this many pixels at a time: their float64 intermediates then stay in the cache.
 _PART = 1 << 16
 
 
@@ -150,7 +150,7 @@ def resize(images: Tensor, boxes: Sequence[Box], size: tuple[int, int]) -> Tenso
 
 
 def _resize_axis(images: Tensor, axis: int, spans: list[tuple[int, int]], size: int) -> Tensor:
-    """Resize the pixels from a start, so many of them, of an axis to `size`; a span per image."""
+    """Resize spans (start, length) of an axis to `size`: one span per image, or one for all."""
     spans = spans[:1] if len(set(spans)) == 1 else spans
     taps = [resize_taps(length, size) for _, length in spans]
     along = (-1, 1, 1, size) if axis == 3 else (-1, 1, size, 1)

@@ -179,7 +179,7 @@ _ROWS = (
         draws=("x", "y"),
         cpu="cpu.moves:cutout",
     ),
-    # ImageNet's list has these two besides (appendix A).
+    # ImageNet's list has these two as well (appendix A).
     _point("invert", color.invert, _nothing, "none", trend=0, identity_at_zero=False),
     Transform(
         "equalize",

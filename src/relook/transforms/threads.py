@@ -15,7 +15,7 @@ Part = TypeVar("Part")
 
 
 def share_work(work: Callable[[Iterator[Part]], None], parts: Iterable[Part], threads: int) -> None:
-    """Call `work` in so many threads, this one among them; each takes parts until none is left.
+    """Call `work` in `threads` threads, this one among them; each takes parts until none is left.
 
     There are never more than torch's number of threads.
     """

@@ -73,7 +73,7 @@ def test_a_subset_shares_the_pixels(dataset: Dataset) -> None:
 
 @pytest.mark.parametrize("which", [slice(1, 3), [1, 2], np.array([1, 2]), torch.tensor([1, 2])])
 def test_images_are_chosen_like_those_of_a_tensor(dataset: Dataset, which: object) -> None:
-    assert full(dataset)[which].marks.tolist() == dataset.image_fingerprints()[1:3]  # type: ignore[index]
+    assert full(dataset)[which].fingerprints.tolist() == dataset.image_fingerprints()[1:3]  # type: ignore[index]
 
 
 def test_one_image_is_no_subset(dataset: Dataset) -> None:

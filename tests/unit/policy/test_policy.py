@@ -161,7 +161,7 @@ def test_bad_temperatures_are_refused(temperatures: Any) -> None:
 
 def test_temperatures_are_one_a_prefix() -> None:
     assert Policy((PLAIN, PLAIN), np.array([1, 2])).temperatures == (1.0, 2.0)  # type: ignore[arg-type]
-    with pytest.raises(RelookError, match="expected 2 temperatures, one a prefix, got 1"):
+    with pytest.raises(RelookError, match="expected 2 temperatures, one per prefix, got 1"):
         Policy((PLAIN, PLAIN), (1.0,))
 
 

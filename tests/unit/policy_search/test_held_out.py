@@ -64,12 +64,12 @@ def test_a_search_with_a_test_set_has_seen_all_of_its_own(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("settings", "seed"), 1, "held-out images cannot be told"),
-        (("settings", "holdout"), 0.5, "held-out images cannot be told"),
+        (("settings", "seed"), 1, "held-out images do not follow"),
+        (("settings", "holdout"), 0.5, "held-out images do not follow"),
         (("settings", "holdout"), "x", "expected the held-out share and the seed"),
         (("settings", "left_out"), "x", "expected the share of images that were left out"),
-        (("settings", "left_out"), 0.5, "held-out images cannot be told"),
-        (("split", "held_out_fingerprint"), None, "held-out images cannot be told"),
+        (("settings", "left_out"), 0.5, "held-out images do not follow"),
+        (("split", "held_out_fingerprint"), None, "held-out images do not follow"),
     ],
 )
 def test_a_damaged_record_is_refused(

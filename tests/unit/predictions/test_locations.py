@@ -145,7 +145,7 @@ def test_the_mapped_file_stands_beside(url: str, tmp_path: Path) -> None:
     mapped = mapped_predictions(filled(url, beside=tmp_path))
     np.testing.assert_array_equal(mapped, predictions())
     assert (tmp_path / "mapped.npy").is_file()
-    with pytest.raises(RelookError, match="expected a directory for the files beside"):
+    with pytest.raises(RelookError, match="expected a directory for the local files of"):
         mapped_predictions(filled(url))
 
 

@@ -20,7 +20,7 @@ ClassName = str | int
 
 
 FIGURES = ("entropy", "uncalibrated_entropy", "uncalibrated_mutual_information")
-"""What is told of an image beside its classes: the last two are before the temperature."""
+"""What is written about an image besides its classes: the last two are before the temperature."""
 EXIT_FIGURES = ("entropy", "views")
 """The same where each image gets as many views as it needs."""
 

@@ -180,8 +180,8 @@ def _full(pixels: Sequence[Levels], plan: CentreCrop) -> FullImages:
     sizes = np.array([levels.size for levels in pixels], dtype=np.int64)
     shapes = np.array([levels.shape[:2] for levels in pixels], dtype=np.int64).reshape(-1, 2)
     joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in pixels)])
-    marks = np.full(len(pixels), "", "U32")  # nothing is stored by them here
-    return FullImages(joined, np.cumsum(sizes) - sizes, shapes, marks, plan)
+    unknown = np.full(len(pixels), "", "U32")  # nothing is stored by them here
+    return FullImages(joined, np.cumsum(sizes) - sizes, shapes, unknown, plan)
 
 
 def _fingerprint(root: Path, names: Sequence[str]) -> str:

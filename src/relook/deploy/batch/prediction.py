@@ -71,9 +71,9 @@ def predict_source(
 ) -> Predicted:
     """Predict every image of a source and write the `top` classes of each to `out`.
 
-    `model` is the model's fingerprint. Blocks that are done wait in a directory beside `out`,
-    which the same call goes on from, whatever ended the last one; it is removed at the end.
-    With an early exit, the number of views that an image got stands beside its classes.
+    `model` is the model's fingerprint. Blocks that are done wait in a directory next to `out`,
+    from which the same call resumes, however the last one ended; it is removed at the end.
+    With an early exit, the number of views that an image got is written next to its classes.
     """
     writer_for(out)
     if out.exists() and not force:
@@ -207,8 +207,8 @@ def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str
         return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
     log_probs = _log_probs(tta, block)
     found = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
-    told = (found.entropy, found.predictive_entropy, found.mutual_information)
-    return tta.probabilities(log_probs), dict(zip(FIGURES, told, strict=True))
+    figures = (found.entropy, found.predictive_entropy, found.mutual_information)
+    return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
 
 
 def _log_probs(tta: TTA, block: ImageBlock) -> NDArray[np.float32]:

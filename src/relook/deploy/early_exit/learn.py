@@ -71,7 +71,7 @@ def parse_target(text: str) -> ExitTarget:
 
 
 def check_target(target: ExitTarget, images: int, views: int) -> None:
-    """Raise where no rule for so many distinct views could be learned on so many images.
+    """Raise where no rule for this number of distinct views can be learned on `images` images.
 
     For a loss of accuracy that is so where even images without a single loss are too few.
     """
@@ -202,7 +202,7 @@ def _check_budget(views: Indices, target: ExitTarget) -> None:
     if not needed <= len(views):
         many = f"about {math.ceil(needed):,}" if math.isfinite(needed) else "more"
         raise RelookError(
-            f"{target}: {len(views):,} images are too few to tell the mean number of views within "
+            f"{target}: {len(views):,} images are too few to know the mean number of views within "
             f"{_VIEWS_ERROR:.0%}: {many} are needed".replace("0%", "0 %")
         )
 

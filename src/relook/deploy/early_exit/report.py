@@ -145,7 +145,7 @@ def _point(exits: ScoredExits, views: Indices) -> ExitPoint:
 
 
 def _at(scores: FloatArray, views: float) -> FloatArray:
-    """Return what images score `[n]` with so many views, from `[exit, n]`."""
+    """Return what images score `[n]` with a number of views, from `[exit, n]`."""
     low, high = math.floor(views), math.ceil(views)
     share = views - low
     return np.asarray((1 - share) * scores[low - 1] + share * scores[high - 1])

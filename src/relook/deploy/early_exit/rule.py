@@ -1,4 +1,4 @@
-"""Early exit: after each view, a calibrated rule tells which images need no more of them.
+"""Early exit: after each view, a calibrated rule decides which images need no more of them.
 
 The paper names object-dependent policies as what comes next; this is a first step: the order
 of the views is the policy's, how many of them an image gets is its own.
@@ -95,7 +95,7 @@ class Exited:
 
 
 def policy_fingerprint(policy: Policy) -> str:
-    """Return what stands for a policy's views and their order, whatever its temperatures."""
+    """Return what identifies a policy's views and their order, without its temperatures."""
     return fingerprint([subpolicy_to_json(sub) for sub in policy])
 
 

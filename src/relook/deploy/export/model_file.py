@@ -37,7 +37,7 @@ class FileForm:
     """What a file is, takes and returns; None leaves it to model and images.
 
     It takes uint8 images in a `layout`, any number of them, and returns `output` `[n, class]`.
-    `size` (height, width) and `channels` are the network's, where it does not tell;
+    `size` (height, width) and `channels` are the network's, where it does not say;
     `resize_from` (height, width) is the images' own size, from which the file brings them to the
     network's.
     """
@@ -101,10 +101,10 @@ def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> 
     if size is None and shape is not None and form.resize_from is None:
         size = shape[2], shape[3]
     if size is None:
-        raise RelookError("the model does not tell the size of its images: say size, as 224")
+        raise RelookError("the model does not say the size of its images: give size, as 224")
     channels = form.channels or _channels(predictor) or (None if shape is None else shape[1])
     if channels is None:
-        raise RelookError("the model does not tell its images' channels: say channels, 1 or 3")
+        raise RelookError("the model does not say its images' channels: give channels, 1 or 3")
     network = Shape(channels, *size)
     if form.resize_from is None or form.resize_from == size:
         return ImageInput(network, network, form.layout)
@@ -144,7 +144,7 @@ def _images_to_check(given: ImageInput, images: Tensor | None) -> Tensor:
 
 
 def _channels(predictor: Predictor) -> int | None:
-    """Return how many channels a predictor's images have, where it tells."""
+    """Return how many channels a predictor's images have, where it says so."""
     if isinstance(predictor, EnsemblePredictor):
         return next(filter(None, map(_channels, predictor.members)), None)
     spec = input_of(predictor)

@@ -253,7 +253,7 @@ class TTA(nn.Module):
             return run_early_exit(rule, self.plan, len(levels), predict)
 
     def _one_view(self, view: int, images: Tensor | FullImages) -> Tensor:
-        # A fixed view is the same whatever the image's index.
+        # A fixed view is the same for every image index.
         made = self.plan.make(view, images, np.zeros(len(images), dtype=np.int64))
         return self._predicted(made, f"{len(images)} images, view {view + 1}")
 

@@ -144,7 +144,7 @@ def placed(predictor: Predictor, device: str) -> Predictor:
 
 
 def part_of(images: object, part: slice) -> Part:
-    """Return some of the images as a worker is sent them: arrays, and nothing besides the part."""
+    """Return some of the images as a worker is sent them: arrays, and only this part."""
     if isinstance(images, FullImages):
         own = images[part].compact()
         images.release()

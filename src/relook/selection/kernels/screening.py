@@ -16,7 +16,7 @@ _FIRST = 4  # candidates evaluated in full before the line is drawn
 _TIMES = {1: 3, 2: 2, 3: 2}  # bounds at a step: the first guesses of β are far off
 _ROUNDS = 60  # a guard only
 _FAR = 0.3  # of β: how far one bound may move it
-_COARSE_STEPS = 16  # after so many steps candidates differ by less, and the grid is finer
+_COARSE_STEPS = 16  # after this many steps candidates differ by less, and the grid is finer
 _ABOVE = 0.1  # ÷ step: how much larger than expected the first β is
 _ABOVE_FEW = 0.05  # the same, after a bound
 
@@ -43,7 +43,7 @@ class Screen:
         self._offsets = np.zeros(pool.candidates)  # of the best β from the policy's, × step
 
     def contenders(self, mean: FloatArray, step: int, beta: float) -> tuple[Indices, FloatArray]:
-        """Return the candidates that float32 cannot tell from the best one, rising, and their β.
+        """Return the candidates that float32 cannot separate from the best, rising, and their β.
 
         `mean` `[n, c]` is the policy's average before entry number `step`, `beta` its best β.
         """

@@ -213,7 +213,7 @@ def _moved(counts: Any, table: Any) -> Any:
 
 @helper
 def _look_up(images: Any, base: int, count: int, tables: Any, which: int, out: Any) -> None:
-    """Write so many bytes from `base` on as one of the tables `[k, 256]` has them."""
+    """Write `count` bytes from `base` on as one of the tables `[k, 256]` has them."""
     for p in range(base, base + count - LANES + 1, LANES):
         look_up_64(tables, which * _LEVELS, images, p, out)
     for p in range(base + count - count % LANES, base + count):

@@ -24,7 +24,7 @@ from relook.transforms.cpu.vectors import mix_four, settle_four
 from relook.transforms.geometry import rotations
 from relook.transforms.steps import AppliedStep
 
-# Places are counted in fixed point with so many binary digits.
+# Places are counted in fixed point with this many binary digits.
 _BITS = 40
 
 

@@ -17,9 +17,9 @@ from relook.transforms.threads import share_work
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
-# Below so many bytes, a second thread costs more than it brings.
-_WORTH_A_THREAD = 1 << 17
-_WORTH_A_THREAD_LIGHT = 1 << 20
+# Below this many bytes, a second thread costs more than it brings.
+_BYTES_PER_THREAD = 1 << 17
+_BYTES_PER_THREAD_LIGHT = 1 << 20
 
 
 def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
@@ -30,7 +30,7 @@ def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     pixels = images.contiguous().numpy()
     out = np.empty_like(pixels)
     light = all(operation.light for operation in plan)
-    worth = pixels.nbytes // (_WORTH_A_THREAD_LIGHT if light else _WORTH_A_THREAD)
+    worth = pixels.nbytes // (_BYTES_PER_THREAD_LIGHT if light else _BYTES_PER_THREAD)
     threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
     # A single step needs no cache: each image is read once.
     blocks = (
@@ -43,12 +43,12 @@ def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
 
 
 def _blocks(count: int, size: int, threads: int) -> list[slice]:
-    """Cut `count` images of so many bytes into blocks; none is larger than the one before it.
+    """Cut `count` images of `size` bytes into blocks; none is larger than the one before it.
 
     The last ones are small, so that all threads end at about the same time.
     """
     most = max(1, _BLOCK // size)
-    least = min(most, max(1, _WORTH_A_THREAD // size))
+    least = min(most, max(1, _BYTES_PER_THREAD // size))
     blocks: list[slice] = []
     start = 0
     while start < count:
@@ -60,7 +60,7 @@ def _blocks(count: int, size: int, threads: int) -> list[slice]:
 
 
 def _shares(count: int, threads: int) -> list[slice]:
-    """Cut `count` images into one block a thread, of the same length."""
+    """Cut `count` images into one block per thread, of the same length."""
     edges = [count * i // threads for i in range(threads + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
 

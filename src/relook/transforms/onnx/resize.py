@@ -65,7 +65,7 @@ def resize(
 
 
 def _weigh(graph: Graph, images: str, length: int, size: int, interpolation: str) -> str:
-    """Append the weighted sums of so many rows that make `size` new ones."""
+    """Append the weighted sums of the old rows that make `size` new ones."""
     if length == size:
         return images
     first, weights = resize_taps(length, size, interpolation)

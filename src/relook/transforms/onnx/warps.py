@@ -43,7 +43,7 @@ def shear_y(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
 def _warp(graph: Graph, images: str, shape: Shape, x: Tensor, y: Tensor | None = None) -> str:
     """Append the bicubic warp (a = −1, truncated) in a mirrored surround, sampled at x, y `[h, w]`.
 
-    Without y the rows are whole, and only four pixels beside one another are weighed.
+    Without y the rows are whole, and only four neighbouring pixels are weighted.
     """
     columns, across = cells(x)
     rows, down = cells(torch.arange(shape.height)[:, None] + 0.5) if y is None else cells(y)

@@ -247,8 +247,8 @@ def test_a_file_beyond_two_gigabytes_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 32}, "does not tell its images' channels"),
-        ({"channels": 3}, "does not tell the size"),
+        ({"size": 32}, "does not say its images' channels"),
+        ({"channels": 3}, "does not say the size"),
         ({"size": 32, "channels": 3, "output": "logit"}, "did you mean 'logits'"),
         ({"size": 32, "channels": 3, "layout": "hwc"}, "layout"),
         ({"size": 32, "channels": 3, "format": "onxx"}, "did you mean 'onnx'"),
