@@ -145,11 +145,12 @@ def test_a_signal_ends_in_one_line_and_nothing_is_lost(
     def signal_after_a_block() -> None:
         # A shell's background jobs, and so tests run as one, begin with SIGINT ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        for owner, name in (
-            (relook.predictions.store.PredictionStore, "write"),
-            (relook.deploy.batch.prediction, "write_json_atomic"),
-        ):
-            setattr(owner, name, signalled(getattr(owner, name)))
+        store, parts = (
+            relook.predictions.store.PredictionStore,
+            relook.deploy.batch.prediction._PARTS,
+        )
+        store.write = signalled(store.write)  # type: ignore[method-assign]
+        object.__setattr__(parts, "write", signalled(parts.write))  # it is frozen
 
     def signalled(write: Callable[..., None]) -> Callable[..., None]:
         def write_and_signal(*arguments: object) -> None:

@@ -54,7 +54,7 @@ class CorruptionsRecord:
 
 
 CORRUPTIONS = Kind(
-    CorruptionsRecord, "relook-corruptions", None, "the record of a corrupted set", "corrupt"
+    CorruptionsRecord, "relook-corruptions", None, "the record of a corrupted set", "study corrupt"
 )
 
 Source = Callable[[str, int], Tensor]
