@@ -121,7 +121,7 @@ def test_two_data_sets(relook: Relook, run: SearchedRun, tmp_path: Path) -> None
 def test_the_same_command_predicts_nothing_again(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("study", "transfer", "--run", run.path, "-m", large, "--out", tmp_path / "o", *QUICK)
+    command = ("study", "transfer", run.path, "-m", large, "--out", tmp_path / "o", *QUICK)
     first = relook(*command, "--json")
     assert first.code == 0, first.err
     monkeypatch.setattr(type(load_model(large)), "__call__", lambda *_: 1 / 0)
@@ -141,8 +141,8 @@ def test_mistakes_are_one_line(
         return line
 
     one, two = policy_file(tmp_path / "a.json"), policy_file(tmp_path / "b.json", "cifar")
-    assert "relook study transfer --run" in error("--model", large)
-    assert "a --policy for each --model" in error("-m", large, "-m", run.model, "-p", one)
+    assert "relook study transfer runs/small" in error("--model", large)
+    assert "a policy for each --model" in error("-m", large, "-m", run.model, "-p", one)
     assert "expected --data" in error("-m", large, "-p", one)
     assert "--data once or 1 times" in error("-m", large, "-p", one, "-d", data, "-d", data)
     assert "--name 1 times" in error("-m", large, "-p", one, "-d", data, *("--name", "a") * 2)

@@ -7,7 +7,7 @@ use it; a method's figures at all budgets come from prefixes of one list of view
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -82,6 +82,36 @@ class ComparisonSettings:
     resamples: int = 2000
     measure_cost: bool = True
 
+    def setup(
+        self,
+        predictor: Predictor,
+        dataset: Dataset,
+        recipe: Recipe | str,
+        *,
+        indices: ArrayLike | None = None,
+        store_path: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Setup:
+        """Return all that decides a comparison besides the policy, checked."""
+        if self.runs < 1:
+            raise RelookError(f"expected at least 1 run, got {self.runs}")
+        places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
+        return Setup(
+            predictor=predictor,
+            dataset=dataset,
+            places=places,
+            recipe=get_recipe(recipe),
+            budgets=checked_budgets(self.budgets),
+            options=(self.options or Options()).for_images(dataset.images),
+            seed=check_seed(self.seed),
+            runs=self.runs,
+            halvings=self.halvings,
+            resamples=self.resamples,
+            store=store_path,
+            batch=self.batch,
+            progress=progress,
+        )
+
 
 class ComparisonKeywords(TypedDict, total=False):
     """The fields of `ComparisonSettings`, as keywords."""
@@ -126,20 +156,9 @@ def compare(
     asked = ComparisonSettings(**settings)
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, asked.runs)
-    setup = Setup(
-        predictor=predictor,
-        dataset=dataset,
-        places=np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64),
-        recipe=get_recipe(recipe),
-        budgets=checked_budgets(asked.budgets),
-        options=(asked.options or Options()).for_images(dataset.images),
-        seed=check_seed(asked.seed),
-        runs=max(asked.runs, len(policies)),
-        halvings=asked.halvings,
-        resamples=asked.resamples,
-        store=store_path,
-        batch=asked.batch,
-        progress=progress,
+    asked = replace(asked, runs=max(asked.runs, len(policies)))
+    setup = asked.setup(
+        predictor, dataset, recipe, indices=indices, store_path=store_path, progress=progress
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
@@ -336,25 +355,12 @@ def _settings(
     margin: float,
     validation: Dataset | None,
 ) -> dict[str, Any]:
-    options = asdict(setup.options)
     return {
-        "recipe": setup.recipe.name,
-        "budgets": list(setup.budgets),
+        **setup.record(),
         "methods": list(methods),
         "left_out": dict(left_out),
-        "seed": setup.seed,
-        "runs": setup.runs,
         "margin": margin,
-        "halvings": setup.halvings,
-        "resamples": setup.resamples,
-        "randaugment": options,
         "grid_search": None if grid is None else [list(score) for score in grid.scores],
-        "model": {"fingerprint": setup.predictor.fingerprint},
-        "data": {
-            "name": setup.dataset.name,
-            "fingerprint": setup.dataset.fingerprint,
-            "images": len(setup.dataset),
-        },
         "validation": None if validation is None else validation.fingerprint,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,24 @@ class Setup:
         return {
             metric: self.paired(per_image(one, metric), per_image(other, metric))
             for metric in ("cll", "accuracy")
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return what a file of results says of it."""
+        return {
+            "recipe": self.recipe.name,
+            "budgets": list(self.budgets),
+            "seed": self.seed,
+            "runs": self.runs,
+            "halvings": self.halvings,
+            "resamples": self.resamples,
+            "randaugment": asdict(self.options),
+            "model": {"fingerprint": self.predictor.fingerprint},
+            "data": {
+                "name": self.dataset.name,
+                "fingerprint": self.dataset.fingerprint,
+                "images": len(self.dataset),
+            },
         }
 
 

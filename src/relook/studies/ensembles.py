@@ -7,19 +7,18 @@ mean; "per-member": each member has a policy of its own, which the paper leaves 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from relook.data.base import Dataset
-from relook.errors import RelookError, unknown_name
+from relook.errors import unknown_name
 from relook.evaluation.baselines import POLICY_METHOD, Options, label_of
-from relook.evaluation.compare import available_methods, checked_budgets, with_magnitude
+from relook.evaluation.compare import available_methods, with_magnitude
 from relook.evaluation.results import Results, join
-from relook.evaluation.scoring import Setup
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
@@ -45,6 +44,7 @@ from relook.studies.ensembles_scores import (
 )
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
+from relook.studies.shared import StudyKeywords, asked_for
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -74,25 +74,20 @@ def ensembles(
     *,
     test: Dataset | None = None,
     single: str | None = None,
-    budgets: Sequence[int] = (1, 5, 10, 20),
-    methods: Sequence[str] = METHODS,
-    options: Options | None = None,
-    runs: int = 1,
     run: str | Path | None = None,
     pools: Mapping[str, Path] = MappingProxyType({}),
     progress: StageProgress | None = None,
     log: Log | None = None,
-    halvings: int = 5,
-    resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
+    **compared: Unpack[StudyKeywords],
 ) -> Results:
     """Search in three ways and score all on held-out images, alongside baselines.
 
     `settings` are those of one search; its split of `dataset` (or `test`) says which images
     are held out. `single` names the member whose policy, and whose magnitude M*, serve all
     (default: the first). A budget counts distinct views a member; every member sees the same
-    number, and the same views but in the way "per-member". What `methods`, `options` and
-    `runs` mean is as in `relook.compare`. With `run`, everything is kept in that directory,
+    number, and the same views but in the way "per-member". What the other keywords
+    mean is as in `relook.compare`. With `run`, everything is kept in that directory,
     and the same call goes on where an interrupted one stopped. `pools` names, for members that
     were searched for with the same settings, the directories of those runs: what they predicted
     is not predicted again.
@@ -101,8 +96,8 @@ def ensembles(
     one = next(iter(members)) if single is None else single
     if one not in members:
         raise unknown_name("member", one, members)
-    if runs < 1:
-        raise RelookError(f"expected at least 1 run, got {runs}")
+    asked = asked_for(STUDY.name, compared, {"methods": METHODS}, without=("seed", "batch"))
+    asked = replace(asked, seed=settings.seed, batch=settings.batch)
     together = EnsemblePredictor(list(members.values()))
     where = None if run is None else Path(run)
     job = plan_search(together, dataset, settings, test=test, directory=where)
@@ -114,24 +109,16 @@ def ensembles(
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
             _save_policies(found, where / "policies")
-        proof = job.proof
-        setup = Setup(
-            predictor=fast[one],
-            dataset=proof,
-            places=held_out,
-            recipe=settings.recipe,
-            budgets=checked_budgets(budgets),
-            options=(options or Options()).for_images(proof.images),
-            seed=settings.seed,
-            runs=runs,
-            halvings=halvings,
-            resamples=resamples,
-            store=_grid_path(where, one, options or Options()),
-            batch=settings.batch,
+        setup = asked.setup(
+            fast[one],
+            job.proof,
+            settings.recipe,
+            indices=held_out,
+            store_path=_grid_path(where, one, asked.options or Options()),
             progress=stage_of(progress, "compare"),
         )
         validation = dataset.subset(searched)
-        chosen, left_out = available_methods(setup, methods, validation)
+        chosen, left_out = available_methods(setup, asked.methods, validation)
         given = "mgrid" not in chosen or setup.options.grid_magnitude is not None
         setup, grid = with_magnitude(setup, None if given else validation)
         setup = replace(setup, progress=stage_of(progress, "evaluate"))
@@ -145,21 +132,16 @@ def ensembles(
             *rows_of(setup, scored.members(), scored.views, 1),
         ),
         {
+            **setup.record(),
             "members": list(members),
             "single": one,
             "policies": {name: policy_to_json(own) for name, own in found.members.items()},
             "policy": policy_to_json(found.ensemble),
-            "images": len(proof),
+            "images": len(job.proof),
             "searched": len(searched),
-            "recipe": settings.recipe.name,
             "search": json.loads(json.dumps(job.record())),
             "methods": [method for method in chosen if method != POLICY_METHOD],
             "left_out": dict(left_out),
-            "seed": setup.seed,
-            "runs": runs,
-            "halvings": halvings,
-            "resamples": resamples,
-            "randaugment": asdict(setup.options),
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
             **(record or {}),

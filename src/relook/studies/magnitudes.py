@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from relook.policy import DrawKind
 from relook.policy.recipes import Recipe, get_recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
+from relook.studies.shared import StudyKeywords, asked_for
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -49,31 +50,31 @@ def magnitudes(
     grid: Sequence[float] = GRID,
     views: int = Options.grid_views,
     length: int = Options.length,
-    runs: int = 1,
-    seed: int = 0,
     draws: DrawKind = "fixed",
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
-    batch: int | None = None,
     progress: Progress | None = None,
-    halvings: int = 5,
     record: Mapping[str, Any] | None = None,
+    **settings: Unpack[StudyKeywords],
 ) -> Results:
     """Score `views` views of RandAugment at each magnitude by every metric.
 
     A view has `length` transforms with magnitudes uniform on [0, M]; the magnitudes M share
     their transforms and directions, so they differ in strength alone. Run r draws them from
-    seed + r. Metrics are cross-validated as in `relook.compare`. The paper averages 100 views.
+    seed + r. Metrics are cross-validated as in `relook.compare`, and the keywords `seed`, `runs`,
+    `batch` and `halvings` mean the same. The paper averages 100 views.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
-    seed, recipe, grid = check_seed(seed), get_recipe(recipe), checked_grid(grid)
-    for name, value in (("views", views), ("runs", runs)):
+    without = ("budgets", "methods", "options", "resamples")
+    asked = asked_for(STUDY.name, settings, {}, without)
+    seed, recipe, grid = check_seed(asked.seed), get_recipe(recipe), checked_grid(grid)
+    for name, value in (("views", views), ("runs", asked.runs)):
         if value < 1:
             raise RelookError(f"expected {name} of at least 1, got {value}")
     if length < 0:
         raise RelookError(f"expected a length of at least 0 transforms, got {length}")
     found: dict[float, list[Mapping[str, float]]] = {magnitude: [] for magnitude in grid}
-    for run in range(runs):
+    for run in range(asked.runs):
         predicted = grid_log_probs(
             predictor,
             dataset,
@@ -85,12 +86,12 @@ def magnitudes(
             grid=grid,
             indices=None if indices is None else np.asarray(indices, dtype=np.int64),
             store_path=None if store_path is None else Path(store_path) / f"run-{run}",
-            batch=batch,
-            progress=_run_of(progress, run, runs),
+            batch=asked.batch,
+            progress=_run_of(progress, run, asked.runs),
         )
         for magnitude, mean in predicted:
             scored = cross_validated(
-                mean, dataset.labels, seed=seed, halvings=halvings, groups=dataset.groups
+                mean, dataset.labels, seed=seed, halvings=asked.halvings, groups=dataset.groups
             )
             found[magnitude].append(scored.metrics)
     keys = {
@@ -98,7 +99,7 @@ def magnitudes(
         "method": RANDAUGMENT,
         "views": views,
         "images": len(dataset),
-        "runs": runs,
+        "runs": asked.runs,
     }
     rows = tuple(row for magnitude, own in found.items() for row in _rows(magnitude, own, keys))
     results = Results(
@@ -109,7 +110,7 @@ def magnitudes(
             "length": length,
             "draws": draws,
             "seed": seed,
-            "halvings": halvings,
+            "halvings": asked.halvings,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
             **(record or {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -17,15 +17,14 @@ from relook.foundation.wording import with_minus_signs
 from relook.models import Predictor
 from relook.numerics.intervals import Interval, paired_bootstrap
 from relook.numerics.randomness import check_seed
-from relook.policy import DrawKind
 from relook.policy.file import policy_to_json
-from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
 from relook.studies.objectives_search import PLAIN, Key, Run, Searches, Stages, label_of, run_of
+from relook.studies.shared import StudyKeywords, asked_for
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -43,69 +42,44 @@ COMPARED = ("accuracy", "log_likelihood", "cll")
 def objectives(
     predictor: Predictor,
     dataset: Dataset,
+    settings: SearchSettings,
     *,
-    recipe: Recipe | str,
     objectives: Sequence[str | UserObjective] = OF_THE_PAPER,
     test: Dataset | None = None,
-    runs: int = 5,
-    seed: int = 0,
-    length: int = 20,
-    pool_size: int | None = None,
-    draws: DrawKind = "fixed",
-    strategy: str = "greedy",
-    plain: bool = True,
-    balanced: bool = False,
-    holdout: float = 1 / 3,
-    left_out: float = 0.0,
-    budgets: Sequence[int] | None = None,
-    batch: int | None = None,
-    memory: int | None = None,
     directory: str | Path | None = None,
     progress: Stages | None = None,
-    halvings: int = 5,
-    resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
+    **scored: Unpack[StudyKeywords],
 ) -> Results:
     """Search the same pools with each objective and score the policies on held-out images.
 
-    Run r has the seed seed + r: its own pool and, without `test` images, its own split. Its
-    pool is predicted once, for all objectives. Objectives are names of `OBJECTIVES` or
+    `settings` are those of one search, with the strategy greedy or paper. Run r of `runs` has the
+    seed seed + r: its own pool and, without `test` images, its own split. Its pool is predicted
+    once, for all objectives. Objectives are names of `OBJECTIVES` or
     functions `(log_probs, labels) -> float`. `budgets` are numbers of views (default: the
     whole policy). In `directory` predictions and selections are kept, and an interrupted
     call goes on; later calls with more runs or objectives find what is done.
     """
+    _check(settings)
+    usual: StudyKeywords = {"budgets": (settings.length,), "runs": 5}
+    asked = asked_for(STUDY.name, scored, usual, without=("methods", "options", "seed", "batch"))
+    seed, runs = check_seed(settings.seed), asked.runs
     if runs < 1:
         raise RelookError(f"expected at least 1 run, got {runs}")
-    settings = SearchSettings(
-        recipe=get_recipe(recipe),
-        length=length,
-        pool_size=pool_size,
-        seed=check_seed(seed),
-        draws=draws,
-        strategy=strategy,
-        plain=plain,
-        balanced=balanced,
-        holdout=holdout,
-        left_out=left_out,
-        batch=batch,
-        memory=memory,
-    )
-    _check(settings)
     study = Searches(
         predictor,
         dataset,
         test,
         checked_objectives(objectives),
-        (length,) if budgets is None else checked_budgets(budgets),
+        replace(asked, budgets=checked_budgets(asked.budgets), batch=settings.batch),
         None if directory is None else Path(directory),
-        halvings,
         progress,
     )
-    found = [run_of(study, replace(settings, seed=seed + run), run, runs) for run in range(runs)]
+    found = [run_of(study, replace(settings, seed=seed + run), run) for run in range(runs)]
     results = Results(
         STUDY.name,
-        tuple(_rows(study, found, seed, resamples)),
-        {**_settings(study, settings, found, resamples), **(record or {})},
+        tuple(_rows(study, found, seed)),
+        {**_settings(study, settings, found), **(record or {})},
     )
     return replace(results, sentence=sentence(results))
 
@@ -234,7 +208,7 @@ def _check(settings: SearchSettings) -> None:
         )
 
 
-def _rows(study: Searches, found: Sequence[Run], seed: int, resamples: int) -> Iterator[Result]:
+def _rows(study: Searches, found: Sequence[Run], seed: int) -> Iterator[Result]:
     """Yield each objective's metrics at each budget, and its differences to cLL."""
     for name, budget in found[0].scores:
         scores = [run.scores[name, budget] for run in found]
@@ -252,7 +226,7 @@ def _rows(study: Searches, found: Sequence[Run], seed: int, resamples: int) -> I
         if name in (PLAIN, REFERENCE) or REFERENCE not in study.objectives:
             continue
         for metric in COMPARED:
-            interval = _over_reference(found, (name, budget), metric, seed, resamples)
+            interval = _over_reference(found, (name, budget), metric, seed, study.asked.resamples)
             yield difference(metric, interval, **keys, versus=REFERENCE, reference=REFERENCE)
 
 
@@ -272,9 +246,7 @@ def _over_reference(
     )
 
 
-def _settings(
-    study: Searches, settings: SearchSettings, found: Sequence[Run], resamples: int
-) -> dict[str, Any]:
+def _settings(study: Searches, settings: SearchSettings, found: Sequence[Run]) -> dict[str, Any]:
     return {
         "policies": {
             name: [policy_to_json(run.policies[name]) for run in found] for name in study.objectives
@@ -287,8 +259,8 @@ def _settings(
         "strategy": settings.strategy,
         "balanced": settings.balanced,
         "holdout": None if study.test is not None else settings.holdout,
-        "halvings": study.halvings,
-        "resamples": resamples,
+        "halvings": study.asked.halvings,
+        "resamples": study.asked.resamples,
         "model": {"fingerprint": study.predictor.fingerprint},
         "data": {"name": study.dataset.name, "fingerprint": study.dataset.fingerprint},
         "test": None if study.test is None else study.test.fingerprint,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.evaluation.baselines import BASELINES
+from relook.evaluation.compare import ComparisonSettings
 from relook.evaluation.scoring import MethodRun, Setup, score_budgets
 from relook.foundation.progress import StageProgress, stage_of
 from relook.io.fingerprint import fingerprint
@@ -64,9 +64,8 @@ class Searches:
     dataset: Dataset
     test: Dataset | None
     objectives: Mapping[str, str | UserObjective]
-    budgets: tuple[int, ...]
+    asked: ComparisonSettings
     directory: Path | None
-    halvings: int
     progress: Stages | None
 
 
@@ -75,7 +74,7 @@ def label_of(objective: str) -> str:
     return "plain image" if objective == PLAIN else LABELS.get(objective, objective)
 
 
-def run_of(study: Searches, settings: SearchSettings, run: int, runs: int) -> Run:
+def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
     """Predict a run's pool, search it with every objective, and score what was found."""
 
     def stages(**words: str) -> StageProgress | None:
@@ -83,7 +82,7 @@ def run_of(study: Searches, settings: SearchSettings, run: int, runs: int) -> Ru
         if progress is None:
             return None
         return lambda stage, done, total, score=None: progress(
-            f"run {run + 1} of {runs}: {words[stage]}", done, total
+            f"run {run + 1} of {study.asked.runs}: {words[stage]}", done, total
         )
 
     directory = None if study.directory is None else study.directory / f"seed-{settings.seed}"
@@ -107,33 +106,17 @@ def run_of(study: Searches, settings: SearchSettings, run: int, runs: int) -> Ru
         selected = select_from_pool(own, candidates, progress, None)
         policies[name] = policy_of(own, candidates, selected)
     held_out, proof = job.split.held_out, job.proof
-    setup = _setup(study, settings, proof, held_out, directory, policies)
-    evaluated = stages(evaluate="predicting held-out images")
-    setup = replace(setup, progress=stage_of(evaluated, "evaluate"))
+    mark = fingerprint([policy_to_json(one) for one in policies.values()], study.asked.budgets)
+    setup = replace(study.asked, seed=settings.seed, runs=1).setup(
+        study.predictor,
+        proof,
+        settings.recipe,
+        indices=held_out,
+        store_path=directory and directory / f"heldout-{mark[:8]}.zarr",
+        progress=stage_of(stages(evaluate="predicting held-out images"), "evaluate"),
+    )
     units = held_out if proof.groups is None else proof.groups
     return Run(policies, _scores(setup, policies), units)
-
-
-def _setup(
-    study: Searches,
-    settings: SearchSettings,
-    proof: Dataset,
-    held_out: NDArray[np.int64],
-    directory: Path | None,
-    policies: Mapping[str, Policy],
-) -> Setup:
-    mark = fingerprint([policy_to_json(policy) for policy in policies.values()], study.budgets)
-    return Setup(
-        predictor=study.predictor,
-        dataset=proof,
-        places=held_out,
-        recipe=settings.recipe,
-        budgets=study.budgets,
-        seed=settings.seed,
-        halvings=study.halvings,
-        store=None if directory is None else directory / f"heldout-{mark[:8]}.zarr",
-        batch=settings.batch,
-    )
 
 
 def _scores(setup: Setup, policies: Mapping[str, Policy]) -> dict[Key, _Score]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,11 +14,10 @@ from torch import Tensor
 from relook.data.base import Dataset
 from relook.data.corrupted import Source
 from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_METHOD, Options, label_of
+from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.compare import (
     available_methods,
     check_policies,
-    checked_budgets,
     with_magnitude,
 )
 from relook.evaluation.results import Results
@@ -26,10 +25,9 @@ from relook.evaluation.scoring import MethodRun, Setup, lines_of, score_budgets
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
 from relook.models import Predictor
-from relook.numerics.randomness import check_seed
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.policy.recipes import Recipe, get_recipe
+from relook.policy.recipes import Recipe
 from relook.predictions.passes import distinct_views
 from relook.report.comparison_tables import about, method_table, paper_tables
 from relook.report.metrics import metric_of
@@ -45,6 +43,7 @@ from relook.report.tables import (
 from relook.studies.corruption_error import has_normaliser
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
 from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
+from relook.studies.shared import StudyKeywords, asked_for
 from relook.studies.study import Study
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -54,6 +53,15 @@ METHODS = ("plain", "cf", "mgrid")
 """The baselines of the paper's study."""
 
 
+@dataclass(frozen=True)
+class Shift:
+    """Which corruptions at which severities (None: all), made here or read from a `source`."""
+
+    corruptions: Sequence[str] | None = None
+    severities: Sequence[int] | None = None
+    source: Source | None = None
+
+
 def robustness(
     predictor: Predictor,
     dataset: Dataset,
@@ -61,61 +69,42 @@ def robustness(
     *,
     recipe: Recipe | str,
     validation: Dataset | None = None,
-    corrupted: Source | None = None,
-    corruptions: Sequence[str] | None = None,
-    severities: Sequence[int] | None = None,
-    budgets: Sequence[int] = (5, 10, 20),
-    methods: Sequence[str] | None = METHODS,
-    options: Options | None = None,
-    images: int | None = None,
-    seed: int = 0,
-    runs: int = 1,
+    shift: Shift | None = None,
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
-    batch: int | None = None,
     progress: Progress | None = None,
-    halvings: int = 5,
-    resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
+    **settings: Unpack[StudyKeywords],
 ) -> Results:
     """Score the policy and baselines under every corruption at every severity.
 
     `dataset` holds clean images that the search has not seen, `validation` clean ones that
-    MGrid may look for its magnitude on. Corruptions are made here from the seed and the
-    images' `indices`, or come from `corrupted(name, severity)`. `images` takes a stratified part
-    of the data set. What `policy`, `budgets`, `methods` and `runs` mean is as in `relook.compare`.
+    MGrid may look for its magnitude on. `shift` says which corruptions, and where they come from
+    (default: all, made from the seed and the images' `indices`). What `policy` and the other
+    keywords mean is as in `relook.compare`.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    check_policies(policies, runs)
-    names, levels = check_corruptions(corruptions), check_severities(severities)
-    places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
-    kept = stratified_part(dataset, images, check_seed(seed))
+    asked = asked_for(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
+    check_policies(policies, asked.runs)
+    shift = shift or Shift()
+    names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
     # Corrupted images have the size of the model's input, so the clean ones get it too.
-    clean = dataset.subset(kept)
-    clean = replace(clean, images=clean.plain)
-    setup = Setup(
-        predictor=predictor,
-        dataset=clean,
-        places=places[kept],
-        recipe=get_recipe(recipe),
-        budgets=checked_budgets(budgets),
-        options=options or Options(),
-        seed=seed,
-        runs=max(runs, len(policies)),
-        halvings=halvings,
-        resamples=resamples,
-        store=None if store_path is None else Path(store_path) / "clean.zarr",
-        batch=batch,
+    setup = replace(asked, runs=max(asked.runs, len(policies))).setup(
+        predictor,
+        replace(dataset, images=dataset.plain),
+        recipe,
+        indices=indices,
+        store_path=None if store_path is None else Path(store_path) / "clean.zarr",
         progress=progress,
     )
-    chosen, left_out = available_methods(setup, methods, validation)
+    chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     conditions: list[Condition] = [CLEAN, *((name, level) for name in names for level in levels)]
     tally, classes = Tally(), 0
     for number, condition in enumerate(conditions):
-        shown = _shown(setup, condition, corrupted, kept)
+        shown = _shown(setup, condition, shift.source)
         here = _at(setup, condition, shown, _share(setup, lines, number, len(conditions)))
         for one in score_budgets(here, lines):
             classes = one.log_probs.shape[1]
@@ -125,8 +114,10 @@ def robustness(
         STUDY.name,
         tuple(rows_of(setup, tally, chosen, names, levels, normalised)),
         {
-            **_settings(setup, chosen, left_out),
-            "made": corrupted is None,
+            **setup.record(),
+            "methods": chosen,
+            "left_out": left_out,
+            "made": shift.source is None,
             "normalised": normalised,
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             **(record or {}),
@@ -279,9 +270,7 @@ def stratified_part(dataset: Dataset, images: int | None, seed: int) -> NDArray[
     return stratified_split(dataset.labels, share, seed, dataset.groups)[1]
 
 
-def _shown(
-    setup: Setup, condition: Condition, corrupted: Source | None, kept: NDArray[np.int64]
-) -> Tensor:
+def _shown(setup: Setup, condition: Condition, corrupted: Source | None) -> Tensor:
     """Return the images under a condition."""
     name, level = condition
     clean = setup.dataset.plain
@@ -289,7 +278,7 @@ def _shown(
         return clean
     if corrupted is None:
         return corrupt_images(clean, name, level, seed=setup.seed, indices=setup.places)
-    found = corrupted(name, level)[kept]
+    found = corrupted(name, level)
     if found.shape != clean.shape:
         raise RelookError(
             f"{name}, severity {level}: expected corrupted images of shape {list(clean.shape)}, "
@@ -311,18 +300,3 @@ def _share(setup: Setup, lines: Sequence[MethodRun], done: int, conditions: int)
     distinct, _ = distinct_views(view for line in lines for view in line.views)
     passes = len(distinct) * len(setup.dataset)
     return part_of(setup.progress, done * passes, conditions * passes)
-
-
-def _settings(setup: Setup, methods: Sequence[str], left_out: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "recipe": setup.recipe.name,
-        "methods": list(methods),
-        "left_out": dict(left_out),
-        "seed": setup.seed,
-        "runs": setup.runs,
-        "halvings": setup.halvings,
-        "resamples": setup.resamples,
-        "randaugment": asdict(setup.options),
-        "model": {"fingerprint": setup.predictor.fingerprint},
-        "data": {"name": setup.dataset.name, "fingerprint": setup.dataset.fingerprint},
-    }

@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypedDict
 
+from relook.errors import unknown_name
+from relook.evaluation.baselines import Options
+from relook.evaluation.compare import ComparisonSettings
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, difference
 from relook.evaluation.scoring import Setup
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
 from relook.predictions.passes import View, distinct_views
+
+
+class StudyKeywords(TypedDict, total=False):
+    """Those fields of `ComparisonSettings` that studies take as keywords."""
+
+    budgets: Sequence[int]
+    methods: Sequence[str] | None
+    options: Options | None
+    seed: int
+    runs: int
+    batch: int | None
+    halvings: int
+    resamples: int
+
+
+def asked_for(
+    study: str, given: StudyKeywords, usual: StudyKeywords, without: Sequence[str] = ()
+) -> ComparisonSettings:
+    """Return a study's settings: what is given, or else what is usual for it.
+
+    `without` names the keywords that mean nothing to the study.
+    """
+    known = [name for name in StudyKeywords.__annotations__ if name not in without]
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"keyword of {study}", name, known)
+    return replace(ComparisonSettings(**usual), **given)
 
 
 def differences(

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from relook.evaluation.baselines import BASELINES, Options, label_of
+from relook.evaluation.baselines import BASELINES, label_of
 from relook.evaluation.compare import check_policies, checked_budgets
 from relook.evaluation.results import Result, Results, measured
 from relook.evaluation.scoring import MethodRun, Scored, Setup, score_budgets
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs
-from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
-from relook.studies.shared import differences, progress_shares, store_path_of
+from relook.studies.shared import (
+    StudyKeywords,
+    asked_for,
+    differences,
+    progress_shares,
+    store_path_of,
+)
 from relook.studies.study import Study
 from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
@@ -43,48 +48,34 @@ def transfer(
     policies: Mapping[str, Policy],
     *,
     recipe: Recipe | str | None = None,
-    budgets: Sequence[int] = (5, 10, 20),
-    methods: Sequence[str] = METHODS,
-    seed: int = 0,
-    runs: int = 1,
     store_path: str | Path | None = None,
-    batch: int | None = None,
     progress: Progress | None = None,
-    halvings: int = 5,
-    resamples: int = 2000,
     record: Mapping[str, Any] | None = None,
+    **settings: Unpack[StudyKeywords],
 ) -> Results:
     """Score every policy on every target at equal numbers of distinct views.
 
     A target whose `own` names one of the policies gets the change from that policy to each
     other one; every target gets the difference to the baselines `methods`. A budget beyond
     what the shortest policy has is lowered to that. `recipe` is where random crops come from
-    (default: the policies' own). What `runs` means is as in `relook.compare`.
+    (default: the policies' own). What the other keywords mean is as in `relook.compare`.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
-    check_policies(tuple(policies.values()), runs)
+    usual: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
+    asked = asked_for(STUDY.name, settings, usual, without=("options",))
+    check_policies(tuple(policies.values()), asked.runs)
     check_names(targets, policies)
     prior = common_recipe(policies, recipe)
-    asked = checked_budgets(budgets)
+    budgets = checked_budgets(asked.budgets)
     most = min(policy.views for policy in policies.values())
-    shared = tuple(sorted({min(budget, most) for budget in asked}))
+    shared = tuple(sorted({min(budget, most) for budget in budgets}))
     jobs = []
     for target in targets:
-        setup = Setup(
-            predictor=target.predictor,
-            dataset=target.dataset,
-            places=_places(target),
-            recipe=prior,
-            budgets=shared,
-            options=Options().for_images(target.dataset.images),
-            seed=check_seed(seed),
-            runs=runs,
-            halvings=halvings,
-            resamples=resamples,
-            store=store_path,
-            batch=target.batch or batch,
+        here = replace(asked, budgets=shared, batch=target.batch or asked.batch)
+        setup = here.setup(
+            target.predictor, target.dataset, prior, indices=target.indices, store_path=store_path
         )
-        jobs.append(job_of(target, setup, policies, methods))
+        jobs.append(job_of(target, setup, policies, asked.methods))
     rows: list[Result] = []
     infos: list[dict[str, Any]] = []
     reports = progress_shares(progress, [job.passes for job in jobs])
@@ -99,23 +90,17 @@ def transfer(
             "targets": infos,
             "recipe": prior.name,
             "budgets": list(shared),
-            "asked_budgets": list(asked),
+            "asked_budgets": list(budgets),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
-            "seed": seed,
-            "runs": runs,
-            "halvings": halvings,
-            "resamples": resamples,
+            "seed": asked.seed,
+            "runs": asked.runs,
+            "halvings": asked.halvings,
+            "resamples": asked.resamples,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
             **(record or {}),
         },
     )
     return replace(results, sentence=sentence(results))
-
-
-def _places(target: Target) -> Any:
-    if target.indices is None:
-        return np.arange(len(target.dataset))
-    return np.asarray(target.indices, dtype=np.int64)
 
 
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:

@@ -52,7 +52,7 @@ class TargetJob:
 
 
 def job_of(
-    target: Target, setup: Setup, policies: Mapping[str, Policy], methods: Sequence[str]
+    target: Target, setup: Setup, policies: Mapping[str, Policy], methods: Sequence[str] | None
 ) -> TargetJob:
     """Return what is scored on a target: the policies, and the baselines that it can have."""
     chosen, missing = available_methods(setup, methods, None)

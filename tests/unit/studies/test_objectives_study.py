@@ -21,6 +21,7 @@ from relook.policy import Policy
 from relook.policy.file import policy_from_json
 from relook.policy.pool import sample_pool
 from relook.policy.recipes import get_recipe
+from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views, predict_views
 from relook.report.tables import latex
 from relook.selection import greedy_search
@@ -28,7 +29,9 @@ from relook.studies.objectives import STUDY, objectives, paper_table, sentence, 
 from relook.studies.objectives_search import PLAIN, label_of
 
 POOL, LENGTH = 12, 4
-OPTIONS = {"recipe": "cifar", "pool_size": POOL, "length": LENGTH, "resamples": 100, "seed": 5}
+SETTINGS = SearchSettings(
+    get_recipe("cifar"), strategy="greedy", pool_size=POOL, length=LENGTH, seed=5
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def by_hand(dataset: Dataset, objective: str, seed: int) -> tuple[FloatArray, La
 
 
 def test_each_objective_finds_what_a_search_with_it_finds(dataset: Dataset) -> None:
-    found = objectives(ByBrightness(), dataset, runs=2, **OPTIONS)  # type: ignore[arg-type]
+    found = objectives(ByBrightness(), dataset, SETTINGS, runs=2, resamples=100)
     assert found.values("method") == [PLAIN, "accuracy", "ll", "cll"]
     assert found.values("images") == [50]
     expected: dict[str, list[float]] = {}
@@ -82,16 +85,16 @@ def test_each_objective_finds_what_a_search_with_it_finds(dataset: Dataset) -> N
 
 def test_a_pool_is_predicted_once_for_all_objectives(dataset: Dataset, tmp_path: Path) -> None:
     one, three = ByBrightness(), ByBrightness()
-    arguments = {**OPTIONS, "runs": 1, "directory": tmp_path}
-    objectives(one, dataset, objectives=["cll"], **arguments)  # type: ignore[arg-type]
-    found = objectives(three, dataset, **arguments)  # type: ignore[arg-type]
+    arguments = {"resamples": 100, "runs": 1, "directory": tmp_path}
+    objectives(one, dataset, SETTINGS, objectives=["cll"], **arguments)  # type: ignore[arg-type]
+    found = objectives(three, dataset, SETTINGS, **arguments)  # type: ignore[arg-type]
     pool = len(distinct_views([View(s, i) for i, s in enumerate(sample_pool("cifar", POOL, 5))])[0])
     # A check beforehand shows the model some images; the rest of the first call is the pool.
     assert one.passes >= pool * 100
     held_out = {s for name in found.settings["policies"] for s in policies_of(found, name)[0]}
     assert three.passes <= one.passes - pool * 100 + (len(held_out) + 1) * 50
     again = ByBrightness()
-    assert objectives(again, dataset, **arguments) == found  # type: ignore[arg-type]
+    assert objectives(again, dataset, SETTINGS, **arguments) == found  # type: ignore[arg-type]
     assert again.passes <= one.passes - pool * 100
 
 
@@ -99,10 +102,11 @@ def test_budgets_cut_the_policies(dataset: Dataset) -> None:
     found = objectives(
         ByBrightness(),
         dataset,
+        SETTINGS,
         objectives=["cll"],
         runs=1,
         budgets=[1, 3],
-        **OPTIONS,  # type: ignore[arg-type]
+        resamples=100,
     )
     assert [row["budget"] for row in found.where(metric="cll").rows] == [1, 1, 3]
     assert found.one(method="cll", budget=1)["views"] == 1
@@ -110,11 +114,11 @@ def test_budgets_cut_the_policies(dataset: Dataset) -> None:
 
 def test_separate_test_images_serve_all_runs(dataset: Dataset) -> None:
     test = replace(bright_and_dark(60), images=bright_and_dark(60).plain + 3)
-    found = objectives(ByBrightness(), dataset, test=test, runs=1, **OPTIONS)  # type: ignore[arg-type]
+    found = objectives(ByBrightness(), dataset, SETTINGS, test=test, runs=1, resamples=100)
     assert found.values("images") == [60]
     assert found.one(method="cll", metric="accuracy").value == 1
     with pytest.raises(RelookError, match="images"):
-        objectives(ByBrightness(), dataset, test=dataset, runs=1, **OPTIONS)  # type: ignore[arg-type]
+        objectives(ByBrightness(), dataset, SETTINGS, test=dataset, runs=1, resamples=100)
 
 
 def mean_brightness(log_probs: FloatArray, labels: Labels) -> float:
@@ -127,31 +131,33 @@ def test_an_objective_of_ones_own_stands_beside_the_others(
     found = objectives(
         ByBrightness(),
         dataset,
+        SETTINGS,
         objectives=[mean_brightness, "cll"],
         runs=1,
         directory=tmp_path,
-        **OPTIONS,  # type: ignore[arg-type]
+        resamples=100,
     )
     assert found.one(method="mean_brightness")["label"] == "mean_brightness"
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("settings", "options", "message"),
     [
-        ({"objectives": ["acuracy"]}, "did you mean 'accuracy'"),
-        ({"objectives": ["cll", "cll"]}, "each objective once"),
-        ({"objectives": []}, "at least 1 objective"),
-        ({"runs": 0}, "at least 1 run, got 0"),
-        ({"length": 0}, "length of at least 1"),
-        ({"strategy": "conservative"}, "greedy or paper"),
-        ({"budgets": [0]}, "budgets of at least 1"),
+        ({}, {"objectives": ["acuracy"]}, "did you mean 'accuracy'"),
+        ({}, {"objectives": ["cll", "cll"]}, "each objective once"),
+        ({}, {"objectives": []}, "at least 1 objective"),
+        ({}, {"runs": 0}, "at least 1 run, got 0"),
+        ({"length": 0}, {}, "length of at least 1"),
+        ({"strategy": "conservative"}, {}, "greedy or paper"),
+        ({}, {"budgets": [0]}, "budgets of at least 1"),
+        ({}, {"seed": 1}, "unknown keyword of objectives 'seed'"),
     ],
 )
 def test_bad_settings_are_refused(
-    dataset: Dataset, options: dict[str, object], message: str
+    dataset: Dataset, settings: dict[str, object], options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(RelookError, match=message):
-        objectives(ByBrightness(), dataset, **{**OPTIONS, **options})  # type: ignore[arg-type]
+        objectives(ByBrightness(), dataset, replace(SETTINGS, **settings), **options)  # type: ignore[arg-type]
 
 
 def rows(name: str, accuracy: tuple[float, float], cll: tuple[float, float]) -> list[Result]:

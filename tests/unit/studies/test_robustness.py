@@ -12,6 +12,7 @@ from tests.unit.studies.shown import printed
 from torch import Tensor
 
 from relook.data import Dataset
+from relook.data.corrupted import Source
 from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import cross_validated
@@ -19,7 +20,7 @@ from relook.evaluation.results import Results
 from relook.policy import Policy, Step, SubPolicy
 from relook.report.tables import latex
 from relook.studies.corruptions import corrupt_images
-from relook.studies.robustness import STUDY, paper_table, robustness, tables
+from relook.studies.robustness import STUDY, Shift, paper_table, robustness, stratified_part, tables
 
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
@@ -50,7 +51,7 @@ def dataset() -> Dataset:
     return Dataset(images, labels, ("dark", "bright"), "halves")
 
 
-def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> object:
+def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> Source:
     """Return a source that shows the negative of so many images."""
 
     def source(name: str, severity: int) -> Tensor:
@@ -64,12 +65,12 @@ def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> object:
 COUNTS = {("snow", 1): 2, ("snow", 5): 6, ("fog", 1): 0, ("fog", 5): 20}
 
 
-def study(dataset: Dataset, policy: Policy = MIRROR, **options: object) -> Results:
+def study(
+    dataset: Dataset, policy: Policy = MIRROR, shift: Shift | None = None, **options: object
+) -> Results:
     arguments: dict[str, object] = {
         "recipe": "cifar",
-        "corrupted": wrong(dataset, COUNTS),
-        "corruptions": ["fog", "snow"],
-        "severities": [1, 5],
+        "shift": shift or Shift(["fog", "snow"], [1, 5], wrong(dataset, COUNTS)),
         "budgets": (1, 2),
         "methods": ["plain", "cf"],
         "resamples": 200,
@@ -153,8 +154,7 @@ def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
         dataset,
         MIRROR,
         recipe="cifar",
-        corruptions=["impulse_noise"],
-        severities=[2],
+        shift=Shift(["impulse_noise"], [2]),
         budgets=[1],
         methods=["plain"],
         indices=places,
@@ -168,12 +168,13 @@ def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
 
 
 def test_a_part_of_the_images_is_stratified(dataset: Dataset) -> None:
-    found = study(dataset, images=8)
-    assert found.values("images") == [8]
-    again = study(dataset, images=8)
-    assert again == found
+    kept = stratified_part(dataset, 8, seed=0)
+    assert len(kept) == 8
+    assert kept.tolist() == stratified_part(dataset, 8, seed=0).tolist()
+    counts = [np.bincount(labels).tolist() for labels in (dataset.labels, dataset.labels[kept])]
+    assert counts[1] == [count * 8 // IMAGES for count in counts[0]]
     with pytest.raises(RelookError, match="at least 4 images"):
-        study(dataset, images=3)
+        stratified_part(dataset, 3, seed=0)
 
 
 def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
@@ -192,8 +193,7 @@ def test_ce_is_there_for_a_thousand_classes(dataset: Dataset) -> None:
         dataset,
         MIRROR,
         recipe="cifar",
-        corrupted=wrong(dataset, counts),  # type: ignore[arg-type]
-        corruptions=["fog"],
+        shift=Shift(["fog"], source=wrong(dataset, counts)),
         budgets=[1],
         methods=["plain"],
         resamples=10,
@@ -215,7 +215,7 @@ def test_an_interrupted_study_goes_on(dataset: Dataset, tmp_path: Path) -> None:
 
     arguments = {
         "recipe": "cifar",
-        "corruptions": ["fog"],
+        "shift": Shift(["fog"]),
         "budgets": [2],
         "methods": ["cf"],
         "store_path": tmp_path / "stores",
@@ -241,7 +241,9 @@ def test_progress_counts_every_pass_once(dataset: Dataset) -> None:
 
 def test_runs_give_a_deviation(dataset: Dataset) -> None:
     noisy = replace(dataset, images=corrupt_images(dataset.plain, "gaussian_noise", 5))
-    row = study(noisy, runs=2, corrupted=None).one(method="cf", budget=2, metric="muce")
+    row = study(noisy, runs=2, shift=Shift(["fog", "snow"], [1, 5])).one(
+        method="cf", budget=2, metric="muce"
+    )
     assert row.deviation >= 0
 
 
@@ -278,10 +280,10 @@ def test_figures_are_files_of_the_same_bytes(dataset: Dataset, tmp_path: Path) -
 
 def test_wrong_requests_are_one_line(dataset: Dataset) -> None:
     with pytest.raises(RelookError, match="unknown corruption"):
-        study(dataset, corruptions=["sand"])
+        study(dataset, shift=Shift(["sand"]))
     with pytest.raises(RelookError, match="severities from 1 to 5"):
-        study(dataset, severities=[0])
+        study(dataset, shift=Shift(severities=[0]))
     with pytest.raises(RelookError, match="at least 1 view"):
         study(dataset, budgets=[0])
     with pytest.raises(RelookError, match="expected corrupted images of shape"):
-        study(dataset, corrupted=lambda name, severity: dataset.plain[:, :, :16])
+        study(dataset, shift=Shift(source=lambda name, severity: dataset.plain[:, :, :16]))

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import options
+from relook.data import Dataset
 from relook.models import Predictor
 from relook.policy_search.settings import Option, SearchSettings
 
@@ -185,6 +187,38 @@ class NetworkOptions:
         return options.read_model(
             specs, device=device, size=reading.size, crop=reading.crop, **vars(self)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """Everything that says how a model and its images are read."""
+
+    group: options.GroupOption = None
+    reading: ReadingOptions
+    network: NetworkOptions
+    device: options.DeviceOption = "cpu"
+
+    def given(self, **others: Any) -> dict[str, Any]:
+        """Return what was given, with other options that say where inputs come from."""
+        own = {**self.network.given(), **self.reading.given()}
+        return options.origin(**others, group=self.group, **own)
+
+    def read(
+        self, model: list[str], data: str, test: str | None = None, *, crops: bool, out: Path
+    ) -> tuple[Predictor, Dataset, Dataset | None]:
+        """Load the model, its images and those of a separate test; `crops`: views begin with some.
+
+        What does not fit into memory goes next to `out`.
+        """
+        predictor = self.network.load(model, self.device, self.reading)
+        how = {
+            "model": predictor,
+            "overflow": images_kept.beside(out),
+            **self.reading.of(data, crops=crops),
+        }
+        dataset = options.read_data(data, self.group, **how)
+        proof = None if test is None else options.read_data(test, like=dataset, **how)
+        return predictor, dataset, proof
 
 
 def _given(group: ImageOptions | NetworkOptions) -> dict[str, Any]:

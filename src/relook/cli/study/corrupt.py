@@ -12,6 +12,7 @@ from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
 from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
+from relook.studies.robustness import Shift
 
 CorruptionsOption = Annotated[
     str | None,
@@ -48,8 +49,8 @@ def corrupt_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Write corrupted versions of labelled images, to measure robustness on."""
-    names = None if corruptions is None else options.names(corruptions)
-    chosen, levels = check_corruptions(names), check_severities(read_severities(severities))
+    shift = read_shift(corruptions, severities)
+    chosen, levels = shift.corruptions or (), shift.severities or ()
     single = out.suffix.lower() == ".npz"
     folders = data.startswith("folder:") and not single
     if single and (len(chosen), len(levels)) != (1, 1):
@@ -80,8 +81,13 @@ def corrupt_command(
     say(f"written to {out}: {count:,} images, {len(chosen)} corruptions × {len(levels)} severities")
 
 
-def read_severities(text: str | None) -> tuple[int, ...] | None:
-    """Read `1,3,5`."""
+def read_shift(corruptions: str | None, severities: str | None) -> Shift:
+    """Read `fog,snow` and `1,3,5`, checked; None: all."""
+    names = check_corruptions(None if corruptions is None else options.names(corruptions))
+    return Shift(names, check_severities(_severities(severities)))
+
+
+def _severities(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:

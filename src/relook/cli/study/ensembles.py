@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from relook.cli.search import search_bars
-from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import resumable, say
 from relook.cli.shared.inputs import read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.transfer_inputs import model_names
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.baselines import Options
 from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
@@ -28,33 +27,27 @@ MemberFields = Annotated[
     ),
 ]
 
+_METHODS = ",".join(METHODS)
+
 
 @groups.spelled_out
 def ensembles_command(
     *,
     model: Annotated[
         list[str],
-        typer.Option(
+        options.of_model(
             "--model",
             "-m",
             help="A member, as in  relook search. Give two or more.",
             show_default=False,
-            rich_help_panel=options.PANEL,
         ),
     ],
     data: options.DataOption,
-    test: Annotated[
-        str | None,
-        typer.Option(
-            help="A separate test set instead of a held-out share.", rich_help_panel=options.PANEL
-        ),
-    ] = None,
+    test: study.TestOption = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What tables call the members, in order.",
-            show_default="from their files",
-            rich_help_panel=options.PANEL,
+        options.of_model(
+            help="What tables call the members, in order.", show_default="from their files"
         ),
     ] = None,
     single: Annotated[
@@ -64,10 +57,8 @@ def ensembles_command(
             min=1,
         ),
     ] = 1,
-    budgets: Annotated[str, typer.Option(help="Numbers of views a member.")] = "1,5,10,20",
-    methods: Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")] = ",".join(
-        METHODS
-    ),
+    budgets: Annotated[str, typer.Option(help="Numbers of views per member.")] = "1,5,10,20",
+    methods: study.MethodsOption = _METHODS,
     runs: sources.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
@@ -92,28 +83,21 @@ def ensembles_command(
         ),
     ] = Path("runs/ensembles"),
     results: study.ResultOptions,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
+    reading: groups.InputOptions,
     timeout: options.TimeoutOption = None,
 ) -> None:
     """Search for an ensemble in three ways, and score them alongside the usual baselines."""
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
-    if split is not None and test is not None:
-        raise RelookError("expected one of --split and --test, got both: give one")
+    study.check_one_of(split, test)
     asked, names = read_budgets(budgets), model_names(model, name or [])
     settings = SearchSettings.of(
         recipe, options.names(exclude), length=length or max(asked), **searching
     )
-    together = network.load(model, device, reading)
+    crops = settings.recipe.start is not None
+    together, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
     if not isinstance(together, EnsemblePredictor):
-        raise RelookError(f"expected --model at least twice, one a member, got {len(model)}")
-    images = reading.of(data, crops=settings.recipe.start is not None)
-    images |= {"model": together, "overflow": images_kept.beside(out)}
-    dataset = options.read_data(data, group, **images)
-    proof = None if test is None else options.read_data(test, like=dataset, **images)
+        raise RelookError(f"expected --model at least twice, one per member, got {len(model)}")
     settings = settings.with_split(split, len(dataset))
     with resumable(study.GO_ON, timeout), search_bars() as progress:
         found = ensembles(

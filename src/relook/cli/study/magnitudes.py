@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
-from relook.cli.shared.console import progress_bar, resumable
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.io.fingerprint import fingerprint
-from relook.io.run_directory import RunDirectory
 from relook.policy.recipes import get_recipe
 from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
 
@@ -36,9 +33,7 @@ def magnitudes_command(
     runs: Annotated[
         int, typer.Option(help="Draws of the transforms: gives mean ± deviation.", min=1)
     ] = 1,
-    out: Annotated[
-        Path, typer.Option(help="The study's directory; the same command goes on in it.")
-    ] = Path("runs/magnitudes"),
+    out: study.OutOption = Path("runs/magnitudes"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
     draws: Annotated[
@@ -48,48 +43,28 @@ def magnitudes_command(
             "paper."
         ),
     ] = "fixed",
-    name: Annotated[
-        str | None, typer.Option(help="What tables call the model.", show_default="its --model")
-    ] = None,
+    name: study.NameOption = None,
     results: study.ResultOptions,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
-    seed: options.SeedOption = 0,
-    batch: options.BatchOption = None,
-    timeout: options.TimeoutOption = None,
+    reading: groups.InputOptions,
+    work: study.WorkOptions,
 ) -> None:
     """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
-    study.check_draws(draws)
+    if draws not in ("fixed", "fresh"):
+        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
     transforms = get_recipe(recipe).without(options.names(exclude))
-    predictor = network.load(model, device, reading)
-    dataset = options.read_data(
-        data,
-        group,
-        model=predictor,
-        overflow=images_kept.beside(out),
-        **reading.of(data, crops=transforms.start is not None),
-    )
+    crops = transforms.start is not None
+    predictor, dataset, _ = reading.read(model, data, crops=crops, out=out)
     label = name or " + ".join(model)
     settings: dict[str, Any] = {
         "views": views,
         "length": length,
         "draws": draws,
-        "seed": seed,
-        "batch": batch,
+        "seed": work.seed,
+        "batch": work.batch,
     }
     mark = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
-    record = {
-        "command": study.command(),
-        "model": {"spec": label, "fingerprint": predictor.fingerprint},
-    }
-    with (
-        RunDirectory(out),
-        resumable(study.GO_ON, timeout),
-        progress_bar("predicting", "views") as bar,
-    ):
+    with work.within(out) as bar:
         found = magnitudes(
             predictor,
             dataset,
@@ -98,7 +73,7 @@ def magnitudes_command(
             runs=runs,
             store_path=out / f"magnitudes-{mark[:8]}",
             progress=bar,
-            record=record,
+            record=study.model_record(label, predictor),
             **settings,
         )
         results.show(STUDY, found.labelled(model=label), out)

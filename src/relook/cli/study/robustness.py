@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import progress_bar, resumable, say
+from relook.cli.shared.console import say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.cli.study import shared as study
-from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_severities
+from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
 from relook.data.corrupted import corrupted_source
-from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.baselines import Options
 from relook.io.fingerprint import fingerprint
-from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
-from relook.studies.corruptions import check_corruptions, check_severities
 from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
+
+_METHODS = ",".join(METHODS)
 
 
 @groups.spelled_out
@@ -29,11 +29,10 @@ def robustness_command(
     compared: ComparisonSource,
     corrupted: Annotated[
         Path | None,
-        typer.Option(
+        options.of_model(
             help="The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's "
             "folders, or what  relook study corrupt  wrote.",
             show_default="made from the clean images",
-            rich_help_panel=options.PANEL,
         ),
     ] = None,
     corruptions: CorruptionsOption = None,
@@ -42,10 +41,8 @@ def robustness_command(
         int | None,
         typer.Option(help="Score on so many images, of each class in proportion.", min=4),
     ] = None,
-    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "5,10,20",
-    methods: Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")] = ",".join(
-        METHODS
-    ),
+    budgets: study.BudgetsOption = "5,10,20",
+    methods: study.MethodsOption = _METHODS,
     runs: sources.RunsOption = 1,
     grid_views: sources.GridViewsOption = Options.grid_views,
     out: Annotated[
@@ -56,50 +53,38 @@ def robustness_command(
         ),
     ] = None,
     results: study.ResultOptions,
-    seed: options.SeedOption = 0,
-    batch: options.BatchOption = None,
-    timeout: options.TimeoutOption = None,
+    work: study.WorkOptions,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
     asked, chosen = read_budgets(budgets), options.names(methods)
-    names = check_corruptions(None if corruptions is None else options.names(corruptions))
-    levels = check_severities(read_severities(severities))
+    shift = read_shift(corruptions, severities)
     inputs = compared.read()
-    kept = stratified_part(inputs.dataset, images, seed)
-    dataset, places = inputs.dataset.subset(kept), inputs.indices[kept]
-    source = None if corrupted is None else corrupted_source(corrupted, dataset, places)
+    kept = stratified_part(inputs.dataset, images, work.seed)
+    inputs = replace(inputs, dataset=inputs.dataset.subset(kept), indices=inputs.indices[kept])
+    if corrupted is not None:
+        source = corrupted_source(corrupted, inputs.dataset, inputs.indices)
+        shift = replace(shift, source=source)
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
-    record = {**inputs.record, "corrupted": None if corrupted is None else str(corrupted)}
-    with (
-        RunDirectory(target),
-        resumable(study.GO_ON, timeout),
-        progress_bar("predicting", "views") as bar,
-    ):
+    rest = [kept.tolist(), corrupted is None, asked, chosen, runs, work.seed, work.batch]
+    with work.within(target) as bar:
         found = robustness(
             inputs.predictor,
-            dataset,
+            inputs.dataset,
             inputs.policies,
             recipe=inputs.recipe,
             validation=inputs.validation,
-            corrupted=source,
-            corruptions=names,
-            severities=levels,
+            shift=shift,
+            indices=inputs.indices,
+            store_path=target / _store_name(inputs, settings, rest),
+            progress=bar,
+            record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
             budgets=asked,
             methods=chosen,
             options=settings,
-            seed=seed,
+            seed=work.seed,
             runs=runs,
-            indices=places,
-            store_path=target
-            / _store_name(
-                inputs,
-                settings,
-                [kept.tolist(), corrupted is None, asked, chosen, runs, seed, batch],
-            ),
-            batch=batch,
-            progress=bar,
-            record=record,
+            batch=work.batch,
         )
         results.show(STUDY, found.labelled(model=inputs.record["model"]["spec"]), target)
     if found.settings["normalised"] and found.settings["made"]:

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from relook.cli.shared import options
-from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.console import (
+    ProgressCallback,
+    console,
+    print_json,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.errors import MissingExtraError, RelookError
+from relook.evaluation.baselines import BASELINES
 from relook.evaluation.results import Results
 from relook.io.files import write_text_atomic
+from relook.io.run_directory import RunDirectory
+from relook.models import Predictor
 from relook.report.tables import latex as latex_of
 from relook.report.tables import terminal
 from relook.studies.study import Study
@@ -24,6 +35,72 @@ FILES = "Results"
 """Where `--help` lists what a study writes."""
 
 GO_ON = "Run the same command again to go on."
+
+BudgetsOption = Annotated[str, typer.Option(help="Numbers of views to compare at.")]
+MethodsOption = Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")]
+TestOption = Annotated[
+    str | None,
+    options.of_model(
+        help="A separate test set, the same for all runs, instead of a held-out share."
+    ),
+]
+NameOption = Annotated[
+    str | None, typer.Option(help="What tables call the model.", show_default="its --model")
+]
+OutOption = Annotated[
+    Path, typer.Option(help="The study's directory; the same command goes on in it.")
+]
+
+
+@dataclass(frozen=True)
+class RunsAndPolicies:
+    """What policies a study is about, RUN; --run and --policy are its older names."""
+
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="The directory of a search, for its policy, model, data and held-out images, or "
+            "a policy file. Give several.",
+            show_default=False,
+        ),
+    ] = None
+    older_run: Annotated[list[Path] | None, typer.Option("--run", hidden=True)] = None
+    older_policy: Annotated[list[Path] | None, typer.Option("--policy", "-p", hidden=True)] = None
+
+    @property
+    def runs(self) -> list[Path]:
+        """The directories of searches."""
+        return [*(self.older_run or []), *(one for one in self.source or [] if not is_policy(one))]
+
+    @property
+    def policies(self) -> list[Path]:
+        """The policies that were given by themselves."""
+        return [*(self.older_policy or []), *(one for one in self.source or [] if is_policy(one))]
+
+
+def is_policy(path: Path) -> bool:
+    """Whether a path is a policy's, not a run's: a file, or else named like one."""
+    return path.is_file() or path.suffix == ".json"
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """How a study goes through its model."""
+
+    seed: options.SeedOption = 0
+    batch: options.BatchOption = None
+    timeout: options.TimeoutOption = None
+
+    @contextmanager
+    def within(self, out: Path) -> Iterator[ProgressCallback]:
+        """Work in a study's directory, with a bar of the views that are predicted."""
+        with (
+            RunDirectory(out),
+            resumable(GO_ON, self.timeout),
+            progress_bar("predicting", "views") as bar,
+        ):
+            yield bar
 
 
 @dataclass(frozen=True)
@@ -98,7 +175,15 @@ def command() -> str:
     return shlex.join(["relook", *sys.argv[1:]])
 
 
-def check_draws(draws: str) -> None:
-    """Raise unless these are draws that there are."""
-    if draws not in ("fixed", "fresh"):
-        raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
+def model_record(label: str, predictor: Predictor) -> dict[str, Any]:
+    """Return what a study's results say of the command and its model."""
+    return {
+        "command": command(),
+        "model": {"spec": label, "fingerprint": predictor.fingerprint},
+    }
+
+
+def check_one_of(split: str | None, test: str | None) -> None:
+    """Raise where held-out images are asked for in two ways."""
+    if split is not None and test is not None:
+        raise RelookError("expected one of --split and --test, got both: give one")

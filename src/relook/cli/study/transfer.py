@@ -9,66 +9,46 @@ import typer
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import progress_bar, resumable, say
+from relook.cli.shared.console import say
 from relook.cli.shared.inputs import read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.transfer_inputs import read_transfer, wanted_targets
-from relook.evaluation.baselines import BASELINES
-from relook.io.run_directory import RunDirectory
 from relook.studies.transfer import METHODS, STUDY, transfer
+
+_METHODS = ",".join(METHODS)
 
 
 @groups.spelled_out
 def transfer_command(
     *,
-    run: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A finished search: its model, data and policy. Give several.",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
+    policies: study.RunsAndPolicies,
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        options.of_model(
             "--model",
             "-m",
-            help="A classifier to apply the policies to, as in  relook search. Give several.",
-            rich_help_panel=options.PANEL,
-        ),
-    ] = None,
-    policy: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help="The policy of each --model, in their order. With one --model, or none: policies "
-            "that were found elsewhere.",
-            rich_help_panel=options.PANEL,
+            help="A classifier to apply the policies to, as in  relook search. Give several, each "
+            "with its policy file, in the same order; with one, or none, policy files are of "
+            "other models.",
         ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
+        options.of_model(
             "--data",
             "-d",
             help="Labelled images: one set for all, or one for each run and model, in order.",
             show_default="those of the runs",
-            rich_help_panel=options.PANEL,
         ),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What tables call the runs and models, in order.",
-            show_default="from their files",
-            rich_help_panel=options.PANEL,
+        options.of_model(
+            help="What tables call the runs and models, in order.", show_default="from their files"
         ),
     ] = None,
-    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "5,10,20",
-    methods: Annotated[
-        str, typer.Option(help=f"Baselines alongside the policies, of: {','.join(BASELINES)}.")
-    ] = ",".join(METHODS),
+    budgets: study.BudgetsOption = "5,10,20",
+    methods: study.MethodsOption = _METHODS,
     runs: sources.RunsOption = 1,
     recipe: Annotated[
         str | None,
@@ -81,48 +61,38 @@ def transfer_command(
         ),
     ] = Path("runs/transfer"),
     results: study.ResultOptions,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
-    seed: options.SeedOption = 0,
-    batch: options.BatchOption = None,
-    timeout: options.TimeoutOption = None,
+    reading: groups.InputOptions,
+    work: study.WorkOptions,
 ) -> None:
     """Apply policies to other models and data than they were found on.
 
-    A small network's policy on a large one:  relook study transfer --run runs/small --model LARGE
+    A small network's policy on a large one:  relook study transfer runs/small --model LARGE
     """
     asked, chosen = read_budgets(budgets), options.names(methods)
-    given = options.origin(
-        group=group,
-        **network.given(),
-        **reading.given(),
-    )
     wanted, foreign = wanted_targets(
-        run or [], model or [], policy or [], data or [], name or [], given
+        policies.runs, model or [], policies.policies, data or [], name or [], reading.given()
     )
     inputs = read_transfer(
-        wanted, foreign, recipe, device, reading.full_size, overflow=images_kept.beside(out)
+        wanted,
+        foreign,
+        recipe,
+        reading.device,
+        reading.reading.full_size,
+        overflow=images_kept.beside(out),
     )
-    record = {"command": study.command(), **inputs.record}
-    with (
-        RunDirectory(out),
-        resumable(study.GO_ON, timeout),
-        progress_bar("predicting", "views") as bar,
-    ):
+    with work.within(out) as bar:
         found = transfer(
             inputs.targets,
             inputs.policies,
             recipe=inputs.recipe,
             budgets=asked,
             methods=chosen,
-            seed=seed,
+            seed=work.seed,
             runs=runs,
             store_path=out / "predictions",
-            batch=batch,
+            batch=work.batch,
             progress=bar,
-            record=record,
+            record={"command": study.command(), **inputs.record},
         )
     most = found.settings["budgets"][-1]
     if most < max(asked):

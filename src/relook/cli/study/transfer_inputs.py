@@ -100,7 +100,7 @@ def wanted_targets(
     for option, got, once in (("--data", data, True), ("--name", names, False)):
         if got and len(got) != count and not (once and len(got) == 1):
             raise RelookError(
-                f"expected {option} {'once or ' if once else ''}{count} times, one a run and "
+                f"expected {option} {'once or ' if once else ''}{count} times, one per run and "
                 f"model, in order; got {len(got)}"
             )
     paired = len(models) > 1 and bool(policies)
@@ -127,19 +127,19 @@ def wanted_targets(
 def model_names(specs: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return what tables call the models: the names given, or those of their files."""
     if names and len(names) != len(specs):
-        raise RelookError(f"expected --name {len(specs)} times, one a model, got {len(names)}")
+        raise RelookError(f"expected --name {len(specs)} times, one per model, got {len(names)}")
     return _all_distinct(names or [_short(spec) for spec in specs])
 
 
 def _check_counts(runs: int, models: int, policies: int) -> None:
     if not runs and not (models and policies):
         raise RelookError(
-            "expected --run, or --model and --policy; a policy of one model on another is  "
-            "relook study transfer --run runs/small --model timm:large@FILE"
+            "expected RUN, or --model and a policy file; a policy of one model on another is  "
+            "relook study transfer runs/small --model timm:large@FILE"
         )
     if models > 1 and policies and policies != models:
         raise RelookError(
-            f"expected a --policy for each --model, in the same order, got {policies} for {models}"
+            f"expected a policy for each --model, in the same order, got {policies} for {models}"
             ": policies that were found elsewhere go with one --model"
         )
 
@@ -148,7 +148,9 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a search was told of its model and data; its test images, if it had some."""
     origin = dict(load_run(run).origin)
     if "model" not in origin or "data" not in origin:
-        raise RelookError(f"{run} was searched from Python: give --model, --policy and --data")
+        raise RelookError(
+            f"{run} was searched from Python: give --model, its policy.json and --data"
+        )
     if "test" in origin:
         origin["data"] = origin.pop("test")
         origin.pop("group", None)
@@ -180,7 +182,7 @@ def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | N
         owner = marks.get(str(searched), target.name)
         if owner != target.name and searched != target.predictor.fingerprint:
             raise RelookError(
-                f"the policy given for {target.name} was searched for {owner}: give --policy in "
+                f"the policy given for {target.name} was searched for {owner}: give policies in "
                 "the order of --model"
             )
 

@@ -21,7 +21,7 @@ from relook.studies.magnitudes import best, magnitudes
 from relook.studies.objectives import objectives
 from relook.studies.reproduce.inputs import NETWORKS, TRAINED, JobInputs
 from relook.studies.reproduce.plan import Entry, Job, search_settings
-from relook.studies.robustness import robustness, stratified_part
+from relook.studies.robustness import Shift, robustness, stratified_part
 from relook.studies.training import TrainingPlan, train_models
 from relook.studies.transfer import transfer
 from relook.studies.transfer_targets import Target
@@ -160,9 +160,11 @@ def run_robustness(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
         dataset,
         policy_of(job, inputs, entry),
         recipe=study.views,
-        corrupted=None if folder is None else corrupted_source(folder, dataset, places),
-        corruptions=part.corruptions,
-        severities=part.severities,
+        shift=Shift(
+            part.corruptions,
+            part.severities,
+            None if folder is None else corrupted_source(folder, dataset, places),
+        ),
         budgets=part.budgets,
         methods=part.methods,
         options=_options(job, inputs),
@@ -184,26 +186,18 @@ def run_objectives(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
     predictor = inputs.model(job, entry, "search")
     dataset = inputs.images(job, entry, predictor, "search")
     settings, test = _search_settings(inputs, entry, len(dataset)), None
+    if settings.strategy == "conservative":  # it knows one objective
+        settings = replace(settings, strategy="greedy")
     if study.data[entry.data].validation is not None:
         test = inputs.images(job, entry, predictor, "score")
     found = objectives(
         predictor,
         dataset,
-        recipe=study.views,
+        replace(settings, race=False),
         objectives=part.objectives,
         test=test,
         runs=part.runs,
-        seed=study.seed,
-        length=settings.length,
-        pool_size=settings.pool_size,
-        draws=settings.draws,
-        # A conservative selection knows one objective.
-        strategy="greedy" if settings.strategy == "conservative" else settings.strategy,
-        plain=settings.plain,
-        holdout=settings.holdout,
-        left_out=settings.left_out,
-        budgets=None if part.views is None else (part.views,),
-        batch=inputs.batch(entry),
+        budgets=(part.views or settings.length,),
         directory=directory / STORE,
         progress=lambda stage, done, total: inputs.report(done, total, stage),
     )
