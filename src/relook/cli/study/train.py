@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from relook.cli.shared import options
+from relook.cli.shared import groups, options
 from relook.cli.shared.console import (
     ProgressCallback,
     console,
@@ -37,137 +39,121 @@ from relook.studies.training.networks import FORM, TrainableNetwork, get_network
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
-_HOW = "How to train"
+of_training: Callable[..., Any] = partial(typer.Option, rich_help_panel="How to train")
 
 SHOWN_METRICS = ("accuracy", "log_likelihood", "cll")
 
 
-def train_command(
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What is trained and how: all that a `TrainingPlan` holds."""
+
     network: Annotated[
         str,
         typer.Option("--network", "-n", help=f"What to train: {FORM}.", show_default=False),
-    ],
-    data: options.DataOption,
-    epochs: Annotated[int, typer.Option(help="Passes over the images; the paper: 2,000.", min=1)],
-    out: Annotated[
-        Path, typer.Option(help="Where the weights go; the same command goes on in it.")
-    ] = Path("runs/train"),
+    ]
+    epochs: Annotated[int, typer.Option(help="Passes over the images; the paper: 2,000.", min=1)]
     augment: Annotated[
         str,
         typer.Option(
             help=f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and "
             "flips (vanilla), or nothing."
         ),
-    ] = AUGMENTS[0],
+    ] = AUGMENTS[0]
     recipe: Annotated[
         str,
         typer.Option(
             help="Where transforms, crop and flip come from: cifar, imagenet, small, or a TOML "
             "file of your own."
         ),
-    ] = "cifar",
-    exclude: options.ExcludeOption = None,
+    ] = "cifar"
+    exclude: options.ExcludeOption = None
     seeds: Annotated[
-        str, typer.Option(help="A network a seed: 0,1,2 gives three, for an ensemble.")
-    ] = "0",
+        str, typer.Option(help="A network per seed: 0,1,2 gives three, for an ensemble.")
+    ] = "0"
     validation: Annotated[
         str | None,
         typer.Option(
             help="Keep so many images (5000), or a share (0.1), from the training, evenly from "
             f"the classes, to search on; they are written to {VALIDATION}."
         ),
-    ] = None,
+    ] = None
     retrain: Annotated[
         bool,
         typer.Option("--all", help="With --validation: train once more on all images, as well."),
-    ] = False,
+    ] = False
     split_seed: Annotated[
         int, typer.Option(help="Which images --validation keeps; the same for all --seeds.", min=0)
-    ] = 0,
-    test: Annotated[
-        str | None,
-        typer.Option(
-            help="Labelled images to score the networks on.", rich_help_panel="Model and data"
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Images a step.", min=1, rich_help_panel=_HOW)] = 128,
+    ] = 0
+    batch: Annotated[int, of_training(help="Images per step.", min=1)] = 128
     learning_rate: Annotated[
-        float,
-        typer.Option(
-            help="The first learning rate; it is halved twelve times.", rich_help_panel=_HOW
-        ),
-    ] = 0.1,
+        float, of_training(help="The first learning rate; it is halved twelve times.")
+    ] = 0.1
     weight_decay: Annotated[
         float | None,
-        typer.Option(
-            help="Weight decay.",
-            show_default="the paper's for the network, or its authors'",
-            rich_help_panel=_HOW,
+        of_training(
+            help="Weight decay.", show_default="the paper's for the network, or its authors'"
         ),
+    ] = None
+    length: Annotated[int, of_training(help="Transforms per image (RandAugment's N).")] = LENGTH
+    magnitude: Annotated[float, of_training(help="Their largest magnitude (RandAugment's M).")] = (
+        MAGNITUDE
+    )
+
+    def plan(self) -> TrainingPlan:
+        """Return the plan, its texts read."""
+        if self.retrain and self.validation is None:
+            raise RelookError("--all goes with --validation; without it all images are used anyway")
+        read = {
+            "exclude": options.names(self.exclude),
+            "seeds": _seeds(self.seeds),
+            "validation": _validation(self.validation),
+        }
+        return TrainingPlan(**{**vars(self), **read})
+
+
+@groups.spelled_out
+def train_command(
+    *,
+    training: PlanOptions,
+    data: options.DataOption,
+    test: Annotated[
+        str | None, options.of_model(help="Labelled images to score the networks on.")
     ] = None,
-    length: Annotated[
-        int, typer.Option(help="Transforms an image (RandAugment's N).", rich_help_panel=_HOW)
-    ] = LENGTH,
-    magnitude: Annotated[
-        float,
-        typer.Option(help="Their largest magnitude (RandAugment's M).", rich_help_panel=_HOW),
-    ] = MAGNITUDE,
+    out: Annotated[
+        Path, typer.Option(help="Where the weights go; the same command goes on in it.")
+    ] = Path("runs/train"),
     threads: Annotated[
         int | None,
-        typer.Option(
+        options.of_speed(
             help="Threads for the network; another number gives other bytes.",
             min=1,
             show_default="PyTorch's own",
-            rich_help_panel="Speed",
         ),
     ] = None,
     keep_every: Annotated[
         float,
-        typer.Option(
-            help="Seconds between two checkpoints, at the end of an epoch.",
-            min=0,
-            rich_help_panel="Speed",
-        ),
+        options.of_speed(help="Seconds between two checkpoints, at the end of an epoch.", min=0),
     ] = SECONDS,
     group: options.GroupOption = None,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
+    shape: groups.ImageOptions,
     skip_bad: options.SkipBadOption = False,
-    classes: options.ClassesOption = None,
     device: options.DeviceOption = "cpu",
     as_json: options.JsonOption = False,
 ) -> None:
     """Train a network, with the paper's RandAugment or without; can be interrupted."""
-    if retrain and validation is None:
-        raise RelookError("--all goes with --validation; without it all images are used anyway")
-    chosen = get_network(network)
-    plan = TrainingPlan(
-        network=network,
-        epochs=epochs,
-        seeds=_seeds(seeds),
-        augment=augment,
-        recipe=recipe,
-        exclude=options.names(exclude),
-        length=length,
-        magnitude=magnitude,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        batch=batch,
-        validation=_validation(validation),
-        split_seed=split_seed,
-        retrain=retrain,
-    )
+    plan = training.plan()
+    network = get_network(plan.network)
     images: dict[str, Any] = {
-        "size": size or (str(chosen.side) if chosen.side else None),
-        "crop": crop or (1.0 if chosen.side else None),
-        "channels": channels or chosen.channels,
+        "size": shape.size or (str(network.side) if network.side else None),
+        "crop": shape.crop or (1.0 if network.side else None),
+        "channels": shape.channels or network.channels,
         "skip_bad": skip_bad,
-        "classes": classes,
+        "classes": shape.classes,
     }
     dataset = options.read_data(data, group, **images)
     test_set = None if test is None else options.read_data(test, like=dataset, **images)
-    _announce(dataset, plan, chosen)
+    _announce(dataset, plan, network)
     with (
         resumable(
             "Run the same command again to go on from there.",
