@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from relook.data.base import Dataset, numbered_classes
-from relook.data.prepare import half_of_memory
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.memory import half_of_memory
 from relook.foundation.spec_query import split_query
 from relook.io.files import one_line
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
+from relook.foundation.memory import half_of_memory
 from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop, Size, centre_view
 from relook.transforms.centre_crop import Levels as Levels
 from relook.transforms.checks import SMALLEST_SIDE
@@ -136,11 +136,6 @@ def check_memory(images: int, plan: CentreCrop, where: str) -> int:
             f"this machine's memory ({half / 1e9:.1f} GB): give a smaller --size or fewer images"
         )
     return nbytes
-
-
-def half_of_memory() -> int:
-    """Return half of this machine's memory, in bytes: the most that a data set may take."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def fitted(dataset: Dataset, wanted: Preparation) -> Dataset:

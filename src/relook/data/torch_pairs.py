@@ -18,12 +18,12 @@ from relook.data.prepare import (
     Preparation,
     check_memory,
     from_levels,
-    half_of_memory,
     is_grey,
     make_plan,
     to_array,
 )
 from relook.errors import RelookError
+from relook.foundation.memory import half_of_memory
 from relook.io.files import describe
 from relook.transforms.centre_crop import Size
 

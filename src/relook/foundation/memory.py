@@ -54,9 +54,18 @@ def default_limit() -> int:
     return max(_LEAST, int(SHARE * available_memory()))
 
 
+def half_of_memory() -> int:
+    """Return half of this machine's memory, in bytes: the most that a data set may take."""
+    return _memory() // 2
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def available_memory() -> int:
     """Return how many bytes programs can still take on this machine or in this container."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [_memory()]
     with suppress(OSError, ValueError, AttributeError, TypeError):
         kilobytes = re.search(r"MemAvailable:\s+(\d+) kB", _MEMINFO.read_text())
         found.append(1024 * int(kilobytes[1]))  # type: ignore[index]

@@ -1,9 +1,12 @@
-"""NumPy's `.npy` and `.npz` files, read without pickle and without trust in what they declare."""
+"""NumPy's `.npy` and `.npz` files, read without trust in what they declare.
+
+Arrays of Python objects are refused, or read as data by `safe_pickle`; nothing is unpickled.
+"""
 
 from __future__ import annotations
 
 import math
-import os
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +19,15 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.memory import half_of_memory
 from relook.io.files import one_line
+from relook.io.safe_pickle import check_text, load_pickle
 
 _MOST_TOLD = 1 << 80  # a header may declare more than a float can hold
 _BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
+_MOST_ARRAYS = 1_000
+# The other methods may claim much memory before the first byte comes out.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
@@ -40,14 +48,13 @@ Choice = Callable[[Mapping[str, Header]], list[str]]
 """Given the headers by name, says which arrays to read; it may raise."""
 
 
-def read_npy(path: Path) -> NDArray[Any]:
-    """Return the array in an `.npy` file; Python objects and lying sizes are refused."""
+def read_npy(path: Path, *, objects: bool = False) -> NDArray[Any]:
+    """Return the array in an `.npy` file; lying sizes are refused, and objects unless allowed."""
     with _readable(path, "an npy file"), path.open("rb") as file:
         header = _read_header(file)
         _check_size(header, path.stat().st_size, str(path))
         check_memory(header.nbytes, path)
-        file.seek(0)
-        return _read_array(file)
+        return _read_array(file, header, str(path), objects)
 
 
 def map_npy(path: Path) -> NDArray[Any]:
@@ -58,21 +65,31 @@ def map_npy(path: Path) -> NDArray[Any]:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
-def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
-    """Return arrays of an `.npz` archive by name: all, or those that `choose` names."""
+def read_npz(
+    path: Path, choose: Choice = list, *, objects: bool = False, max_bytes: int | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return arrays of an `.npz` archive by name: all, or those that `choose` names.
+
+    `max_bytes` is what all of it may unpack to, at most.
+    """
     with _readable(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = {
             info.filename.removesuffix(".npy"): info
             for info in archive.infolist()
             if info.filename.endswith(".npy")
         }
+        if len(members) > _MOST_ARRAYS:
+            raise ValueError(f"expected at most {_MOST_ARRAYS:,} arrays, got {len(members):,}")
+        if max_bytes is not None and sum(i.file_size for i in members.values()) > max_bytes:
+            raise ValueError("it unpacks to more than such a file should hold")
         headers = {name: _member_header(archive, info, path) for name, info in members.items()}
         wanted = choose(headers)
         check_memory(sum(headers[name].nbytes for name in wanted), path)
         arrays = {}
         for name in wanted:
             with archive.open(members[name]) as file:
-                arrays[name] = _read_array(file)
+                where = f"{path}: {one_line(name)}"
+                arrays[name] = _read_array(file, headers[name], where, objects)
         return arrays
 
 
@@ -80,7 +97,9 @@ def read_npz(path: Path, choose: Choice = list) -> dict[str, NDArray[Any]]:
 def _readable(path: Path, kind: str) -> Iterator[None]:
     """Turn anything that a damaged or hostile file raises into one line."""
     try:
-        yield
+        with warnings.catch_warnings():  # about headers that Python 2 wrote
+            warnings.simplefilter("ignore", UserWarning)
+            yield
     except RelookError:
         raise
     except FileNotFoundError:
@@ -88,11 +107,14 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
     except Exception as error:
         why = next(iter(str(error).splitlines()), "")
         raise FileFormatError(
-            f"{path}: expected {kind} of plain arrays: {type(error).__name__}: {why}"
+            f"{one_line(str(path))}: expected {kind} of plain arrays: "
+            f"{type(error).__name__}: {one_line(why[:200])}"
         ) from None
 
 
 def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Header:
+    if info.compress_type not in _METHODS:
+        raise ValueError("it is compressed in a way that numpy does not use")
     with archive.open(info) as file:
         header = _read_header(file)
     where = f"{path}: {one_line(info.filename)}"
@@ -125,15 +147,25 @@ def _check_size(header: Header, size: int, where: str) -> None:
 
 def check_memory(nbytes: int, path: Path) -> None:
     """Raise unless this many bytes are at most half of the machine's memory."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if nbytes > memory // 2:
+    half = half_of_memory()
+    if nbytes > half:
         raise RelookError(
             f"{path}: expected arrays of at most half this machine's memory "
-            f"({memory / 2e9:.1f} GB), got {min(nbytes, _MOST_TOLD) / 1e9:.1f} GB: split the file"
+            f"({half / 1e9:.1f} GB), got {min(nbytes, _MOST_TOLD) / 1e9:.1f} GB: split the file"
         )
 
 
-def _read_array(file: IO[bytes]) -> NDArray[Any]:
-    array = npy.read_array(file, allow_pickle=False)
+def _read_array(file: IO[bytes], header: Header, where: str, objects: bool) -> NDArray[Any]:
+    if objects and header.dtype.hasobject:
+        file.seek(header.start)
+        found = load_pickle(file.read(), where)
+        if not (isinstance(found, np.ndarray) and found.dtype.kind == "O"):
+            raise FileFormatError(f"{where}: expected an array of objects, got something else")
+        if found.shape != header.shape:
+            raise FileFormatError(f"{where}: expected the shape {header.shape}, got {found.shape}")
+        return found
+    file.seek(0)
+    array = np.asarray(npy.read_array(file, allow_pickle=False))
     file.read(1)  # reaching the end is what makes zipfile compare the checksum
-    return np.asarray(array)
+    check_text(array)
+    return array

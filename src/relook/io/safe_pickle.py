@@ -13,7 +13,7 @@ import pickletools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum
 from typing import Any, NoReturn
 
 import numpy as np
@@ -51,27 +51,19 @@ def load_pickle(data: bytes, where: str) -> object:
 class _Symbol(Enum):
     """What a pickle may name; a symbol is never the Python object of that name."""
 
-    RECONSTRUCT = auto()
-    SCALAR = auto()
-    FROM_BUFFER = auto()
-    NDARRAY = auto()
-    DTYPE = auto()
-    ENCODE = auto()
-    BYTES = auto()
+    RECONSTRUCT = ("numpy.core.multiarray", "_reconstruct")
+    SCALAR = ("numpy.core.multiarray", "scalar")
+    FROM_BUFFER = ("numpy.core.numeric", "_frombuffer")
+    NDARRAY = ("numpy", "ndarray")
+    DTYPE = ("numpy", "dtype")
+    ENCODE = ("_codecs", "encode")
+    BYTES = ("builtins", "bytes")
 
 
-_SYMBOLS = {
-    ("numpy", "ndarray"): _Symbol.NDARRAY,
-    ("numpy", "dtype"): _Symbol.DTYPE,
-    ("numpy.core.multiarray", "_reconstruct"): _Symbol.RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _Symbol.RECONSTRUCT,
-    ("numpy.core.multiarray", "scalar"): _Symbol.SCALAR,
-    ("numpy._core.multiarray", "scalar"): _Symbol.SCALAR,
-    ("numpy.core.numeric", "_frombuffer"): _Symbol.FROM_BUFFER,
-    ("numpy._core.numeric", "_frombuffer"): _Symbol.FROM_BUFFER,
-    ("_codecs", "encode"): _Symbol.ENCODE,
-    ("builtins", "bytes"): _Symbol.BYTES,
-    ("__builtin__", "bytes"): _Symbol.BYTES,
+_ALSO_CALLED = {  # modules of numpy 2 and Python 2, by what others call them
+    "numpy._core.multiarray": "numpy.core.multiarray",
+    "numpy._core.numeric": "numpy.core.numeric",
+    "__builtin__": "builtins",
 }
 
 
@@ -194,10 +186,10 @@ def _get(machine: _Machine, key: int) -> None:
 def _name(machine: _Machine, module: object, name: object) -> None:
     if not isinstance(module, str) or not isinstance(name, str):
         _refuse("it names something by other than text")
-    symbol = _SYMBOLS.get((module, name))
-    if symbol is None:
+    try:
+        machine.stack.append(_Symbol((_ALSO_CALLED.get(module, module), name)))
+    except ValueError:
         _refuse(f"it names {describe(f'{module}.{name}')}, which is not data (nothing was run)")
-    machine.stack.append(symbol)
 
 
 def _reduce(machine: _Machine, _: object) -> None:
@@ -212,9 +204,9 @@ def _reduce(machine: _Machine, _: object) -> None:
         case _Symbol.DTYPE, (str() | bytes() as code, *_):
             made = _Unbuilt(_text(code))
         case _Symbol.SCALAR, (np.dtype() as dtype, bytes() as raw) if dtype.kind in "biuf":
-            made = build_array((1,), dtype, False, raw)[0]
+            made = _build_array((1,), dtype, False, raw)[0]
         case _Symbol.FROM_BUFFER, (bytes() as raw, np.dtype() as dtype, shape, str() as order):
-            made = build_array(shape, dtype, order == "F", raw) if order in ("C", "F") else None
+            made = _build_array(shape, dtype, order == "F", raw) if order in ("C", "F") else None
         case _Symbol.ENCODE, (str() as text, str() as codec) if codec in ("latin1", "latin-1"):
             machine.spend(len(text))
             made = text.encode("latin-1")
@@ -243,7 +235,7 @@ def _build(machine: _Machine, _: object) -> None:
 def _dtype_from_state(code: str, state: tuple[Any, ...]) -> np.dtype[Any]:
     match state:
         case (int(), str() | bytes() as order, None, None, None, *_):
-            return data_dtype(_text(order) + re.sub("^O[48]$", "O", code))
+            return _data_dtype(_text(order) + re.sub("^O[48]$", "O", code))
     _refuse("it holds an array of structures")
 
 
@@ -252,7 +244,7 @@ def _array_from_state(machine: _Machine, state: tuple[Any, ...]) -> Array:
         case (int(), shape, np.dtype() as dtype, int() as fortran, raw):
             if isinstance(raw, list):
                 machine.spend(len(raw))
-            return build_array(shape, dtype, bool(fortran), raw)
+            return _build_array(shape, dtype, bool(fortran), raw)
     _refuse("it holds an array in a state that numpy does not write")
 
 
@@ -260,7 +252,7 @@ def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
 
 
-def data_dtype(text: str) -> np.dtype[Any]:
+def _data_dtype(text: str) -> np.dtype[Any]:
     """Return the dtype of plain data (`<f8`, `|u1`, `<U20`, `O`), or raise a ValueError."""
     found = _DTYPE.fullmatch(text)
     if not found:
@@ -269,7 +261,7 @@ def data_dtype(text: str) -> np.dtype[Any]:
     return np.dtype(found[2]).newbyteorder(order)
 
 
-def build_array(shape: object, dtype: np.dtype[Any], fortran: bool, raw: object) -> Array:
+def _build_array(shape: object, dtype: np.dtype[Any], fortran: bool, raw: object) -> Array:
     """Return an array of raw bytes (a view of them) or of listed objects, or raise a ValueError."""
     if type(shape) is not tuple or len(shape) > _MOST_DIMENSIONS:
         _refuse(f"it holds an array of more than {_MOST_DIMENSIONS} dimensions")
@@ -282,11 +274,17 @@ def build_array(shape: object, dtype: np.dtype[Any], fortran: bool, raw: object)
         flat = np.frombuffer(raw, dtype=dtype)
     else:
         _refuse(f"expected {describe(count * dtype.itemsize)} bytes in an array, got others")
-    if dtype.kind == "U":
-        codes = flat.view(np.dtype("u4").newbyteorder(dtype.byteorder))
+    check_text(flat)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def check_text(array: Array) -> None:
+    """Raise a ValueError if an array is of text with codes that are no characters."""
+    if array.dtype.kind == "U" and array.size:
+        flat = array.reshape(-1, order="A")
+        codes = flat.view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
         if (codes > _LAST_CODE_POINT).any():
             _refuse("it holds text that is not Unicode")
-    return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def _objects(raw: object, count: int) -> Array:

@@ -7,19 +7,17 @@ For ImageNet an `.npy` file holds text such as `[(15,-7.72),(0,8.7)]`.
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relook.errors import FileFormatError
+from relook.io.arrays import read_npy, read_npz
 from relook.io.files import describe, one_line, read_bytes
-from relook.io.safe_pickle import Array, build_array, data_dtype, load_pickle
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import MOST_STEPS, MOST_SUBPOLICIES
 from relook.transforms import TRANSFORMS
@@ -53,12 +51,6 @@ _LARGEST_SCALE_MAGNITUDE = 30.0
 
 _LARGEST_FILE = 16_000_000
 _LARGEST_UNPACKED = 64_000_000
-_MOST_MEMBERS = 64
-_LONGEST_HEADER = 10_000
-_HEADER = re.compile(
-    rb"\{'descr': '([^'\\]{1,16})', 'fortran_order': (True|False), "
-    rb"'shape': \(((?:[0-9]{1,12}L?(?:, [0-9]{1,12}L?)*,?)?)\),? *\}\s*"
-)
 _NUMBER = r"[+-]?(?:[0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})(?:[eE][+-]?[0-9]{1,3})?"
 _PAIR = re.compile(rf"\( *([0-9]{{1,3}}) *, *({_NUMBER}) *\)")
 _PAIRS = re.compile(rf"\[ *{_PAIR.pattern}(?: *, *{_PAIR.pattern})* *\]")
@@ -72,12 +64,12 @@ def load_reference(path: str | Path) -> Policy:
     what = "a policy of the GPS authors (.npz or .npy)"
     data = read_bytes(path, what=what, max_bytes=_LARGEST_FILE)
     if data.startswith(b"PK"):
-        arrays = read_npz(data, where, _LARGEST_UNPACKED)
+        arrays = read_npz(Path(path), objects=True, max_bytes=_LARGEST_UNPACKED)
         if len(arrays) != 1:
             raise FileFormatError(f"{where}: expected {what} with one array, got {len(arrays)}")
         (array,) = arrays.values()
     else:
-        array = read_npy(data, where)
+        array = read_npy(Path(path), objects=True)
     if not 1 <= len(np.atleast_1d(array)) <= MOST_SUBPOLICIES:
         raise FileFormatError(
             f"{where}: expected 1 to {MOST_SUBPOLICIES:,} sub-policies, got {len(array):,}"
@@ -87,75 +79,7 @@ def load_reference(path: str | Path) -> Policy:
     return _cifar(array, where)
 
 
-def read_npy(data: bytes, where: str) -> Array:
-    """Build the array of a `.npy` file; one of objects goes through `load_pickle`."""
-    try:
-        shape, dtype, fortran, body = _npy_parts(data)
-        if dtype.kind != "O":
-            return build_array(shape, dtype, fortran, body)
-    except ValueError as error:
-        raise FileFormatError(f"{where}: expected a .npy array: {error}") from None
-    array = load_pickle(body, where)
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "O" or array.shape != shape:
-        raise FileFormatError(f"{where}: expected an array of objects of the shape {shape}")
-    return array
-
-
-def read_npz(data: bytes, where: str, max_bytes: int) -> dict[str, Array]:
-    """Build the arrays of a `.npz` file that unpacks to at most `max_bytes`, by name."""
-    problems = (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        RuntimeError,  # encrypted
-    )
-    try:
-        members = _unzip(data, max_bytes)
-    except problems as error:
-        reason = one_line(str(error)[:200])
-        raise FileFormatError(f"{where}: expected an .npz archive: {reason}") from None
-    return {name: read_npy(body, f"{where}: {one_line(name)}") for name, body in members.items()}
-
-
-def _npy_parts(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool, bytes]:
-    """Return shape, dtype, whether in Fortran's order, and the bytes after the header."""
-    sizes = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}
-    if data[:8] not in sizes:
-        raise ValueError("it does not start as one of version 1 or 2")
-    start = 8 + sizes[data[:8]]
-    end = start + int.from_bytes(data[8:start], "little")
-    found = _HEADER.fullmatch(data[start:end]) if end - start <= _LONGEST_HEADER else None
-    if not found or end > len(data):
-        raise ValueError("its header is damaged, or describes structures")
-    descr, fortran, sides = found.groups()
-    shape = tuple(int(side) for side in re.findall(rb"[0-9]+", sides))
-    return shape, data_dtype(descr.decode("latin-1")), fortran == b"True", data[end:]
-
-
-def _unzip(data: bytes, max_bytes: int) -> dict[str, bytes]:
-    members: dict[str, bytes] = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > _MOST_MEMBERS:
-            raise ValueError(f"expected at most {_MOST_MEMBERS} arrays")
-        for entry in archive.infolist():
-            name = entry.filename.removesuffix(".npy")
-            # The other methods may claim much memory before the first byte comes out.
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError("it is compressed in a way that numpy does not use")
-            if name in members or name == entry.filename:
-                raise ValueError(f"expected different .npy names, got {describe(entry.filename)}")
-            with archive.open(entry) as member:
-                members[name] = member.read(max_bytes + 1)
-            max_bytes -= len(members[name])
-            if max_bytes < 0:
-                raise ValueError("it unpacks to more than such a file should hold")
-    return members
-
-
-def _cifar(array: Array, where: str) -> Policy:
+def _cifar(array: NDArray[Any], where: str) -> Policy:
     """Read `[n]` lists of pairs, or numbers `[n, steps, 2]`."""
     shaped = array.ndim == 1 and array.dtype.kind == "O"
     if not shaped and not (array.ndim == 3 and array.shape[2] == 2 and array.dtype.kind in "Oiuf"):
@@ -179,7 +103,7 @@ def _cifar_subpolicy(pairs: list[Pair] | None, at: str) -> SubPolicy:
     return SubPolicy(kept or (Step("identity", 0),), _CIFAR_FINISH)
 
 
-def _imagenet(array: Array, where: str) -> Policy:
+def _imagenet(array: NDArray[Any], where: str) -> Policy:
     """Read text `[n]`, one sub-policy each."""
     if array.ndim != 1:
         raise FileFormatError(f"{where}: expected a list of text, got the shape {array.shape}")

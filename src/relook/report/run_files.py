@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import Comparison, load_comparison
+from relook.io.arrays import read_npz
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
 from relook.transforms.checks import check_images
@@ -176,17 +175,14 @@ def _read_examples(directory: Path) -> Examples | None:
     if not path.exists():
         return None
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > _LARGEST_EXAMPLES:
-                raise FileFormatError(f"{path}: more than {_LARGEST_EXAMPLES:,} bytes of images")
-        with np.load(path, allow_pickle=False) as arrays:
-            indices = [int(index) for index in arrays["indices"]]
-            images = torch.from_numpy(arrays["images"])
-            labels = tuple(int(label) for label in arrays["labels"])
+        arrays = read_npz(path, max_bytes=_LARGEST_EXAMPLES)
+        indices = [int(index) for index in arrays["indices"]]
+        images = torch.from_numpy(arrays["images"])
+        labels = tuple(int(label) for label in arrays["labels"])
         check_images(images)
         if not len(images) == len(indices) == len(labels):
             raise ValueError("indices, images and labels of different lengths")
-    except (RelookError, zipfile.BadZipFile, OSError, KeyError, ValueError, TypeError) as error:
+    except (RelookError, KeyError, ValueError, TypeError) as error:
         raise FileFormatError(f"{path}: expected the run's example images, got: {error}") from None
     return Examples(images, labels, {index: place for place, index in enumerate(indices)})
 

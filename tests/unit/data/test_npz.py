@@ -169,7 +169,7 @@ def test_lying_headers_are_refused_before_anything_is_made(
 
 def test_more_than_the_machine_can_hold_is_refused(file: Path, monkeypatch: Any) -> None:
     spec = saved(file)
-    monkeypatch.setattr("relook.io.arrays.os.sysconf", lambda name: 40)
+    monkeypatch.setattr("relook.foundation.memory.os.sysconf", lambda name: 40)
     with pytest.raises(RelookError, match="at most half this machine's memory"):
         load_data(spec)
 
