@@ -10,10 +10,10 @@ import pytest
 from tests.oracles.plain_search import Array, random_pool
 
 from relook.selection.conservative import ConservativeScorer
+from relook.selection.greedy import Pick, PlainScorer, Scorer
 from relook.selection.kernels.compact import CompactScorer
 from relook.selection.kernels.scorer import CompiledScorer
 from relook.selection.objectives import OBJECTIVES
-from relook.selection.scorers import Pick, PlainScorer, Scorer
 from relook.selection.soft_targets import hard_rows
 
 CANDIDATES, IMAGES, CLASSES = 30, 150, 60

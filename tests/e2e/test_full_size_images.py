@@ -19,8 +19,7 @@ from relook.policy import Policy
 from relook.policy.recipes import get_recipe
 from relook.policy.views import apply_subpolicy
 from relook.report import write_report
-from relook.transforms.full_images import FullImages
-from relook.transforms.full_views import open_images
+from relook.transforms.full_images import FullImages, open_images
 
 QUICK = ("--recipe", "imagenet", "--pool-size", "6", "--length", "3", "--size", "32")
 

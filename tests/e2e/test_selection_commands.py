@@ -16,8 +16,8 @@ from tests.oracles.plain_search import random_pool
 from relook.foundation import memory
 from relook.selection import greedy, greedy_search
 from relook.selection import record as selection_record
+from relook.selection.greedy import Pick
 from relook.selection.plan import plan_selection
-from relook.selection.scorers import Pick
 
 LOG_PROBS, LABELS = random_pool(4, 12, 60, 5)
 QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")

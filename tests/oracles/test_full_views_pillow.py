@@ -15,8 +15,7 @@ from tests.unit.data.full_size_files import in_memory
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy
 from relook.transforms.centre_crop import CentreCrop
-from relook.transforms.full_images import FullImages
-from relook.transforms.full_views import plain_views
+from relook.transforms.full_images import FullImages, plain_views
 from relook.transforms.resampling import scaled_box
 
 SIDES = st.integers(8, 90)

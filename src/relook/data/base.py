@@ -15,8 +15,7 @@ from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.transforms.checks import check_images
-from relook.transforms.full_images import FullImages, content_of
-from relook.transforms.full_views import plain_views
+from relook.transforms.full_images import FullImages, content_of, plain_views
 
 Column = NDArray[Any]
 _MOST_CLASSES = 1_000_000

@@ -20,7 +20,7 @@ from relook.foundation.spec_query import split_query
 from relook.io.arrays import map_npy, read_npy
 from relook.io.files import one_line
 from relook.io.records import Kind
-from relook.transforms.full_views import plain_views
+from relook.transforms.full_images import plain_views
 
 FAMILIES: Mapping[str, str] = {
     name: family

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from relook.data.prepare import Preparation, check_memory, is_grey, to_array
 from relook.errors import FileFormatError, RelookError
-from relook.foundation.ahead import made_ahead
+from relook.foundation.threads import made_ahead
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Levels, Size

@@ -24,13 +24,16 @@ from relook.evaluation.baselines import (
     has_own_budget,
     label_of,
 )
-from relook.evaluation.changed_images import (
+from relook.evaluation.comparison import (
     MOST_CHANGED,
+    Comparison,
+    Measured,
+    ReliabilityBin,
+    Row,
     changed_images,
     gallery_of,
     save_comparison,
 )
-from relook.evaluation.comparison import Comparison, Measured, ReliabilityBin, Row
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.evaluation.cross_validation import Evaluation, cross_calibrated, reliability_bins
 from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude

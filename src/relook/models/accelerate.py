@@ -24,8 +24,7 @@ from relook.io.fingerprint import fingerprint
 from relook.models import onnx_runtime
 from relook.models.base import Predictor
 from relook.models.torch_module import TorchPredictor
-from relook.transforms.full_images import FullImages
-from relook.transforms.full_views import plain_views
+from relook.transforms.full_images import FullImages, plain_views
 
 Engine = Literal["torch", "channels-last", "onnx"]
 Precision = Literal["auto", "float32", "float16", "bfloat16"]

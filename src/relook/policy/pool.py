@@ -1,20 +1,31 @@
-"""Pools: the candidate sub-policies, drawn from a recipe by counter."""
+"""Pools: the candidate sub-policies, drawn from a recipe by counter, and quasi-random views.
+
+Quasi-random views are crops and mirror images that cover a recipe's range evenly, nothing learned.
+A few quasi-random places average better than as many drawn at random, for the reason that
+quasi-Monte Carlo beats Monte Carlo. The places follow the R2 sequence (Roberts 2018), whose every
+beginning has low discrepancy, so every beginning of the views covers the range as well.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count, islice
 
 import numpy as np
 
 from relook.errors import RelookError
 from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy import DrawKind, Step, SubPolicy
-from relook.policy.quasi_random import quasi_random_views
 from relook.policy.recipes import Group, Recipe, get_recipe
 from relook.policy.views import freeze_subpolicy
 from relook.transforms import TRANSFORMS
 
 _SLOTS_PER_STEP = 3
+_PLASTIC = 1.324717957244746  # the real root of x³ = x + 1
+_RANGE = 0.75  # of the free range: its rim moves the picture furthest and helps least
+_CROP_MAGNITUDE = 7.0  # scale_crop's magnitude: 78 % of the area
+_MIDDLE = 0.5
 _QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
 _LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
 
@@ -125,3 +136,39 @@ def _sample_step(
 
 def _uniform(seed: int, candidate: int, slot: int) -> float:
     return float(uniforms(seed, image=1, view=candidate, slot=slot, stream=Stream.POOL))
+
+
+def quasi_random_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...]:
+    """Return the plain image, its mirror image if the recipe has them, and quasi-random crops.
+
+    Fewer than `views` come back where the recipe neither crops nor mirrors.
+    """
+    recipe = get_recipe(recipe)
+    crop = recipe.finish or recipe.start
+    if crop is None:
+        return (SubPolicy(),)[:views]
+    return tuple(islice(_views(crop, is_finish=crop is recipe.finish), views))
+
+
+def _views(crop: Step, is_finish: bool) -> Iterator[SubPolicy]:
+    flips = crop.transform.endswith("_flip")
+    yield SubPolicy()
+    if flips:
+        yield SubPolicy((Step("flip", 0),))
+    for number in count(1):
+        draws = {"x": _place(number, _PLASTIC), "y": _place(number, _PLASTIC**2)}
+        if flips:
+            draws["flip"] = float(number % 2)
+        if is_finish:
+            step = Step(crop.transform, crop.magnitude, draws=draws)
+            yield SubPolicy((Step("identity", 0),), step)
+        else:
+            draws |= {"area": _MIDDLE, "aspect": _MIDDLE}
+            yield SubPolicy(
+                (Step(crop.transform, min(_CROP_MAGNITUDE, crop.magnitude), draws=draws),)
+            )
+
+
+def _place(number: int, divisor: float) -> float:
+    """Return where in the free range [0, 1) the crop of this number lies."""
+    return _MIDDLE + _RANGE * ((_MIDDLE + number / divisor) % 1 - _MIDDLE)

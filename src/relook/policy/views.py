@@ -21,8 +21,7 @@ from relook.policy.recipes import Recipe, get_recipe
 from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_steps
 from relook.transforms.checks import check_images
-from relook.transforms.full_images import FullImages
-from relook.transforms.full_views import open_images
+from relook.transforms.full_images import FullImages, open_images
 from relook.transforms.steps import AppliedStep, StepError
 
 _SLOTS_PER_STEP = 8

@@ -13,9 +13,9 @@ from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
 from relook.policy_search.job import SearchJob, kept_in_race
-from relook.predictions.array import Predictions
 from relook.predictions.memmap import mapped_predictions
 from relook.predictions.passes import View, fill_store, predict_views
+from relook.predictions.store import Predictions
 from relook.selection.racing import race
 from relook.selection.record import TRACE, Log, Selected, Selection, select, selection_identity
 

@@ -34,7 +34,7 @@ from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.run_record import FORMER_VALUES, record_search
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
-from relook.predictions.engines.base import on_other_gpus
+from relook.predictions.model_calls import on_other_gpus
 from relook.predictions.passes import Images
 from relook.selection import SearchResult
 from relook.selection.plan import SelectionPlan

@@ -17,7 +17,7 @@ from relook.foundation.memory import size_text
 from relook.io.arrays import check_memory, map_npy, read_npy, read_npz
 from relook.io.files import one_line
 from relook.numerics.calibration import LOG_FLOOR
-from relook.predictions.array import Predictions
+from relook.predictions.store import Predictions
 
 Kind = Literal["log_probs", "probabilities"]
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -1,13 +1,17 @@
 """Views → model calls → checked log-probabilities: how one block of predictions is made.
 
 A call never reaches beyond its block, so a block that is computed again after an interruption
-is computed by the very same calls.
+is computed by the very same calls. Without an engine the calls are made in this process; an
+engine is given the same blocks, and makes them by the same calls elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,19 +19,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError
-from relook.foundation.ahead import made_ahead
+from relook.foundation.threads import made_ahead
 from relook.foundation.watchdog import watched
 from relook.io.fingerprint import JSON, fingerprint
 from relook.models.base import Predictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.predictions.engines.base import on_other_gpus
-from relook.predictions.store import BatchPlan, PredictionBlock
+from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.full_images import FullImages, content_of
 from relook.version import __version__
 
 Images = Tensor | NDArray[np.uint8] | FullImages
+
+ENGINES = ("local", "ray")
+
+Done = Generator[tuple[PredictionBlock, NDArray[np.float32] | None], None, None]
+"""Blocks as they are finished, with log-probabilities `[view, image, class]`; without them,
+where a worker has stored them itself."""
 
 _GPU_BATCH = 256
 CPU_BATCH = 64  # of small images: more of them leave the cache between layers
@@ -263,3 +272,45 @@ def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     text = text if len(text) <= 300 else text[:299] + "…"
     return text if isinstance(error, RelookError) else f"{type(error).__name__}: {text}"
+
+
+class Engine(Protocol):
+    """Who makes the passes, instead of this process."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the model runs on GPUs, which decides the default batch."""
+
+    def blocks(
+        self,
+        passes: Passes,
+        blocks: Sequence[PredictionBlock],
+        plan: BatchPlan,
+        add: Callable[[int], None],
+        store: PredictionStore | None,
+    ) -> Done:
+        """Yield each block, in any order; `add` counts passes, `store` is where they will go."""
+
+
+_ENGINE: ContextVar[Engine | None] = ContextVar("relook_engine", default=None)
+
+
+@contextmanager
+def running_on(engine: Engine | None) -> Iterator[None]:
+    """Make the passes of this thread on the engine within the block; None: in this process."""
+    token = _ENGINE.set(engine)
+    try:
+        yield
+    finally:
+        _ENGINE.reset(token)
+
+
+def on_other_gpus() -> bool:
+    """Whether the passes are made on GPUs that are not this process's."""
+    engine = _ENGINE.get()
+    return engine is not None and engine.gpu
+
+
+def current_engine() -> Engine | None:
+    """Return the engine that passes are made on, None for this process."""
+    return _ENGINE.get()

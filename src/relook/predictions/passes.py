@@ -19,14 +19,15 @@ from relook.io.fingerprint import JSON
 from relook.models.base import Predictor
 from relook.numerics.randomness import check_seed
 from relook.policy import SubPolicy
-from relook.predictions.engines.base import Done, current_engine
 from relook.predictions.model_calls import (
     CPU_BATCH,
     Call,
+    Done,
     Images,
     Passes,
     View,
     calls_of,
+    current_engine,
     draw_index,
     ready,
 )

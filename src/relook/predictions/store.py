@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from relook.errors import FileFormatError, RelookError, RunError, unknown_name
-from relook.foundation.ahead import made_ahead
+from relook.foundation.threads import made_ahead
 from relook.io.fingerprint import JSON, differences
+from relook.numerics.arrays import LogProbs
 from relook.predictions.locations import (
     MANIFEST,
     Bucket,
@@ -336,3 +337,13 @@ def _open_array(place: Place, plan: BatchPlan, dtype: str) -> zarr.Array[Any]:
 def _named(block: PredictionBlock) -> str:
     views, images = block.views, block.images
     return f"views {views.start}…{views.stop - 1}, images {images.start}…{images.stop - 1}"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Log-probabilities `[k, n, c]` that can be loaded or, if there is a `map`, left on disk."""
+
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+    load: Callable[[], LogProbs]
+    map: Callable[[], LogProbs] | None = None

@@ -20,17 +20,18 @@ from numpy.typing import NDArray
 from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Groups, mean_and_error
-from relook.selection.greedy import Scoring, search_with
-from relook.selection.kernels.memory import COMPACT_FROM
-from relook.selection.objectives import OBJECTIVES
-from relook.selection.scorers import (
+from relook.selection.greedy import (
     Pick,
     PlainScorer,
     Scorer,
+    Scoring,
     SearchResult,
     extended_mean,
     floored_log,
+    search_with,
 )
+from relook.selection.kernels.memory import COMPACT_FROM
+from relook.selection.objectives import OBJECTIVES
 from relook.selection.soft_targets import (
     POOL,
     QUASI_RANDOM,

@@ -10,7 +10,7 @@ import numpy as np
 
 from relook.errors import RelookError
 from relook.foundation.memory import check_limit, default_limit, size_text
-from relook.selection import greedy, scorers
+from relook.selection import greedy
 from relook.selection.conservative import MOST_VALUES
 from relook.selection.kernels.memory import COMPACT_FROM, classes_to_keep, selection_needs
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
@@ -117,7 +117,7 @@ def _plain_needs(shape: tuple[int, int, int]) -> int:
     averages = 8 * shape[1] * shape[2]
     return max(
         _AVERAGES * averages,
-        min(scorers.BLOCK_BYTES, scorers.ARRAYS_IN_FLIGHT * averages * shape[0]),
+        min(greedy.BLOCK_BYTES, greedy.ARRAYS_IN_FLIGHT * averages * shape[0]),
     )
 
 

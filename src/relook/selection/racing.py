@@ -38,10 +38,9 @@ from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import JSON
 from relook.numerics.arrays import FloatArray, Indices, Labels
 from relook.numerics.randomness import check_seed
-from relook.selection.greedy import COMPILED_FROM, search_with
+from relook.selection.greedy import COMPILED_FROM, PlainScorer, SearchResult, search_with
 from relook.selection.objectives import OBJECTIVES, Objective, UserObjective, class_weights
 from relook.selection.racing_images import ImageOrder, image_order
-from relook.selection.scorers import PlainScorer, SearchResult
 
 ROUNDS = ((1 / 16, 0.30), (1 / 8, 0.20), (1 / 4, 0.12))
 """For each round: the share of the images seen by then, and of the pool that may stay."""

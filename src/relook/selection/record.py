@@ -18,11 +18,11 @@ from relook.foundation.progress import StepProgress
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind
 from relook.numerics.arrays import Labels, LogProbs
-from relook.predictions.array import Predictions
+from relook.predictions.store import Predictions
 from relook.selection import SearchResult, greedy_search
+from relook.selection.greedy import Pick
 from relook.selection.objectives import UserObjective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
-from relook.selection.scorers import Pick
 from relook.version import __version__
 
 FORMAT = "relook-selection"

@@ -20,9 +20,8 @@ from relook.selection.checks import (
     group_numbers,
 )
 from relook.selection.conservative import Problem, conservative_search
-from relook.selection.greedy import Scoring, is_large, search_with
+from relook.selection.greedy import Pick, Scoring, SearchResult, is_large, search_with
 from relook.selection.objectives import OBJECTIVES, UserObjective, class_weights, resolve_objective
-from relook.selection.scorers import Pick, SearchResult
 
 
 class ConservativeOptions(TypedDict, total=False):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.numerics.intervals import Groups, mean_and_error
-from relook.selection.scorers import floored_log
+from relook.selection.greedy import floored_log
 
 QUASI_RANDOM, POOL, SEARCH = "quasi-random", "pool", "search"
 """What an average is of: the quasi-random views, the whole pool, or policies found by folds."""

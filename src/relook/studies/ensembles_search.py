@@ -28,7 +28,7 @@ from relook.policy_search.pool_predictions import (
     select_from_pool,
 )
 from relook.policy_search.settings import SearchSettings
-from relook.predictions.array import Predictions
+from relook.predictions.store import Predictions
 from relook.selection.record import Log
 
 MEAN = "mean.npy"

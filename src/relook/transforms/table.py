@@ -92,7 +92,7 @@ _scale_crop = partial(
     identity_at_zero=False,
     cpu="cpu.resize:scale_crop",
     onnx="onnx.resize:scale_crop",
-    full_size="full_views:scale_crop",
+    full_size="full_images:scale_crop",
 )
 _enhancement = partial(Transform, unit="change of factor", signed=True)
 
@@ -227,7 +227,7 @@ _ROWS = (
         draws=("x", "y"),
         cpu="cpu.resize:zoom",
         onnx="onnx.resize:zoom",
-        full_size="full_views:zoom",
+        full_size="full_images:zoom",
     ),
 )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from relook.policy import SubPolicy
-from relook.policy.quasi_random import quasi_random_views
+from relook.policy.pool import quasi_random_views
 from relook.policy.recipes import RECIPES, Recipe
 
 

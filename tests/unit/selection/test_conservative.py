@@ -20,9 +20,8 @@ from relook.selection.conservative import (
     conservative_search,
     log_likelihoods,
 )
-from relook.selection.greedy import Scoring, search_with
+from relook.selection.greedy import PlainScorer, Scoring, search_with
 from relook.selection.objectives import OBJECTIVES
-from relook.selection.scorers import PlainScorer
 from relook.selection.soft_targets import hard_rows
 
 Floats = NDArray[np.float64]

@@ -10,8 +10,8 @@ from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.numerics.metrics import accuracy
 from relook.selection import SearchResult, check_predictions, greedy, greedy_search
+from relook.selection.greedy import first_best, score_candidates
 from relook.selection.objectives import OBJECTIVES, class_weights
-from relook.selection.scorers import first_best, score_candidates
 
 
 def test_scores_and_temperatures_belong_to_the_prefixes() -> None:

@@ -13,7 +13,7 @@ from tests.oracles.plain_search import Array, random_pool
 from relook.errors import RelookError, RunError
 from relook.io.records import Kind, checksum
 from relook.numerics.metrics import accuracy
-from relook.predictions.array import Predictions
+from relook.predictions.store import Predictions
 from relook.selection import SearchResult, greedy, greedy_search
 from relook.selection import record as selection_record
 from relook.selection.plan import SelectionPlan

@@ -29,8 +29,8 @@ from relook.policy_search.job import split_images
 from relook.policy_search.pool_predictions import PoolPredictions
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
-from relook.predictions.array import Predictions
 from relook.predictions.passes import View, predict_views
+from relook.predictions.store import Predictions
 from relook.report.tables import latex
 from relook.studies.ensembles import STUDY, ensembles, paper_table, tables
 from relook.studies.ensembles_search import mean_predictions

@@ -28,9 +28,8 @@ from relook.foundation.watchdog import current_limit
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.models.base import Predictor
-from relook.predictions.engines.base import Done
 from relook.predictions.engines.worker import Answer, Failure, Task, Worker, last_line, part_of
-from relook.predictions.model_calls import Passes
+from relook.predictions.model_calls import Done, Passes
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 
 AHEAD = 2

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import newton_step
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
+from relook.selection.greedy import TIE, Pick, first_best
 from relook.selection.kernels import loops
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.pool import PackedPool
 from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.screening import Screen
-from relook.selection.scorers import TIE, Pick, first_best
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only

@@ -1,19 +1,27 @@
-"""Running a plan over a batch: block by block within the cache, on torch's number of threads."""
+"""Steps → a few compiled kernels → a batch, block by block within the cache, on torch's threads.
+
+Neighbours merge into one kernel where the bytes stay equal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from relook.transforms.cpu.operation import Operation, Pixels
-from relook.transforms.cpu.plan import make_plan
+from relook.foundation.threads import share_work
+from relook.transforms.cpu.moves import MoveStep, merged_moves
+from relook.transforms.cpu.operation import Operation, Pixels, Shape, by_kernel
+from relook.transforms.cpu.points import PointStep, merged_points
 from relook.transforms.steps import AppliedStep
-from relook.transforms.threads import share_work
+from relook.transforms.table import TRANSFORMS, load_form
+
+Part = Operation | PointStep | MoveStep
+"""What a compiled form `(step, shape)` returns; points and moves merge with their neighbours."""
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
@@ -77,3 +85,26 @@ def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterato
             rows = (array[part] for array in operation.for_each)
             operation.kernel(source, target, *rows, *operation.shared)
             source = target
+
+
+def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
+    """Return the kernels for images `[n, c, h, w]`; none where the steps change nothing."""
+    parts = [part for step in steps if (part := _part(step, shape)) is not None]
+    operations: list[Operation] = []
+    for _, run in groupby(parts, key=type):
+        alike = list(run)
+        points = [part for part in alike if isinstance(part, PointStep)]
+        moves = [part for part in alike if isinstance(part, MoveStep)]
+        operations += [merged_points(points)] if points else []
+        operations += [merged_moves(moves)] if moves else []
+        operations += [part for part in alike if isinstance(part, Operation)]
+    return operations
+
+
+def _part(step: AppliedStep, shape: Shape) -> Part | None:
+    """Return a step's part of the plan; None where it leaves the images as they are."""
+    form = TRANSFORMS[step.transform].cpu
+    if form is None:
+        return by_kernel(step)
+    part: Part | None = load_form(form)(step, shape)
+    return part

@@ -9,12 +9,11 @@ from tests.oracles.plain_search import Array, random_pool
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.selection import SearchResult, greedy_search, selection_needs
-from relook.selection.greedy import search_with
+from relook.selection.greedy import extended_mean, floored_log, search_with
 from relook.selection.kernels import memory
 from relook.selection.kernels.compact import CompactScorer
 from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.scorer import CompiledScorer
-from relook.selection.scorers import extended_mean, floored_log
 
 
 def searched(log_probs: Array, labels: Array, length: int, threads: int = 1) -> SearchResult:

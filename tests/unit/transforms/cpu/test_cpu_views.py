@@ -26,7 +26,7 @@ from relook.policy.views import apply_subpolicy, make_views
 from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_kernels, apply_steps
 from relook.transforms.cpu.memory import compiled
-from relook.transforms.cpu.plan import make_plan
+from relook.transforms.cpu.run import make_plan
 from relook.transforms.steps import AppliedStep
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from relook.foundation.ahead import AHEAD, made_ahead
+from relook.foundation.threads import AHEAD, made_ahead
 
 
 def running() -> list[str]:

@@ -1,14 +1,19 @@
-"""Results that are made in other threads, a little ahead of their use."""
+"""Work in other threads: results a little ahead of their use, and parts that threads share."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
+import torch
+
 Item = TypeVar("Item")
+Part = TypeVar("Part")
 Made = TypeVar("Made")
 
 AHEAD = 2
@@ -43,3 +48,32 @@ def _results(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def share_work(work: Callable[[Iterator[Part]], None], parts: Iterable[Part], threads: int) -> None:
+    """Call `work` in `threads` threads, this one among them; each takes parts until none is left.
+
+    There are never more than torch's number of threads.
+    """
+    left = deque(parts)
+    pool = _pool(os.getpid(), torch.get_num_threads()) if threads > 1 else None
+    others = [pool.submit(work, _taken(left)) for _ in range(threads - 1)] if pool else []
+    work(_taken(left))
+    for other in others:
+        if not other.cancel():  # it has begun
+            other.result()
+
+
+def _taken(parts: deque[Part]) -> Iterator[Part]:
+    while parts:
+        try:
+            part = parts.popleft()
+        except IndexError:  # another thread was quicker
+            return
+        yield part
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return this process's threads; a forked child gets its own."""
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-views")
