@@ -274,5 +274,5 @@ def test_version_and_help(relook: Relook) -> None:
 def test_an_old_verb_says_where_it_went(relook: Relook, old: str, new: str) -> None:
     done = relook(old, "--help")
     assert done.code == 2
-    assert f"relook {old} is called  relook {new}  now" in done.err
+    assert f"relook {old} is now  relook {new}" in done.err
     assert new in VERBS

@@ -66,10 +66,11 @@ class ResultOptions:
     """Where results go, and which row of them is picked."""
 
     budget_views: Annotated[
-        int | None, typer.Option(help="Pick the best for at most so many views.", min=1)
+        int | None, typer.Option(help="Pick the best method that takes at most N views.", min=1)
     ] = None
     max_slowdown: Annotated[
-        float | None, typer.Option(help="Pick the best for at most so many times the time.")
+        float | None,
+        typer.Option(help="Pick the best method within N times one plain pass."),
     ] = None
     out: Annotated[
         Path | None,

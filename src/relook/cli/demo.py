@@ -19,7 +19,7 @@ from relook.studies.demo import run_demo, trained_network
 
 def demo_command(
     out: Annotated[
-        Path, typer.Option(help="The demo's directory; the same command goes on in it.")
+        Path, typer.Option(help="The demo's directory; rerun the same command to resume.")
     ] = Path("runs/demo"),
     seed: options.SeedOption = 0,
     as_json: options.JsonOption = False,

@@ -44,7 +44,7 @@ def early_exit_command(
     ],
     views: Annotated[
         int | None,
-        typer.Option(help="Cut the policy to so many views first.", min=2, show_default="all"),
+        typer.Option(help="Cut the policy to its first N views.", min=2, show_default="all"),
     ] = None,
     learn_share: Annotated[
         float,

@@ -45,7 +45,7 @@ def search_command(
     model: options.ModelOption,
     data: options.DataOption,
     out: Annotated[
-        Path, typer.Option(help="The run's directory; the same command goes on in it.")
+        Path, typer.Option(help="The run's directory; rerun the same command to resume.")
     ] = Path("runs/search"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,

@@ -199,7 +199,7 @@ class VerbGroup(TyperGroup):
         """Return the called verb's name, its command and the arguments left."""
         group = self.name if self.name in GROUPS else ""
         if not group and args and args[0] in MOVED:
-            raise RelookError(f"relook {args[0]} is called  relook {MOVED[args[0]]}  now")
+            raise RelookError(f"relook {args[0]} is now  relook {MOVED[args[0]]}")
         word, command, rest = super().resolve_command(ctx, args)
         verb = VERBS.get(f"{group} {word}".strip())
         return word, command if verb is None else load(verb), rest

@@ -167,7 +167,7 @@ def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
     accuracy = _accuracy(over_plain["accuracy"])
     cost = f"at {_times(policy.slowdown)} the time of one view"
     if outcome == NO_DIFFERENCE:
-        doubt = "an interval that includes no gain"
+        doubt = "an interval that includes zero"
         if cll.low > 0 or cll.high < 0:
             doubt = f"within the margin of indifference, {margin:g}"
         return (

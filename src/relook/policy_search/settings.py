@@ -69,14 +69,14 @@ class SearchSettings:
             "places and flips are drawn for each image, as in the paper."
         ),
     )
-    length: int = field(default=20, metadata=_option("Entries of the policy.", min=1))
+    length: int = field(default=20, metadata=_option("Number of entries in the policy.", min=1))
     pool_size: int | None = field(
         default=None, metadata=_option("Candidates; the recipe's own number by default.", min=1)
     )
     plain: bool = field(
         default=True,
         metadata=_option(
-            "Have the plain image among the candidates; the paper's ImageNet pool has not.",
+            "Have the plain image among the candidates; the paper's ImageNet pool does not.",
             flag="--plain/--no-plain",
         ),
     )

@@ -173,7 +173,7 @@ TEMPERATURE = Study(
     "temperature",
     "The optimal temperature",
     "Figure temp",
-    "The temperature that calibrates the average of so many views.",
+    "The temperature that calibrates the average, by the number of views.",
     figures=lambda results: [temperature_drawing(results)],
 )
 

@@ -42,20 +42,20 @@ DataOption = Annotated[
         "--data",
         "-d",
         help="Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
-        "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits.",
+        "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits:train and digits:test.",
         show_default=False,
     ),
 ]
 MeanOption = Annotated[
     str | None,
     of_model(
-        help="What the model's inputs subtract, on the scale 0…1: one number, or one per "
+        help="Mean subtracted from the model's inputs, on the scale 0…1: one number, or one per "
         "channel: 0.49,0.48,0.45."
     ),
 ]
 StdOption = Annotated[
     str | None,
-    of_model(help="What the model's inputs are divided by, after the mean."),
+    of_model(help="Standard deviation that the inputs are divided by, after the mean."),
 ]
 OutputsOption = Annotated[
     str | None,
@@ -117,17 +117,17 @@ GroupOption = Annotated[
 RecipeOption = Annotated[
     str,
     typer.Option(
-        help="Which views to try: cifar, imagenet, small, or a TOML file of your own.",
+        help="Which views to try: cifar or imagenet (both mirror), small (no mirroring: digits, "
+        "letters, signs), or a TOML file of your own.",
     ),
 ]
 ExcludeOption = Annotated[
     str | None,
     typer.Option(
-        help="Transforms that make no sense for these images: cutout,invert; "
-        "flip leaves all mirror images out.",
+        help="Transforms to leave out, such as cutout,invert; flip leaves all mirror images out.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="Everything random follows from it.", min=0)]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 BatchOption = Annotated[
     int | None,
     of_speed(help="Images in one model call.", min=1, show_default="by the images' size"),
@@ -137,8 +137,8 @@ SplitOption = Annotated[
     typer.Option(
         "--split",
         metavar="SEARCH:TEST",
-        help="How many images to search with and to prove the result on, evenly from the "
-        "classes: shares (0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond "
+        help="How many images to search with and to prove the result on, stratified by "
+        "class: shares (0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond "
         "both are left out.",
         show_default="two thirds : a third",
     ),

@@ -32,10 +32,10 @@ SearchedModelOption = Annotated[
     options.of_model("--model", "-m", help=options.CLASSIFIER, show_default="the search's"),
 ]
 RunsOption = Annotated[
-    int, typer.Option(help="Draws of whatever is random: gives mean ± deviation.", min=1)
+    int, typer.Option(help="Repeats with other random draws: gives mean ± deviation.", min=1)
 ]
 GridViewsOption = Annotated[
-    int, typer.Option(help="Views to judge each of MGrid's magnitudes by.", min=1)
+    int, typer.Option(help="Views per magnitude in the search for MGrid's.", min=1)
 ]
 ViewsOption = Annotated[
     int | None, typer.Option(help="Model passes per image, at most.", min=1, show_default="all")

@@ -39,7 +39,7 @@ def robustness_command(
     severities: SeveritiesOption = None,
     images: Annotated[
         int | None,
-        typer.Option(help="Score on so many images, of each class in proportion.", min=4),
+        typer.Option(help="Score on N images, stratified by class.", min=4),
     ] = None,
     budgets: study.BudgetsOption = "5,10,20",
     methods: study.MethodsOption = _METHODS,

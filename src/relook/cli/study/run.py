@@ -32,7 +32,7 @@ def run_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where tables, figures and the index go; the same command goes on in it.",
+            help="Where tables, figures and the index go; rerun the same command to resume.",
             show_default="runs/NAME",
         ),
     ] = None,

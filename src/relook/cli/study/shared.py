@@ -48,7 +48,7 @@ NameOption = Annotated[
     str | None, typer.Option(help="What tables call the model.", show_default="its --model")
 ]
 OutOption = Annotated[
-    Path, typer.Option(help="The study's directory; the same command goes on in it.")
+    Path, typer.Option(help="The study's directory; rerun the same command to resume.")
 ]
 
 

@@ -32,7 +32,7 @@ def statistics_command(
     ],
     views: Annotated[
         int | None,
-        typer.Option(help="Count only what a budget of so many views takes.", min=1),
+        typer.Option(help="Count only the entries of the first N views.", min=1),
     ] = None,
     out: Annotated[
         Path | None,

@@ -25,6 +25,7 @@ from relook.cli.shared.console import (
 )
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.foundation.wording import count
 from relook.report.metrics import metric_of
 from relook.report.tables import new_table
 from relook.studies.training.models import (
@@ -74,8 +75,8 @@ class PlanOptions:
     validation: Annotated[
         str | None,
         typer.Option(
-            help="Keep so many images (5000), or a share (0.1), from the training, evenly from "
-            f"the classes, to search on; they are written to {VALIDATION}."
+            help="Keep N images (5000), or a share (0.1), out of the training, stratified by "
+            f"class, to search on; they are written to {VALIDATION}."
         ),
     ] = None
     retrain: Annotated[
@@ -121,7 +122,7 @@ def train_command(
         str | None, options.of_model(help="Labelled images to score the networks on.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Where the weights go; the same command goes on in it.")
+        Path, typer.Option(help="Where the weights go; rerun the same command to resume.")
     ] = Path("runs/train"),
     threads: Annotated[
         int | None,
@@ -179,8 +180,8 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
     decay = network.weight_decay if plan.weight_decay is None else plan.weight_decay
     say(
         f"training {network.name} on {len(dataset):,} images ({shape}, {len(dataset.classes)} "
-        f"classes): {plan.epochs:,} epochs, {plan.augment}, batches of {plan.batch}, weight decay "
-        f"{decay:g}"
+        f"classes): {count(plan.epochs, 'epoch')}, {plan.augment}, batches of {plan.batch}, "
+        f"weight decay {decay:g}"
     )
 
 

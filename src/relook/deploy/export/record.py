@@ -11,6 +11,7 @@ from torch import Tensor
 from relook.deploy.onnx.check import Check
 from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
+from relook.foundation.wording import views_text
 from relook.io.files import one_line, write_bytes_atomic
 from relook.models import Predictor
 from relook.policy.file import policy_to_json
@@ -45,7 +46,7 @@ class Export:
     def __str__(self) -> str:
         return (
             f"{one_line(str(self.path))}: {self.nbytes / 1e6:.1f} MB, {self.input} in, "
-            f"{self.output} of {self.views} views at temperature {self.temperature:.4g} out; "
+            f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g} out; "
             f"{self.check}"
         )
 
