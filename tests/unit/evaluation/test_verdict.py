@@ -108,7 +108,7 @@ def test_an_interval_that_includes_no_gain_is_named() -> None:
     dataset, logits = noisy()
     logits[1:] = logits[0] + np.random.default_rng(0).normal(0, 0.1, logits[1:].shape)
     sentence = compared(dataset, logits).verdict.sentence
-    assert "against the plain image, an interval that includes no gain" in sentence
+    assert "against the plain image, an interval that includes zero" in sentence
 
 
 def test_hurts_where_the_other_views_are_noise() -> None:

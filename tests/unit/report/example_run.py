@@ -239,7 +239,7 @@ def _verdict(outcome: str) -> Verdict:
     return Verdict(
         outcome,
         "No difference: with 11 views held-out cLL changes by +0.0004 [−0.0020, +0.0031] over the "
-        "plain image, an interval that includes no gain, and accuracy by +0.1 points [−0.3, +0.5], "
+        "plain image, an interval that includes zero, and accuracy by +0.1 points [−0.3, +0.5], "
         "at 10.7 × the time of one view. Use the plain image.",
         "plain",
         1,
