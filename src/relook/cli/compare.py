@@ -62,7 +62,7 @@ class ComparisonOptions:
 
 
 @dataclass(frozen=True)
-class ResultOptions:
+class OutputOptions:
     """Where results go, and which row of them is picked."""
 
     budget_views: Annotated[
@@ -109,7 +109,7 @@ def compare_command(
     *,
     compared: ComparisonSource,
     asked: ComparisonOptions,
-    results: ResultOptions,
+    results: OutputOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -142,7 +142,7 @@ def compare_command(
 def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
     """Name the store by what is asked for, so that no other question meets its predictions."""
     decisive = ("budgets", "methods", "runs", "seed", "batch")
-    mark = fingerprint(
+    identity = fingerprint(
         inputs.predictor.fingerprint,
         inputs.dataset.fingerprint,
         inputs.recipe.to_json(),
@@ -150,7 +150,7 @@ def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
         asdict(asked["options"] or Options()),
         *(asked[name] for name in decisive),  # type: ignore[literal-required]
     )
-    return f"compare-{mark[:8]}.zarr"
+    return f"compare-{identity[:8]}.zarr"
 
 
 def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool) -> None:

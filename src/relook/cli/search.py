@@ -85,7 +85,7 @@ def search_command(
     place.check(device=device, accelerate=wanted.accelerate, dry_run=dry_run)
     predictor = network.load(model, place.device_here(device), reading)
     images = reading.of(data, crops=wanted.recipe.start is not None)
-    how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.beside(out)}
+    how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
     dataset = options.read_data(data, group, **how)
     test_set = None if test is None else options.read_data(test, like=dataset, **how)
     wanted = wanted.with_split(split, len(dataset))

@@ -63,7 +63,7 @@ class EnsembleRun:
     policies: tuple[Policy, ...]
 
     def views(self, member: int) -> list[View]:
-        """Return the views of a member, one an entry."""
+        """Return the views of a member, one per entry."""
         return MethodRun(self.method, self.run, self.policies[member]).views
 
     def lengths(self, budgets: Sequence[int]) -> dict[int, tuple[int, ...]]:

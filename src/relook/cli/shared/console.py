@@ -47,7 +47,7 @@ class TerminatedError(BaseException):
 
 
 class ProgressCallback(Protocol):
-    """A `Progress` that shows a short note besides, if there is one."""
+    """A `Progress` that also shows a short note, if there is one."""
 
     def __call__(
         self, done: int, total: int, score: float | None = None, /, *, note: str = ""

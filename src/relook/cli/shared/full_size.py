@@ -46,7 +46,7 @@ def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
 
 
 def was_full_size(policy: Path) -> bool | None:
-    """Return how the search saw its images that a policy file lies beside; None: no such run."""
+    """Return how the search next to a policy file saw its images; None: no such run."""
     if not (policy.parent / "run.json").is_file():
         return None
     return bool(load_run(policy.parent).data.get("full_size", False))
@@ -64,6 +64,6 @@ def begins_with_crops(policies: Iterable[Policy]) -> bool:
     return any(step.transform in STARTS for step in steps)
 
 
-def beside(run: Path) -> Path:
+def next_to(run: Path) -> Path:
     """Return where images go that are too many for the memory."""
     return run.with_name(f"{run.name}.images")

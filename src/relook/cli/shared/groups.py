@@ -213,7 +213,7 @@ class InputOptions:
         predictor = self.network.load(model, self.device, self.reading)
         how = {
             "model": predictor,
-            "overflow": images_kept.beside(out),
+            "overflow": images_kept.next_to(out),
             **self.reading.of(data, crops=crops),
         }
         dataset = options.read_data(data, self.group, **how)

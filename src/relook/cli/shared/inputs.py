@@ -42,7 +42,7 @@ class PolicyInputs:
 
 @dataclass(frozen=True)
 class ComparisonInputs(PolicyInputs):
-    """What a comparison is made of: the recipe besides, whose views stand beside the policies."""
+    """What a comparison is made of: policies, and the recipe of the baselines' views."""
 
     recipe: Recipe
 
@@ -80,7 +80,7 @@ class PolicySource:
             **self.reading.given(),
         )
 
-    def _known(self) -> _Known:
+    def _known(self) -> _Completed:
         run, policies, given = self.source.directory, self.source.policies, self._given()
         if run is None:
             missing = [f"--{name}" for name in ("model", "data") if name not in given]
@@ -95,7 +95,7 @@ class PolicySource:
                 raise RelookError(
                     f"expected RUN, the directory of a search, or else {' and '.join(missing)}"
                 )
-            return _Known(given, tuple(policies), None)
+            return _Completed(given, tuple(policies), None)
         record = load_run(run)
         recorded = dict(record.origin)
         if "data" in given:  # other images: what was said of the search's does not hold for them
@@ -107,12 +107,12 @@ class PolicySource:
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
             raise RelookError(f"{run} was searched from Python: give --model and --data")
-        return _Known(merged, tuple(policies), record)
+        return _Completed(merged, tuple(policies), record)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSource(PolicySource):
-    """Options of what is compared: the recipe of the baselines besides, and their validation."""
+    """Options of what is compared, with the recipe of the baselines and their validation images."""
 
     validation: Annotated[
         str | None,
@@ -142,7 +142,7 @@ class ComparisonSource(PolicySource):
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Completed:
     """The options, completed by those of a run, with its record and the policies' files."""
 
     options: Mapping[str, Any]
@@ -150,7 +150,7 @@ class _Known:
     record: RunRecord | None
 
 
-def _read(known: _Known, device: str, full_size: str) -> PolicyInputs:
+def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
     kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
@@ -173,7 +173,7 @@ def _images(
     given: Mapping[str, Any], predictor: Predictor, run: Path | None
 ) -> tuple[Dataset, Dataset | None]:
     """Return the images to compare on and those for validation, with the same classes."""
-    overflow = None if run is None else images_kept.beside(run)
+    overflow = None if run is None else images_kept.next_to(run)
     how = {"model": predictor, "overflow": overflow, **options.images_of(given)}
     if "validation" not in given:
         return options.read_data(given["data"], given.get("group"), **how), None
@@ -201,11 +201,11 @@ def _held_out(
     return whole.subset(held_out), held_out, validation or whole.subset(splits[0].split.search)
 
 
-def _recipe(known: _Known, policy: Policy) -> Recipe:
+def _recipe(known: _Completed, policy: Policy) -> Recipe:
     """Return the recipe of the option, of the search, or of the policy, whichever is there."""
-    given, record, beside = known.options, known.record, known.paths[0].parent
-    if record is None and (beside / "run.json").is_file():
-        record = load_run(beside)
+    given, record, directory = known.options, known.record, known.paths[0].parent
+    if record is None and (directory / "run.json").is_file():
+        record = load_run(directory)
     if "recipe" in given:
         found = get_recipe(given["recipe"])
     elif record is not None:

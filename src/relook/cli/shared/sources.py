@@ -50,7 +50,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existin
 class RunOrPolicy:
     """What a command works on, RUN; --run and --policy are its older names.
 
-    A policy file given besides a run takes the place of the run's own policy.
+    A policy file given with a run takes the place of the run's own policy.
     """
 
     run: RunArgument = None

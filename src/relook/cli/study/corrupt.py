@@ -28,7 +28,7 @@ def corrupt_command(
     out: Annotated[
         Path,
         typer.Option(
-            help="A directory for CIFAR-10-C's layout (a .npy file a corruption), or for "
+            help="A directory for CIFAR-10-C's layout (one .npy file per corruption), or for "
             "ImageNet-C's with folder: data; or FILE.npz for one corruption at one severity.",
             show_default=False,
         ),

@@ -63,7 +63,7 @@ def magnitudes_command(
         "seed": work.seed,
         "batch": work.batch,
     }
-    mark = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
+    identity = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
     with work.within(out) as bar:
         found = magnitudes(
             predictor,
@@ -71,7 +71,7 @@ def magnitudes_command(
             recipe=transforms,
             grid=steps,
             runs=runs,
-            store_path=out / f"magnitudes-{mark[:8]}",
+            store_path=out / f"magnitudes-{identity[:8]}",
             progress=bar,
             record=study.model_record(label, predictor),
             **settings,

@@ -85,7 +85,7 @@ def _directory(
     predictor: Predictor, dataset: Dataset, test: Dataset | None, settings: SearchSettings
 ) -> str:
     """Name where predictions go by what decides them; more runs or objectives find them."""
-    mark = fingerprint(
+    identity = fingerprint(
         predictor.fingerprint,
         dataset.fingerprint,
         None if test is None else test.fingerprint,
@@ -95,7 +95,7 @@ def _directory(
             **{name: getattr(settings, name) for name in _IN_THE_MARK},
         },
     )
-    return f"objectives-{mark[:8]}"
+    return f"objectives-{identity[:8]}"
 
 
 def _named(stage: str) -> tuple[str, str]:

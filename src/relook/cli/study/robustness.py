@@ -96,7 +96,7 @@ def robustness_command(
 
 def _store_name(inputs: ComparisonInputs, settings: Options, rest: Sequence[object]) -> str:
     """Name the stores by what is asked for; more corruptions find those that are done."""
-    mark = fingerprint(
+    identity = fingerprint(
         inputs.predictor.fingerprint,
         inputs.dataset.fingerprint,
         inputs.recipe.to_json(),
@@ -104,4 +104,4 @@ def _store_name(inputs: ComparisonInputs, settings: Options, rest: Sequence[obje
         asdict(settings),
         *rest,
     )
-    return f"robustness-{mark[:8]}"
+    return f"robustness-{identity[:8]}"

@@ -187,7 +187,7 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
 
 @contextmanager
 def _bars(plan: TrainingPlan) -> Iterator[Progress]:
-    """Show a bar for each network: images a second, time left, epoch and loss."""
+    """Show a bar for each network: images per second, time left, epoch and loss."""
     with ExitStack() as stack:
         bars: dict[Path, ProgressCallback] = {}
         smooth = {"loss": 0.0}

@@ -78,7 +78,7 @@ def transfer_command(
         recipe,
         reading.device,
         reading.reading.full_size,
-        overflow=images_kept.beside(out),
+        overflow=images_kept.next_to(out),
     )
     with work.within(out) as bar:
         found = transfer(

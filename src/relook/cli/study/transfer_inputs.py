@@ -145,7 +145,7 @@ def _check_counts(runs: int, models: int, policies: int) -> None:
 
 
 def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a search was told of its model and data; its test images, if it had some."""
+    """Return what a search was given as model and data, and its test images, if it had some."""
     origin = dict(load_run(run).origin)
     if "model" not in origin or "data" not in origin:
         raise RelookError(
@@ -174,12 +174,12 @@ def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunReco
 
 
 def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | None]) -> None:
-    """Refuse policies in another order than their models, where their searches tell."""
-    marks = {target.predictor.fingerprint: target.name for target in targets}
+    """Refuse policies in another order than their models, where their searches show it."""
+    owners = {target.predictor.fingerprint: target.name for target in targets}
     for target in targets:
         record = records.get(target.own or "")
         searched = None if record is None else record.settings.get("model")
-        owner = marks.get(str(searched), target.name)
+        owner = owners.get(str(searched), target.name)
         if owner != target.name and searched != target.predictor.fingerprint:
             raise RelookError(
                 f"the policy given for {target.name} was searched for {owner}: give policies in "
