@@ -85,7 +85,7 @@ def ensembles(
 
     `settings` are those of one search; its split of `dataset` (or `test`) says which images
     are held out. `single` names the member whose policy, and whose magnitude M*, serve all
-    (default: the first). A budget counts distinct views a member; every member sees the same
+    (default: the first). A budget counts distinct views per member; every member sees the same
     number, and the same views but in the way "per-member". What the other keywords
     mean is as in `relook.compare`. With `run`, everything is kept in that directory,
     and the same call goes on where an interrupted one stopped. `pools` names, for members that

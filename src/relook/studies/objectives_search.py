@@ -99,7 +99,7 @@ def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
             job,
             settings=sought,
             plan=plan_pool(sought, job.pool, candidates.predictions.shape, place),
-            # Nobody can tell whether a function is still the same: its picks are not kept.
+            # Nobody knows whether a function is still the same: its picks are not kept.
             directory=place if isinstance(objective, str) else None,
         )
         progress = stages(**words, select=f"selecting by {label_of(name)}")

@@ -57,7 +57,7 @@ def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | N
     """Return where these predictions are kept: another study, or other views, are elsewhere."""
     if directory is None:
         return None
-    mark = fingerprint(
+    identity = fingerprint(
         setup.predictor.fingerprint,
         setup.dataset.fingerprint,
         setup.places,
@@ -65,11 +65,11 @@ def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | N
         setup.seed,
         setup.batch,
     )
-    return Path(directory) / f"{mark[:12]}.zarr"
+    return Path(directory) / f"{identity[:12]}.zarr"
 
 
 def progress_shares(progress: Progress | None, passes: Sequence[int]) -> list[Progress | None]:
-    """Return for each of several parts, of so many passes, how it reports as part of all."""
+    """Return for each of several parts, given its passes, how it reports as part of all."""
     if progress is None:
         return [None] * len(passes)
     starts = [sum(passes[:place]) for place in range(len(passes))]

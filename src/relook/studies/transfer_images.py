@@ -20,7 +20,7 @@ from relook.policy_search.run_record import RunRecord, load_run, searched_images
 def unseen_images(dataset: Dataset, spec: str, policies: Sequence[Path]) -> NDArray[np.int64]:
     """Return the places of the images that none of the policies was searched on.
 
-    A search's record is run.json beside the policy; a policy without one saw nothing here.
+    A search's record is run.json next to the policy; a policy without one saw nothing here.
     `spec` is where the data set was read from, for images that a search saw at another size.
     """
     kept = np.arange(len(dataset))
@@ -37,11 +37,11 @@ def unseen_images(dataset: Dataset, spec: str, policies: Sequence[Path]) -> NDAr
 
 
 def _unseen_by(path: Path, dataset: Dataset, spec: str) -> NDArray[np.int64]:
-    marks = searched_images(path.parent)
-    if not marks:  # a run without the list: its settings tell
+    searched = searched_images(path.parent)
+    if not searched:  # a run without the list: its settings say which
         found = held_out_part(path, dataset)
         return np.arange(len(dataset)) if found is None else found.split.held_out
-    seen = np.array([mark in marks for mark in dataset.image_fingerprints()])
+    seen = np.array([one in searched for one in dataset.image_fingerprints()])
     record = load_run(path.parent)
     if not seen.any() and record.origin.get("data") == spec:
         return _unseen_at_another_size(record, dataset)
@@ -60,5 +60,5 @@ def _unseen_at_another_size(record: RunRecord, dataset: Dataset) -> NDArray[np.i
             return np.setdiff1d(np.arange(len(dataset)), searched)
     raise RelookError(
         f"{dataset.name} is what {record.path} was searched on, at another size, and which of its "
-        "images that search saw cannot be told: give other images with --data"
+        "images that search saw cannot be known: give other images with --data"
     )

@@ -64,7 +64,7 @@ def job_of(
 
 
 def check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
-    """Raise unless targets and policies can be told apart, and images are of one kind."""
+    """Raise unless targets and policies have names of their own, and images are of one kind."""
     names = [target.name for target in targets]
     if not names:
         raise RelookError("expected at least one model to apply the policies to, got none")

@@ -78,7 +78,7 @@ def test_the_same_files_at_another_size_are_known_by_their_split(run: SearchedRu
     np.testing.assert_array_equal(unseen_images(small, run.data, [run.policy]), run.held_out)
     assert len(unseen_images(small, "npz:elsewhere.npz", [run.policy])) == len(small)
     mixed = replace(small, labels=np.roll(small.labels, 1))
-    with pytest.raises(RelookError, match="cannot be told: give other images"):
+    with pytest.raises(RelookError, match="cannot be known: give other images"):
         unseen_images(mixed, run.data, [run.policy])
 
 

@@ -63,7 +63,9 @@ def magnitudes_command(
         "seed": work.seed,
         "batch": work.batch,
     }
-    identity = fingerprint(predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings)
+    identity = fingerprint(
+        predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings
+    )
     with work.within(out) as bar:
         found = magnitudes(
             predictor,

@@ -79,7 +79,7 @@ def run_command(
     target = out or Path("runs") / study.name
     place = jobs or target / "jobs"
     if dry_run:
-        _tell_plan(study, make_plan(study, parts), place, device, as_json)
+        _print_plan(study, make_plan(study, parts), place, device, as_json)
         return
     with resumable("Run the same command again to go on.", timeout), job_bars() as bars:
         made = reproduce(
@@ -90,7 +90,7 @@ def run_command(
             device=device,
             started=bars.start,
             report=bars.report,
-            tell=say,
+            log=say,
         )
     if as_json:
         content = {"page": str(made.page), "jobs_run": made.run, "jobs_before": made.done_before}
@@ -127,7 +127,7 @@ def job_bars() -> Iterator[_Bars]:
         yield _Bars(stack)
 
 
-def _tell_plan(
+def _print_plan(
     study: StudyFile, plan: Sequence[Job], place: Path, device: str, as_json: bool
 ) -> None:
     rows: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ _SEVERITIES = 8
 class Draws:
     """The numbers that one image gets under one corruption at one severity.
 
-    `purpose` tells the fields of one corruption apart.
+    `purpose` distinguishes the fields of one corruption.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""What a study file must make sense of, beside the types of its values: one line each."""
+"""What a study file must make sense of, besides the types of its values: one line each."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from relook.studies.reproduce.settings import StudyData, StudyFile
 from relook.studies.training.networks import get_network
 
 STEP = 3
-"""A step of training costs about as much as so many passes: forward, and twice back."""
+"""A step of training costs about as much as this many passes: forward, and twice back."""
 
 _TRIED = 32  # images of the passes that are timed
 _VIEWS = 12
@@ -46,7 +46,7 @@ class Counts:
 
 
 def counts_of(data: StudyData) -> Counts:
-    """Return how many images each use has, as far as the file tells."""
+    """Return how many images each use has, as far as the file says."""
     train, test = data.train_images, data.test_images
     if data.validation is not None:
         return Counts(train, data.validation, test)
@@ -149,18 +149,18 @@ _COSTS: Mapping[str, Callable[[Job, StudyFile, int, int], int]] = MappingProxyTy
         "ensembles": _ensembles,
     }
 )
-"""The passes of each part: of a job with so many images to search with and to score on."""
+"""The passes of each part: of a job, from its images to search with and to score on."""
 
 
 def estimated_seconds(
     study: StudyFile, plan: Sequence[Job], device: str = "cpu"
 ) -> dict[str, float]:
-    """Return the seconds of each job by its mark, measured now on random images.
+    """Return the seconds of each job by its fingerprint, measured now on random images.
 
     Left out are jobs of models that are not at hand, and of unknown numbers of images.
     """
     models = {entry.model for job in plan for entry in job.entries}
-    measured = {name: _seconds_a_pass(study, name, device) for name in sorted(models)}
+    measured = {name: _seconds_per_pass(study, name, device) for name in sorted(models)}
     rates = {name: rate for name, rate in measured.items() if rate is not None}
     found = {}
     for job in plan:
@@ -172,7 +172,7 @@ def estimated_seconds(
     return found
 
 
-def _seconds_a_pass(study: StudyFile, name: str, device: str) -> float | None:
+def _seconds_per_pass(study: StudyFile, name: str, device: str) -> float | None:
     """Time a few views of random images through a model; None if it is not at hand."""
     predictor = _untrained(study, name, device) or _given(study, name, device)
     if predictor is None:

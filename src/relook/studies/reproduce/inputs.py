@@ -35,7 +35,7 @@ class JobInputs:
     study: StudyFile
     jobs: Path
     device: str = "cpu"
-    tell: Callable[[str], None] | None = None
+    log: Callable[[str], None] | None = None
     report: Report = field(default=lambda done, total, note: None)
     _models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class JobInputs:
         return Preparation(
             full_size=files and self.study.views.start is not None,
             cache=self.jobs / "images" if files else None,
-            log=self.tell,
+            log=self.log,
             progress=lambda stage, done, total: self.report(done, total, stage),
         )
 

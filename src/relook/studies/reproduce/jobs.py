@@ -93,7 +93,7 @@ def run_search(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
         run=directory / "run",
         progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
         origin=origin,
-        log=inputs.tell,
+        log=inputs.log,
     )
     return ("run/policy.json", "run/run.json")
 
@@ -272,7 +272,7 @@ def policy_of(job: Job, inputs: JobInputs, entry: Entry) -> Policy:
 
 
 def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSettings:
-    """Return the settings of a search, with the split of so many images."""
+    """Return the settings of a search, with the split of `images` images."""
     settings = replace(search_settings(inputs.study), batch=inputs.batch(entry))
     data = inputs.study.data[entry.data]
     return settings.with_split(None if data.validation is not None else data.split, images)

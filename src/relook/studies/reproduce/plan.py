@@ -45,7 +45,7 @@ class Entry:
 class Job:
     """One piece of work with a directory of its own, named by what decides its result.
 
-    `settings` is all that decides it beside what the `needs` decide.
+    `settings` is all that decides it besides what the `needs` decide.
     """
 
     part: str

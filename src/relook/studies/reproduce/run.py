@@ -49,12 +49,12 @@ def reproduce(
     device: str = "cpu",
     started: Started | None = None,
     report: Report | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run what is not done of a study, and write its tables, figures and index into `out`.
 
     Jobs are kept under `jobs` (default: `out/jobs`), each in a directory named by all that
-    decides its result, with a mark that is written last: an interrupted call goes on, a changed
+    decides its result, with a record that is written last: an interrupted call goes on, a changed
     setting runs again what depends on it, and studies that share `jobs` share what is done.
     `only` names parts; what they need is run too.
     """
@@ -63,7 +63,7 @@ def reproduce(
     plan = make_plan(study, check_parts(study, only))
     start, count = time.perf_counter(), 0
     with RunDirectory(out), RunDirectory(place):
-        inputs = JobInputs(study, place, device, tell)
+        inputs = JobInputs(study, place, device, log)
         if report is not None:
             inputs.report = report
         for number, job in enumerate(plan, 1):
@@ -101,7 +101,7 @@ def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...]
 
 
 def run_job(job: Job, inputs: JobInputs) -> None:
-    """Run a job in its directory; its mark is written last."""
+    """Run a job in its directory; its record is written last."""
     directory = job.directory(inputs.jobs)
     record = {"format": FORMAT, "mark": job.mark, "part": job.part, "settings": dict(job.settings)}
     write_json_atomic(directory / SETTINGS, record)
@@ -120,10 +120,10 @@ def run_job(job: Job, inputs: JobInputs) -> None:
 
 
 def is_done(job: Job, jobs: Path) -> bool:
-    """Whether a job's mark is there, and every file that it names."""
+    """Whether a job's record is there, and every file that it names."""
     directory = job.directory(jobs)
     try:
-        content: Any = read_json(directory / DONE, what="the mark of a finished job")
+        content: Any = read_json(directory / DONE, what="the record of a finished job")
         files = content["files"]
         return content["mark"] == job.mark and all((directory / name).is_file() for name in files)
     except (RelookError, KeyError, TypeError):

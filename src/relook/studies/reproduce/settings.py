@@ -52,7 +52,7 @@ class StudyData:
     """One data set: what networks are trained on, searched with and scored on.
 
     `train`, `test` and `corrupted` may hold `{path}`, which stands for `path`. With
-    `validation`, so many training images are kept back for the searches, of each class in
+    `validation`, that many training images are kept back for the searches, of each class in
     proportion; the networks that are scored are then trained again on all of them. Without,
     the test images are split: `split` says how many are searched with and how many scored on.
     `train_images` and `test_images` say how many there are.
@@ -155,7 +155,7 @@ class RobustnessPart:
 
 @dataclass(frozen=True)
 class TransferPart:
-    """Every policy on every model, at equal views, beside the baselines `methods`."""
+    """Every policy on every model, at equal views, alongside the baselines `methods`."""
 
     methods: tuple[str, ...] = ("plain", "cf")
     budgets: Budgets = (5, 10, 20)
