@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.results import Result, Results
 from relook.report.style import MethodStyle, method_styles
 
 _ROOM_BELOW = 1.2
@@ -40,21 +42,30 @@ class AxisRange:
 
 def curves(comparison: Comparison, metric: str) -> tuple[Curve, ...]:
     """Return the curve of each method that has the metric, the policy first."""
-    found = []
-    for method, style in method_styles(comparison.rows).items():
-        points = tuple(_point(row, metric) for row in by_views(comparison.rows, method, metric))
+    return curves_of(comparison.results(), metric, method_styles(comparison.rows))
+
+
+def curves_of(
+    results: Results,
+    metric: str,
+    looks: Mapping[str, MethodStyle],
+    by: str = "method",
+    across: str = "views",
+) -> tuple[Curve, ...]:
+    """Return a metric's curve for each method (the key `by`) that has a look.
+
+    A band is the deviation over runs or, for a single run, the interval of the difference to
+    the plain image. Of equal views those of the largest budget count.
+    """
+    found = results.where(metric=metric)
+    drawn = []
+    for name in looks:
+        own = found.where(**{by: name})
+        levels = sorted(own.where(versus=None, run=None).rows, key=lambda r: _place(r, across))
+        points = {row[across]: _point(row, own, across) for row in levels}
         if points:
-            found.append(Curve(style, points))
-    return tuple(found)
-
-
-def by_views(rows: Sequence[Row], method: str, metric: str) -> list[Row]:
-    """Return a method's rows in order of views; of equal views the one of the largest budget."""
-    chosen: dict[int, Row] = {}
-    for row in sorted(rows, key=lambda row: (row.views, row.budget)):
-        if row.method == method and metric in row.metrics:
-            chosen[row.views] = row
-    return list(chosen.values())
+            drawn.append(Curve(looks[name], tuple(points.values())))
+    return tuple(drawn)
 
 
 def within_budget(comparison: Comparison, budget: int) -> list[Row]:
@@ -95,11 +106,13 @@ def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:
     return AxisRange(floor - margin * (not leaving), high + margin, leaving)
 
 
-def _point(row: Row, metric: str) -> Point:
-    one = row.metrics[metric]
-    below = above = one.deviation
-    difference = (row.over_plain or {}).get(metric)
-    if not one.deviation and difference is not None:
-        below = difference.estimate - difference.low
-        above = difference.high - difference.estimate
-    return Point(row.views, one.mean, one.mean - below, one.mean + above)
+def _place(row: Result, across: str) -> tuple[Any, Any]:
+    return row[across], row["budget"] or 0
+
+
+def _point(row: Result, own: Results, across: str) -> Point:
+    below = above = row.deviation
+    change = own.get(budget=row["budget"], metric=row.metric, versus="plain")
+    if not row.deviation and change is not None and change.low is not None:
+        below, above = change.value - change.low, (change.high or 0.0) - change.value
+    return Point(row[across], row.value, row.value - below, row.value + above)

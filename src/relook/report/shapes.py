@@ -8,10 +8,10 @@ from typing import Any
 
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import POLICY_METHOD, label_of
-from relook.evaluation.results import Result, Results
+from relook.evaluation.results import Result
 from relook.report.figures import HEIGHT, WIDTH, Drawing, house_style, legend_rows, line_look, panel
 from relook.report.metrics import metric_of
-from relook.report.series import Curve, Point, shown_range
+from relook.report.series import Curve, shown_range
 from relook.report.style import (
     FAINT,
     INK,
@@ -86,30 +86,6 @@ def family_styles(labels: Mapping[str, str]) -> dict[str, MethodStyle]:
         dashes, marker = _FAMILY[number % len(_FAMILY)]
         styles[name] = MethodStyle(name, shorten(label), POLICY_COLOR, marker, dashes)
     return styles
-
-
-def curves_of(
-    results: Results,
-    metric: str,
-    styles: Mapping[str, MethodStyle] | None = None,
-    by: str = "method",
-    across: str = "views",
-) -> tuple[Curve, ...]:
-    """Return a metric's curve for each method (the key `by`) that has a look.
-
-    A band is the deviation over runs or, for a single run, the interval of the difference to
-    the plain image. Of equal views those of the largest budget count.
-    """
-    found = results.where(metric=metric)
-    looks = METHODS if styles is None else styles
-    drawn = []
-    for name in looks:
-        own = found.where(**{by: name})
-        levels = sorted(own.where(versus=None, run=None).rows, key=lambda r: _place(r, across))
-        points = {row[across]: _point(row, own, across) for row in levels}
-        if points:
-            drawn.append(Curve(looks[name], tuple(points.values())))
-    return tuple(drawn)
 
 
 def curves_drawing(
@@ -222,18 +198,6 @@ def dots_drawing(
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
     """Return looks for series that are no methods, by name."""
     return {n: replace(style, method=n) for n, style in series_styles(names).items()}
-
-
-def _place(row: Result, across: str) -> tuple[Any, Any]:
-    return row[across], row["budget"] or 0
-
-
-def _point(row: Result, own: Results, across: str) -> Point:
-    below = above = row.deviation
-    change = own.get(budget=row["budget"], metric=row.metric, versus="plain")
-    if not row.deviation and change is not None and change.low is not None:
-        below, above = change.value - change.low, (change.high or 0.0) - change.value
-    return Point(row[across], row.value, row.value - below, row.value + above)
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:

@@ -200,6 +200,7 @@ def paper_table(results: Results) -> Table:
 def figures(results: Results) -> list[Drawing]:
     """Draw the ensemble's metrics against views, CF against Tr, and GPS against CF."""
     from relook.report import shapes
+    from relook.report.series import curves_of
 
     count = _members(results)
     together = results.where(members=count)
@@ -210,7 +211,7 @@ def figures(results: Results) -> list[Drawing]:
     drawn = []
     for metric in ("cll", "accuracy"):
         look = metric_of(metric)
-        curves = shapes.curves_of(_without_differences(together), metric, styles | shapes.METHODS)
+        curves = curves_of(_without_differences(together), metric, styles | shapes.METHODS)
         panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
         title = f"{look.title} of {count} members against views"
         across = f"views for each of the {count} members"

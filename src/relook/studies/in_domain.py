@@ -49,6 +49,7 @@ def methods_drawing(
     `methods` limits the curves to some methods, all of them in sight.
     """
     from relook.report import shapes
+    from relook.report.series import curves_of
 
     shown = results if methods is None else results.where(method=tuple(methods))
     rows = [
@@ -56,7 +57,7 @@ def methods_drawing(
             shapes.Panel(
                 str(model or ""),
                 metric_of(metric).title,
-                shapes.curves_of(own, metric),
+                curves_of(own, metric, shapes.METHODS),
                 metric_of(metric).scale,
                 everything=methods is not None,
             )
@@ -109,6 +110,7 @@ def temperature_drawing(results: Results) -> Drawing:
     carries, found on the images of its search.
     """
     from relook.report import shapes
+    from relook.report.series import curves_of
     from relook.report.style import INK
 
     own = results.where(method=POLICY_METHOD, versus=None)
@@ -117,8 +119,8 @@ def temperature_drawing(results: Results) -> Drawing:
     bare = {
         n: replace(s, method=f"{n} searched", label="", dashes=_DASHES) for n, s in styles.items()
     }
-    found = shapes.curves_of(own, "temperature", styles, by="model")
-    carried = shapes.curves_of(own, "search_temperature", bare, by="model")
+    found = curves_of(own, "temperature", styles, by="model")
+    carried = curves_of(own, "search_temperature", bare, by="model")
     legend = [("found by the search", {"color": INK, "dashes": _DASHES})] if carried else []
     panel = shapes.Panel("", "optimal temperature", (*found, *carried))
     title = "Optimal temperature against views"

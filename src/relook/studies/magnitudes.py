@@ -194,11 +194,12 @@ def chosen_table(results: Results) -> Table:
 def figures(results: Results) -> list[Drawing]:
     """Draw accuracy above, LL and cLL below, a ring at each metric's M*; a column per model."""
     from relook.report import shapes
+    from relook.report.series import curves_of
     from relook.report.style import INK, MethodStyle
 
     def one(metric: str, own: Results) -> tuple[Curve, shapes.Ring]:
         style = MethodStyle(metric, metric_of(metric).title, *_LOOKS[metric])
-        (curve,) = shapes.curves_of(own, metric, {RANDAUGMENT: style}, across="magnitude")
+        (curve,) = curves_of(own, metric, {RANDAUGMENT: style}, across="magnitude")
         place = best(own, metric)
         value = metric_of(metric).scale * own.one(metric=metric, magnitude=place).value
         ring = shapes.Ring((place, value), f"{place:g}", style.color, metric == "log_likelihood")

@@ -191,6 +191,7 @@ def paper_table(results: Results) -> Table:
 def figures(results: Results) -> list[Drawing]:
     """Draw the mean error against views, a panel per model; of one, the corruptions too."""
     from relook.report import shapes
+    from relook.report.series import curves_of
 
     metric = metric_of(_mean_metric(results))
     label = "mCE" if metric.scale == 1 else "Mean error under corruption (%)"
@@ -198,7 +199,7 @@ def figures(results: Results) -> list[Drawing]:
         shapes.Panel(
             str(model or ""),
             label,
-            shapes.curves_of(own, _mean_metric(results)),
+            curves_of(own, _mean_metric(results), shapes.METHODS),
             metric.scale,
         )
         for (model,), own in results.groups("model")

@@ -271,6 +271,7 @@ def heat_map(results: Results) -> Drawing:
 def views_drawing(results: Results, target: str, name: str = "transfer_views") -> Drawing:
     """Draw cLL against views of every policy and baseline on one target."""
     from relook.report import shapes
+    from relook.report.series import curves_of
 
     here = results.where(model=target)
     labels = {
@@ -280,7 +281,7 @@ def views_drawing(results: Results, target: str, name: str = "transfer_views") -
     bare = replace(
         here, rows=tuple(replace(r, deviation=0.0) for r in here.rows if not r["versus"])
     )
-    curves = shapes.curves_of(bare, "cll", shapes.family_styles(labels) | shapes.METHODS)
+    curves = curves_of(bare, "cll", shapes.family_styles(labels) | shapes.METHODS)
     panel = shapes.Panel(target, metric_of("cll").title, curves)
     title = f"Calibrated log-likelihood against views on {target}"
     return shapes.curves_drawing(name, title, [[panel]])

@@ -23,7 +23,7 @@ from relook.report.figures import (
     transforms_drawing,
 )
 from relook.report.run_files import SearchStep
-from relook.report.series import by_views, curves, shown_range, within_budget
+from relook.report.series import curves, shown_range, within_budget
 
 
 def test_figures_are_files_that_open(tmp_path: Path) -> None:
@@ -126,10 +126,13 @@ def test_bands_are_intervals_of_one_run_and_deviations_of_several() -> None:
 
 
 def test_equal_views_are_one_point() -> None:
-    rows = by_views(example_comparison().rows, "gps", "cll")
-    views = [row.views for row in rows]
+    comparison = example_comparison()
+    points = curves(comparison, "cll")[0].points
+    views = [point.views for point in points]
     assert views == sorted(set(views)) == list(range(1, 12))
-    assert rows[-1].budget == 20
+    last = comparison.row("gps", 20)
+    assert last is not None
+    assert points[-1].value == last.metrics["cll"].mean
 
 
 def test_within_a_budget_a_method_uses_what_it_can() -> None:

@@ -14,7 +14,8 @@ from relook.evaluation.results import Results, load_results, measured
 from relook.foundation.registry import by_name
 from relook.report.comparison_tables import method_table
 from relook.report.figures import Drawing
-from relook.report.shapes import Panel, curves_drawing, curves_of
+from relook.report.series import curves_of
+from relook.report.shapes import METHODS, Panel, curves_drawing
 from relook.report.tables import Table, latex
 from relook.studies.study import Study
 from relook.studies.table import STUDIES
@@ -39,7 +40,7 @@ def table(results: Results) -> Table:
 
 
 def figures(results: Results) -> Sequence[Drawing]:
-    panel = Panel("", "kindness", curves_of(results, "kindness"))
+    panel = Panel("", "kindness", curves_of(results, "kindness", METHODS))
     return [curves_drawing("toy", "Kindness against views", [[panel]])]
 
 
