@@ -1,7 +1,5 @@
 """An example for every model source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

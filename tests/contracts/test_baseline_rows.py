@@ -1,7 +1,5 @@
 """What every row of BASELINES promises; a new row enrols itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,13 +1,12 @@
 """What every data source promises; a new row of DATA_SOURCES needs an example here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.data.cifar_files import write_binary100, write_python10
 from tests.unit.data.hf_files import save_hf_data
 from tests.unit.data.idx_files import write as write_idx
@@ -164,7 +163,5 @@ def test_a_spec_that_names_nothing_gets_one_line(prefix: str, rest: str) -> None
 
 
 def test_an_unknown_source_names_the_nearest() -> None:
-    with pytest.raises(RelookError, match="unknown data source 'digit': did you mean 'digits'"):
-        load_data("digit:test")
-    with pytest.raises(RelookError, match="known: digits, npz"):
-        load_data("scans.zip")
+    refused("unknown data source 'digit': did you mean 'digits'", load_data, "digit:test")
+    refused("known: digits, npz", load_data, "scans.zip")

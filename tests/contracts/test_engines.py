@@ -1,7 +1,5 @@
 """What every engine promises: the local engine's bytes, stored or not; a new one enrols here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fingerprints that run directories hold: a change here makes every earlier run unresumable."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

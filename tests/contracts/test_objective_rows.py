@@ -1,7 +1,5 @@
 """What every row of OBJECTIVES promises; a new row enrols itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.oracles.plain_search import Array, random_pool

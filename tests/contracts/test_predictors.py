@@ -1,7 +1,5 @@
 """What every model source promises; a new row of MODEL_SOURCES needs an example here."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

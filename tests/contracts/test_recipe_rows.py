@@ -1,7 +1,5 @@
 """What every recipe promises; a new row of RECIPES enrols itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What every scorer promises: the plain one's pick, its score and its temperature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 

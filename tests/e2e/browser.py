@@ -1,7 +1,5 @@
 """Pages in headless Chromium."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A search in a process of its own, whose model calls are counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

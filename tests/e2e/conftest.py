@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,25 +18,41 @@ class Finished:
     err: str
 
 
-Relook = Callable[..., Finished]
+@dataclass(frozen=True)
+class Relook:
+    """The command line in this process, as a user's shell would run it."""
 
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
 
-@pytest.fixture
-def relook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Relook:
-    """Run the command line in this process, as a user's shell would."""
-
-    def run(*arguments: object) -> Finished:
-        monkeypatch.setattr("sys.argv", ["relook", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
+    def __call__(self, *arguments: object) -> Finished:
+        self.monkeypatch.setattr("sys.argv", ["relook", *map(str, arguments)])
+        self.monkeypatch.setenv("COLUMNS", "200")
         code = 0
         try:
             main()
         except SystemExit as stop:
             code = int(stop.code or 0)
-        captured = capsys.readouterr()
+        captured = self.capsys.readouterr()
         return Finished(code, captured.out, captured.err)
 
-    return run
+    def ok(self, *arguments: object) -> Finished:
+        """Run a command that must succeed."""
+        done = self(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    def refused(self, *arguments: object) -> Finished:
+        """Run a command that must end with exit code 2 and without a traceback."""
+        done = self(*arguments)
+        assert done.code == 2, done.out
+        assert "Traceback" not in done.err
+        return done
+
+
+@pytest.fixture
+def relook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Relook:
+    return Relook(monkeypatch, capsys)
 
 
 @pytest.fixture

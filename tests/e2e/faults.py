@@ -1,7 +1,5 @@
 """Commands run in children that can be killed: at a moment, or at a change of a file."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

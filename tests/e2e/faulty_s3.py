@@ -1,7 +1,5 @@
 """An S3 server (moto's) behind a proxy that fails a share of the requests."""
 
-from __future__ import annotations
-
 import http.client
 import shutil
 import socket

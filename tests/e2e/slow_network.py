@@ -3,8 +3,6 @@
 Each call adds a line with the process's id to the file that RELOOK_CALLS names.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

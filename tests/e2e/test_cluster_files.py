@@ -1,7 +1,5 @@
 """The cluster files of docs/howto/cluster.md: Ray takes the one, and the other hangs together."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

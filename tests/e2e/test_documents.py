@@ -1,7 +1,5 @@
 """What the README and the pages show is what runs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -26,8 +24,7 @@ def test_a_rule_is_learned_reported_and_runs(
     relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
     common = ("early-exit", policy, "-m", model, "-d", data, "--target", "views=2.5")
-    done = relook(*common)
-    assert done.code == 0, done.err
+    done = relook.ok(*common)
     assert "120 images to learn on, 120 to report on" in done.err
     assert "views per image instead of 4" in done.out
     rule = EarlyExit.load(tmp_path / "early-exit.json")
@@ -39,9 +36,7 @@ def test_a_rule_is_learned_reported_and_runs(
     assert figures == [
         f"early_exit_{metric}.{kind}" for metric in ("accuracy", "cll") for kind in ("png", "svg")
     ]
-    again = relook(*common)
-    assert again.code == 2
-    assert "--force" in again.err
+    assert "--force" in relook.refused(*common).err
     same = relook(*common, "--force", "--json", "--no-figures")
     assert json.loads(same.out)["own"] == report["own"]
     tta = TTA(load_model(model), policy, early_exit=tmp_path / "early-exit.json")
@@ -61,23 +56,20 @@ def test_a_policy_needs_no_recipe(relook: Relook, model: str, data: str, tmp_pat
     path = tmp_path / "policy.json"
     Policy(sample_pool("small", 5, 0)[:3]).save(path)
     common = ("early-exit", "-m", model, "-p", path, "-d", data, "--no-figures")
-    done = relook(*common, "--target", "views=2")
-    assert done.code == 0, done.err
+    relook.ok(*common, "--target", "views=2")
 
 
 def test_a_run_gives_only_images_that_its_search_has_not_seen(
     relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    searched = relook(
+    relook.ok(
         *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
         *("--length", 2, "--out", run, "--split", "80:160"),
     )
-    assert searched.code == 0, searched.err
     longer = policy.rename(run / "longer.json")
     common = ("early-exit", "--run", run, "--policy", longer, "--target", "views=2")
-    done = relook(*common, "--learn-share", 0.75)
-    assert done.code == 0, done.err
+    done = relook.ok(*common, "--learn-share", 0.75)
     assert "120 images to learn on, 40 to report on" in done.err
     assert (run / "early-exit.json").exists()
 
@@ -94,7 +86,6 @@ def test_a_run_gives_only_images_that_its_search_has_not_seen(
 def test_what_cannot_be_learned_is_one_line(
     relook: Relook, model: str, data: str, policy: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = relook("early-exit", "-m", model, "-p", policy, "-d", data, *options)
-    assert done.code == 2
+    done = relook.refused("early-exit", "-m", model, "-p", policy, "-d", data, *options)
     assert message in done.err
     assert not (policy.parent / "early-exit.json").exists()

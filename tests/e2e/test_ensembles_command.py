@@ -1,7 +1,5 @@
 """`relook study ensembles`, as a user types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -49,8 +47,7 @@ def test_three_ways_beside_baselines(
         "--out",
         out,
     )
-    done = relook(*command, "--csv", files[0], "--markdown", files[1], "--latex", files[2])
-    assert done.code == 0, done.err
+    done = relook.ok(*command, "--csv", files[0], "--markdown", files[1], "--latex", files[2])
     for label in ("GPS single", "GPS ensemble", "GPS each", "(MGrid)", "(MTrain)", "(CF)", "(CC)"):
         assert label in done.out
     assert "has the best cLL" in done.out
@@ -76,9 +73,7 @@ def test_three_ways_beside_baselines(
         return call(self, images)
 
     monkeypatch.setattr(kind, "__call__", counting)
-    again = relook(*command, "--json", "--no-figures")
-    assert again.code == 0, again.err
-    assert json.loads(again.out)["rows"] == content["rows"]
+    assert json.loads(relook.ok(*command, "--json", "--no-figures").out)["rows"] == content["rows"]
     assert sum(seen) <= 2  # one image each, to see that model and data belong together
 
 
@@ -86,10 +81,9 @@ def test_mistakes_are_one_line(
     relook: Relook, members: list[str], data: str, tmp_path: Path
 ) -> None:
     def error(*arguments: object) -> str:
-        done = relook(
+        done = relook.refused(
             "study", "ensembles", *arguments, "--data", data, *QUICK, "--out", tmp_path / "o"
         )
-        assert done.code == 2, done.out
         line = done.err.strip().splitlines()[-1]
         assert line.startswith("error:")
         return line

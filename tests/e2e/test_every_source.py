@@ -3,8 +3,6 @@
 A new row of DATA_SOURCES or MODEL_SOURCES needs a case here or in the contract's examples.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -117,8 +115,7 @@ def test_a_policy_is_found_for_images_of(source: str, relook: Relook, tmp_path: 
     network = new_small(channels=found.images.shape[1], classes=len(found.classes), width=2)
     save_small(network, tmp_path / "net.safetensors")
     sources = ("--model", f"small@{tmp_path / 'net.safetensors'}", "--data", spec)
-    done = relook("search", *sources, "--out", tmp_path / "run", *QUICK)
-    assert done.code == 0, done.err
+    relook.ok("search", *sources, "--out", tmp_path / "run", *QUICK)
     assert len(Policy.load(tmp_path / "run" / "policy.json")) == 1
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["fingerprint"] == found.fingerprint

@@ -1,7 +1,5 @@
 """`relook export` as a user's shell runs it, and the service that serves its file."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -33,8 +31,7 @@ def test_a_file_comes_out_that_gives_ttas_predictions(
     relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "model.onnx"
-    done = relook("export", policy, "-m", model, "-d", data, "--out", out, "--json")
-    assert done.code == 0, done.err
+    done = relook.ok("export", policy, "-m", model, "-d", data, "--out", out, "--json")
     report = json.loads(done.out)
     assert report["views"] == 2
     assert report["check"]["images"] == 16
@@ -46,8 +43,7 @@ def test_a_file_comes_out_that_gives_ttas_predictions(
     wanted = package.TTA(load_model(model), policy)(images)
     assert np.allclose(found, wanted, atol=1e-5)
 
-    again = relook("export", "-m", model, "-p", policy, "-d", data, "--out", out)
-    assert again.code == 2
+    again = relook.refused("export", "-m", model, "-p", policy, "-d", data, "--out", out)
     assert "exists" in again.err
 
 
@@ -55,13 +51,10 @@ def test_generated_images_serve_where_none_are_given(
     relook: Relook, model: str, policy: Path, tmp_path: Path
 ) -> None:
     common = ("export", "-m", model, "-p", policy, "--channels", 1)
-    done = relook(*common, "--size", 28, "--out", tmp_path / "a.onnx", "--layout", "nhwc")
-    assert done.code == 0, done.err
+    done = relook.ok(*common, "--size", 28, "--out", tmp_path / "a.onnx", "--layout", "nhwc")
     assert "uint8 images n × 28 × 28 × 1" in done.err
     assert "8 generated images" in done.err
-    missing = relook(*common, "--out", tmp_path / "b.onnx")
-    assert missing.code == 2
-    assert "say size" in missing.err
+    assert "say size" in relook.refused(*common, "--out", tmp_path / "b.onnx").err
 
 
 def test_a_policy_without_temperature_says_what_to_do(
@@ -70,11 +63,8 @@ def test_a_policy_without_temperature_says_what_to_do(
     fresh = tmp_path / "fresh.json"
     Policy((SubPolicy((Step("rotate", 6),)),), temperatures=(1.3,)).save(fresh)
     given = ("export", "-m", model, "-p", fresh, "-d", data, "--seed", 4)
-    refused = relook(*given, "--out", tmp_path / "m.onnx")
-    assert refused.code == 2
-    assert "relook calibrate" in refused.err
-    done = relook(*given, "--out", tmp_path / "m.onnx", "--temperature", "1.7", "--json")
-    assert done.code == 0, done.err
+    assert "relook calibrate" in relook.refused(*given, "--out", tmp_path / "m.onnx").err
+    done = relook.ok(*given, "--out", tmp_path / "m.onnx", "--temperature", "1.7", "--json")
     assert json.loads(done.out)["temperature"] == 1.7
 
 
@@ -82,14 +72,11 @@ def test_a_run_brings_its_model_and_size(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    searched = relook(
+    relook.ok(
         *("search", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6, "--length", 2),
         *("--out", run),
     )
-    assert searched.code == 0, searched.err
-    done = relook("export", run, "--views", 1, "--out", tmp_path / "m.onnx")
-    assert done.code == 0, done.err
-    assert "of 1 views" in done.err
+    assert "of 1 views" in relook.ok("export", run, "--views", 1, "--out", tmp_path / "m.onnx").err
 
 
 def test_the_service_answers_with_classes(
@@ -101,7 +88,7 @@ def test_the_service_answers_with_classes(
     names.write_text("\n".join(f"digit {i}" for i in range(10)))
     out = tmp_path / "model.onnx"
     options = ("--size", 28, "--channels", 1, "--classes", names, "--layout", "nhwc")
-    assert relook("export", "-m", model, "-p", policy, "--out", out, *options).code == 0
+    relook.ok("export", "-m", model, "-p", policy, "--out", out, *options)
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
     from fastapi.testclient import TestClient
     from service import make_app  # type: ignore[import-not-found]

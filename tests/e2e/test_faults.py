@@ -1,7 +1,5 @@
 """What a machine, a disk and a model can do to a command: docs/reliability.md."""
 
-from __future__ import annotations
-
 import os
 import random
 import resource

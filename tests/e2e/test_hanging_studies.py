@@ -1,7 +1,5 @@
 """A model that hangs ends a study in one line, as it ends the other commands: test_faults.py."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

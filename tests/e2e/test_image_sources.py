@@ -1,7 +1,5 @@
 """Every source of images, from files on disk to a policy and a report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -98,8 +96,7 @@ def test_a_folder_with_hostile_files_is_named_then_skipped(
     assert record["origin"]["size"] == "24"
     comparison = load_comparison(tmp_path / "run" / "comparison.json")
     assert plain_accuracy(comparison) == 1.0
-    done = relook("compare", "--run", tmp_path / "run", "--methods", "flip", "--budgets", "1,2")
-    assert done.code == 0, done.err
+    done = relook.ok("compare", "--run", tmp_path / "run", "--methods", "flip", "--budgets", "1,2")
     assert "held-out images are used" in done.err
     page = write_report(tmp_path / "run", figures=False).read_text(encoding="utf-8")
     assert "<script>alert('blue')" not in page
@@ -167,8 +164,7 @@ def test_a_table_is_searched_with_its_groups(
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["shape"] == [3, 24, 20]
-    done = relook("compare", "--run", tmp_path / "run", "--methods", "flip", "--budgets", "1,2")
-    assert done.code == 0, done.err
+    done = relook.ok("compare", "--run", tmp_path / "run", "--methods", "flip", "--budgets", "1,2")
     assert "held-out images are used" in done.err
 
 
@@ -195,4 +191,4 @@ def test_published_files_are_searched(relook: Relook, source: str, tmp_path: Pat
     assert f"{source}:" in read_html(page).words()
     policy = tmp_path / "run" / "policy.json"
     calibrated = ("calibrate", *sources, "--policy", policy, "--out", tmp_path / "new.json")
-    assert relook(*calibrated).code == 0
+    relook.ok(*calibrated)

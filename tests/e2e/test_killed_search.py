@@ -1,7 +1,5 @@
 """A search that is killed, again and again, ends in the same policy file, byte for byte."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

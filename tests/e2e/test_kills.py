@@ -1,7 +1,5 @@
 """Commands that are killed, again and again, end in the same files: docs/reliability.md."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Nothing is left open by a command, and results do not depend on how the work is cut up."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable
@@ -39,8 +37,7 @@ def test_no_files_threads_or_processes_are_left(
     for number in range(5):
         out = tmp_path / str(number)
         out.mkdir()
-        done = relook(*arguments(out))
-        assert done.code == 0, done.err
+        relook.ok(*arguments(out))
         after.append(held())
     # The first run opens what stays, such as zarr's own loop. zarr's pool starts its threads when
     # it needs them and other tests' may end, so only what each run leaves is a leak.
@@ -60,11 +57,11 @@ def test_predictions_do_not_depend_on_blocks_and_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arguments = list(place.predict(tmp_path / "usual"))
-    assert relook(*arguments, "--batch", 8).code == 0
+    relook.ok(*arguments, "--batch", 8)
     monkeypatch.setattr("relook.deploy.batch.image_source.BLOCK", block)
     monkeypatch.setattr("relook.data.decode._MOST_THREADS", threads)
     monkeypatch.setattr("os.cpu_count", lambda: threads)
-    assert relook(*place.predict(tmp_path / "other"), "--batch", 8).code == 0
+    relook.ok(*place.predict(tmp_path / "other"), "--batch", 8)
     texts = [(tmp_path / name / "out.csv").read_text() for name in ("usual", "other")]
     usual, other = ([line.split(",") for line in text.splitlines()] for text in texts)
     assert usual[0] == other[0]

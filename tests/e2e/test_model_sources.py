@@ -1,7 +1,5 @@
 """Every model source from its file to a policy, through the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -36,8 +34,7 @@ def test_a_policy_is_found_for_a_model_of(
         spec = EXAMPLES[source](tmp_path).spec
     except MissingExtraError as error:
         pytest.skip(str(error))
-    done = relook("search", "--model", spec, "--data", colours, "--out", "run", *QUICK)
-    assert done.code == 0, done.err
+    done = relook.ok("search", "--model", spec, "--data", colours, "--out", "run", *QUICK)
     assert package.Policy.load(tmp_path / "run" / "policy.json")
     record = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
     assert record["model"] == spec
@@ -55,13 +52,11 @@ def test_several_models_are_searched_and_compared_as_one(
         torch.save(CIFAR_NETWORKS["resnet20"].build(6).state_dict(), f"{seed}.pt")
         specs.append(f"cifar:resnet20@{seed}.pt")
     models = ("--model", specs[0], "--model", specs[1])
-    done = relook("search", *models, "--data", colours, "--out", "run", *QUICK)
-    assert done.code == 0, done.err
+    done = relook.ok("search", *models, "--data", colours, "--out", "run", *QUICK)
     assert "the mean of 2 models" in done.err
     record = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
     assert record["model"] == specs
-    done = relook("compare", "--run", "run", "--methods", "plain", "--budgets", "1")
-    assert done.code == 0, done.err
+    relook.ok("compare", "--run", "run", "--methods", "plain", "--budgets", "1")
     comparison = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert comparison["settings"]["model"]["spec"] == " + ".join(specs)
 
@@ -70,8 +65,7 @@ def test_members_with_other_classes_end_in_one_line(relook: Relook, colours: str
     for classes in (6, 5):
         torch.save(CIFAR_NETWORKS["resnet20"].build(classes).state_dict(), f"{classes}.pt")
     models = ("--model", "cifar:resnet20@6.pt", "--model", "cifar:resnet20@5.pt")
-    done = relook("search", *models, "--data", colours, "--out", "run", *QUICK)
-    assert done.code == 2
+    done = relook.refused("search", *models, "--data", colours, "--out", "run", *QUICK)
     assert "same classes for an ensemble, got 6, 5 classes" in done.err
     assert done.err.count("\n") == 1
 
@@ -84,7 +78,5 @@ def test_a_graph_that_does_not_tell_its_outputs_is_asked_about(
 
     linear_graph(Path("net.onnx"), ["n", 3, 32, 32], np.ones((3072, 6)) / 3072)
     command = ("search", "--model", "onnx:net.onnx", "--data", colours, "--out", "run", *QUICK)
-    done = relook(*command)
-    assert done.code == 2
-    assert "say --outputs logits, probabilities or log_probs" in done.err
-    assert relook(*command, "--outputs", "logits").code == 0
+    assert "say --outputs logits, probabilities or log_probs" in relook.refused(*command).err
+    relook.ok(*command, "--outputs", "logits")

@@ -1,7 +1,5 @@
 """Predictions in S3: the same bytes when requests fail, and one line when all do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -38,15 +36,12 @@ def test_a_folder_of_images(
     names.write_text("\n".join(f"digit {i}" for i in range(10)))
     out = tmp_path / "out.csv"
     common = ("predict", policy, "--model", model, "--data", f"folder:{pictures}")
-    done = relook(*common, "--out", out, "--classes", names, "--views", 2, "--top", 3)
-    assert done.code == 0, done.err
+    done = relook.ok(*common, "--out", out, "--classes", names, "--views", 2, "--top", 3)
     assert "12 images of 1×32×32, 2 views each" in done.err
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert len(rows) == 12
     assert rows[0]["class_3"].startswith("digit ")
-    again = relook(*common, "--out", out)
-    assert again.code == 2
-    assert "--force" in again.err
+    assert "--force" in relook.refused(*common, "--out", out).err
 
 
 def test_bad_files_end_in_a_list(
@@ -66,20 +61,16 @@ def test_a_run_brings_its_model_and_names(
     relook: Relook, model: str, data: str, pictures: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    searched = relook(
+    relook.ok(
         *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
         *("--length", 2, "--out", run),
     )
-    assert searched.code == 0, searched.err
     out = tmp_path / "out.csv"
-    done = relook("predict", run, "--data", pictures, "--out", out)
-    assert done.code == 0, done.err
+    relook.ok("predict", run, "--data", pictures, "--out", out)
     assert len(out.read_text().splitlines()) == 13
-    calibrated = relook("calibrate", run, "--data", data)
-    assert calibrated.code == 0, calibrated.err
+    relook.ok("calibrate", run, "--data", data)
     assert (run / "policy.calibrated.json").exists()
-    nothing = relook("calibrate", "--model", model, "--data", data)
-    assert nothing.code == 2
+    nothing = relook.refused("calibrate", "--model", model, "--data", data)
     assert "expected RUN, the directory of a search or a policy file" in nothing.err
 
 
@@ -102,10 +93,9 @@ def test_wrong_options_are_one_line(
     message: str,
 ) -> None:
     given = ("--model", model) if "--model" not in options else ()
-    done = relook(
+    done = relook.refused(
         *("predict", *given, "-p", policy, "-d", pictures, "-o", tmp_path / "o.csv", *options)
     )
-    assert done.code == 2
     assert message in done.err
     assert len(done.err.strip().splitlines()) <= 2
 
@@ -117,15 +107,14 @@ def test_an_uncalibrated_policy_names_the_way_out(
     Policy(sample_pool("small", 5, 0)[:2], recipe="small").save(bare)
     common = ("predict", "-m", model, "-p", bare, "-d", pictures, "-o", tmp_path / "out.csv")
     assert "relook calibrate" in relook(*common).err
-    assert relook(*common, "--temperature", "none").code == 0
+    relook.ok(*common, "--temperature", "none")
 
 
 def test_arrays_can_be_predicted_too(
     relook: Relook, model: str, policy: Path, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.csv"
-    done = relook("predict", "-m", model, "-p", policy, "-d", data, "-o", out, "--top", 1)
-    assert done.code == 0, done.err
+    relook.ok("predict", "-m", model, "-p", policy, "-d", data, "-o", out, "--top", 1)
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["file"] for row in rows] == [str(i) for i in np.arange(240)]
 
@@ -140,9 +129,7 @@ def test_crops_are_cut_from_the_originals_as_in_a_search(
     path = tmp_path / "crops.json"
     Policy((SubPolicy((Step("scale_crop", 20, draws=draws),)),), temperatures=(1.0,)).save(path)
     common = ("predict", "-m", model, "-p", path, "-d", pictures, "--size", 32)
-    done = relook(*common, "-o", tmp_path / "full.csv")
-    assert done.code == 0, done.err
-    assert "crops cut from the originals" in done.err
+    assert "crops cut from the originals" in relook.ok(*common, "-o", tmp_path / "full.csv").err
     small = relook(*common, "-o", tmp_path / "small.csv", "--full-size", "no")
     assert "crops cut from the originals" not in small.err
     assert (tmp_path / "full.csv").read_text() != (tmp_path / "small.csv").read_text()

@@ -1,7 +1,5 @@
 """A cluster of several nodes on this machine that loses workers, nodes and its driver."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The report as a reader sees it: in headless Chromium, from disk, wide and narrow."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """`relook study run`, as a user types it: all parts at the smallest size."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -95,9 +93,7 @@ def test_a_study_makes_every_table_and_figure_and_runs_nothing_twice(
     relook: Relook, study: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = relook("study", "run", study, "--out", out)
-    assert done.code == 0, done.err
-    assert "23 jobs run, 0 done before" in done.err
+    assert "23 jobs run, 0 done before" in relook.ok("study", "run", study, "--out", out).err
     for name in TABLES:
         for ending in ("md", "csv", "tex"):
             assert (out / "tables" / f"{name}.{ending}").stat().st_size > 40, name
@@ -132,12 +128,10 @@ def test_a_study_makes_every_table_and_figure_and_runs_nothing_twice(
 def test_only_runs_parts_with_what_they_need(relook: Relook, study: Path, tmp_path: Path) -> None:
     out, jobs = tmp_path / "out", tmp_path / "jobs"
     common = ("study", "run", study, "--out", out, "--jobs", jobs, "--set", "models.A.members=1")
-    done = relook(*common, "--only", "search")
-    assert done.code == 0, done.err
+    relook.ok(*common, "--only", "search")
     assert sorted(path.name for path in jobs.iterdir() if path.is_dir()) == ["search", "train"]
     assert "not done yet" in (out / "index.md").read_text(encoding="utf-8")
-    other = relook(*common, "--only", "serch")
-    assert other.code == 2
+    other = relook.refused(*common, "--only", "serch")
     assert "unknown part 'serch': did you mean 'search'?" in other.err
 
 
@@ -145,13 +139,12 @@ def test_kept_back_images_train_two_networks(relook: Relook, study: Path, tmp_pa
     out = tmp_path / "out"
     digits = load_data("digits").subset(np.arange(120, 200))
     np.savez(tmp_path / "test.npz", images=digits.plain.numpy(), labels=digits.labels)
-    done = relook(
+    relook.ok(
         "study", "run", study, "--out", out, "--only", "compare",
         "--set", "data.digits.validation=40",
         "--set", "data.digits.test=npz:test.npz?layout=nchw", "--set", "data.digits.test_images=80",
         "--set", "train.augments=['randaugment']",
     )  # fmt: skip
-    assert done.code == 0, done.err
     for record in out.glob("jobs/train/*/trained.json"):
         content = json.loads(record.read_text())
         assert content["search"] != content["score"]
@@ -171,8 +164,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
     relook: Relook, study: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    done = relook("study", "run", study, "--out", out, "--dry-run")
-    assert done.code == 0, done.err
+    done = relook.ok("study", "run", study, "--out", out, "--dry-run")
     assert "search digits-a-randaugment" in done.out
     assert "pools of 8 candidates" in done.out
     assert not out.exists()
@@ -191,8 +183,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
 def test_mistakes_are_one_line(
     relook: Relook, study: Path, tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
-    done = relook("study", "run", study, "--out", tmp_path / "out", *options)
-    assert done.code == 2
+    done = relook.refused("study", "run", study, "--out", tmp_path / "out", *options)
     assert message in done.err.splitlines()[-1]
 
 
@@ -237,8 +228,7 @@ def test_a_killed_study_goes_on_to_the_same_bytes(study: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_the_digits_study_makes_all_of_it(relook: Relook, tmp_path: Path) -> None:
     out = tmp_path / "digits"
-    done = relook("study", "run", ROOT / "studies" / "digits.toml", "--out", out)
-    assert done.code == 0, done.err
+    relook.ok("study", "run", ROOT / "studies" / "digits.toml", "--out", out)
     figures = {path.stem for path in (out / "figures").glob("*.png")}
     assert figures >= set(FIGURES)
     assert (out / "tables" / "ensembles-digits-wide-randaugment.md").is_file()

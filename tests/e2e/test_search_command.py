@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,8 +17,7 @@ def test_search_writes_what_it_promises_and_can_be_repeated(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    done = relook("search", "--model", model, "--data", data, "--out", first, *QUICK)
-    assert done.code == 0, done.err
+    done = relook.ok("search", "--model", model, "--data", data, "--out", first, *QUICK)
     assert "plain image" in done.out
     assert "cLL" in done.out
     for name in ("policy.json", "search.json", "run.json", "comparison.json", "predictions.zarr"):
@@ -39,8 +36,7 @@ def test_search_writes_what_it_promises_and_can_be_repeated(
 def test_python_and_the_command_line_find_the_same_policy(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
-    done = relook("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
-    assert done.code == 0, done.err
+    relook.ok("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
     digits = load_data(data)
     with pytest.warns(UserWarning, match="images"):
         found = package.search(
@@ -72,13 +68,13 @@ def test_a_conservative_search_begins_with_quasi_random_crops_and_can_be_repeate
         "--strategy",
         "conservative",
     )
-    assert relook(*command, *QUICK).code == 0
+    relook.ok(*command, *QUICK)
     search = (out / "search.json").read_bytes()
     content = json.loads(search)
     assert float(content["threshold"]) in (1, 3)
     assert content["pool"][0]["steps"] == []
     assert len(content["pool"]) == 12
-    assert relook(*command, *QUICK).code == 0
+    relook.ok(*command, *QUICK)
     assert (out / "search.json").read_bytes() == search
 
 
@@ -87,18 +83,17 @@ def test_the_papers_strategy_draws_fresh(
 ) -> None:
     out = tmp_path / "run"
     command = ("search", "--model", model, "--data", data, "--out", out, "--strategy", "paper")
-    assert relook(*command, *QUICK).code == 0
+    relook.ok(*command, *QUICK)
     assert json.loads((out / "run.json").read_text())["settings"]["draws"] == "fresh"
 
 
 def test_the_held_out_images_were_never_searched_on(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
-    done = relook(
+    done = relook.ok(
         *("search", "--model", model, "--data", data, "--out", tmp_path / "run"),
         *("--group", "patient", "--json", *QUICK),
     )
-    assert done.code == 0, done.err
     shown = json.loads(done.out)
     assert shown["held_out"]["images"] == pytest.approx(80, abs=8)
     assert len(shown["picks"]) == 4
@@ -108,8 +103,7 @@ def test_the_held_out_images_were_never_searched_on(
 def test_a_race_tells_what_it_saved(relook: Relook, model: str, tmp_path: Path) -> None:
     command = ("search", "--model", model, "--data", "digits", "--recipe", "small", "--race")
     sizes = ("--pool-size", "40", "--length", "4", "--split", "440:200")
-    done = relook(*command, *sizes, "--out", tmp_path / "run", "--json")
-    assert done.code == 0, done.err
+    done = relook.ok(*command, *sizes, "--out", tmp_path / "run", "--json")
     race = json.loads(done.out)["race"]
     passes, left = race["passes"], race["rounds"][-1]["candidates"]
     assert passes < race["full_passes"] == 40 * 440
@@ -121,8 +115,7 @@ def test_too_few_images_for_a_race_are_said(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    done = relook("search", "--model", model, "--data", data, "--out", out, "--race", *QUICK)
-    assert done.code == 0, done.err
+    done = relook.ok("search", "--model", model, "--data", data, "--out", out, "--race", *QUICK)
     assert "race: 160 search images are too few for one" in done.err
 
 
@@ -130,8 +123,7 @@ def test_dry_run_tells_the_cost_and_writes_nothing(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    done = relook("search", "--model", model, "--data", data, "--out", out, "--dry-run", *QUICK)
-    assert done.code == 0, done.err
+    done = relook.ok("search", "--model", model, "--data", data, "--out", out, "--dry-run", *QUICK)
     assert "12 candidates × 160 images" in done.out
     assert "model passes" in done.out
     assert not out.exists()
@@ -141,9 +133,10 @@ def test_a_run_directory_is_never_shared_unknowingly(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    assert relook("search", "--model", model, "--data", data, "--out", out, *QUICK).code == 0
-    done = relook("search", "--model", model, "--data", data, "--out", out, *QUICK, "--seed", "1")
-    assert done.code == 2
+    relook.ok("search", "--model", model, "--data", data, "--out", out, *QUICK)
+    done = relook.refused(
+        "search", "--model", model, "--data", data, "--out", out, *QUICK, "--seed", "1"
+    )
     assert "seed: 0 there, 1 here" in done.err
     assert done.err.count("\n") == 1
 
@@ -180,8 +173,7 @@ def test_each_mistake_is_one_line_with_exit_code_2(
     arguments.update(dict([change]))
     flat = [part for pair in arguments.items() for part in pair]
     extra = [] if change[0] == "--recipe" else ["--recipe", "small"]
-    done = relook("search", *flat, *extra, "--pool-size", "4", "--length", "2")
-    assert done.code == 2, done.out
+    done = relook.refused("search", *flat, *extra, "--pool-size", "4", "--length", "2")
     assert message in done.err
     assert "Traceback" not in done.err
     assert len([line for line in done.err.splitlines() if line.startswith("error:")]) == 1
@@ -191,16 +183,13 @@ def test_mistakes_are_found_before_anything_is_predicted(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     sources = ("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
-    same = relook(*sources, "--test", data)
-    assert same.code == 2
+    same = relook.refused(*sources, "--test", data)
     assert "240 of its 240 images" in same.err
-    wrong = relook(*sources, "--objective", "f1")
-    assert wrong.code == 2
+    wrong = relook.refused(*sources, "--objective", "f1")
     digits = load_data(data)
     labels = digits.labels + (digits.labels == 9) * 5
     np.savez(tmp_path / "more.npz", images=digits.plain.numpy(), labels=labels)
-    more = relook("search", "--model", model, "--data", f"npz:{tmp_path}/more.npz", *QUICK)
-    assert more.code == 2
+    more = relook.refused("search", "--model", model, "--data", f"npz:{tmp_path}/more.npz", *QUICK)
     assert "got 15 in" in more.err
     for done in (same, wrong, more):
         assert "predicting" not in done.err
@@ -211,13 +200,12 @@ def test_searched_images_under_another_name_are_noticed(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    assert relook("search", "--model", model, "--data", data, "--out", out, *QUICK).code == 0
+    relook.ok("search", "--model", model, "--data", data, "--out", out, *QUICK)
     digits = load_data(data)
     some = tmp_path / "some.npz"
     np.savez(some, images=digits.plain[:60].numpy(), labels=digits.labels[:60])
     sources = ("--model", model, "--data", f"npz:{some}", "--policy", out / "policy.json")
-    done = relook("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
-    assert done.code == 2
+    done = relook.refused("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
     assert "of its 60 images" in done.err
     assert "among those searched on" in done.err
 
@@ -238,12 +226,9 @@ def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: 
         "--labels",
         tmp_path / "labels.txt",
     )
-    done = relook(*command, "--kind", "probabilities", "--length", "3", "--json")
-    assert done.code == 0, done.err
+    done = relook.ok(*command, "--kind", "probabilities", "--length", "3", "--json")
     assert json.loads(done.out)["picks"][0] == 2
-    wrong = relook(*command, "--kind", "log_probs")
-    assert wrong.code == 2
-    assert "expected log-probabilities" in wrong.err
+    assert "expected log-probabilities" in relook.refused(*command, "--kind", "log_probs").err
 
 
 def test_calibrate_gives_a_frozen_policy_temperatures(
@@ -254,25 +239,20 @@ def test_calibrate_gives_a_frozen_policy_temperatures(
     policy.save(tmp_path / "policy.json")
     out = tmp_path / "calibrated.json"
     command = ("calibrate", "--model", model, "--data", data, "--policy", tmp_path / "policy.json")
-    done = relook(*command, "--out", out)
-    assert done.code == 0, done.err
+    relook.ok(*command, "--out", out)
     calibrated = package.Policy.load(out)
     assert calibrated.subpolicies == policy.subpolicies
     assert len(calibrated.temperatures or ()) == 4
-    assert relook(*command, "--out", out).code == 2
+    relook.refused(*command, "--out", out)
 
 
 def test_version_and_help(relook: Relook) -> None:
     assert relook("--version").out == f"relook {package.__version__}\n"
     for verb in (*VERBS, *GROUPS):
-        done = relook(*verb.split(), "--help")
-        assert done.code == 0
-        assert f"relook {verb}" in done.out
+        assert f"relook {verb}" in relook.ok(*verb.split(), "--help").out
 
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())
 def test_an_old_verb_says_where_it_went(relook: Relook, old: str, new: str) -> None:
-    done = relook(old, "--help")
-    assert done.code == 2
-    assert f"relook {old} is now  relook {new}" in done.err
+    assert f"relook {old} is now  relook {new}" in relook.refused(old, "--help").err
     assert new in VERBS

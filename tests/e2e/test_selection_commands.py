@@ -1,7 +1,5 @@
 """`relook policy select` and the selection of `relook search`, as a user's shell runs them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -63,8 +61,7 @@ def test_an_interrupted_selection_goes_on(
     relook: Relook, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, cut = files / "whole.json", files / "cut.json"
-    done = relook(*command(files, "--out", whole))
-    assert done.code == 0, done.err
+    done = relook.ok(*command(files, "--out", whole))
     assert "selection: about" in done.err
     assert "cLL −" in done.err
     with monkeypatch.context() as patched:
@@ -73,9 +70,7 @@ def test_an_interrupted_selection_goes_on(
     assert done.code == 130
     assert "nothing is lost. Run the same command again" in done.err
     assert not cut.exists()
-    done = relook(*command(files, "--out", cut))
-    assert done.code == 0, done.err
-    assert "going on after 3 steps" in done.err
+    assert "going on after 3 steps" in relook.ok(*command(files, "--out", cut)).err
     assert cut.read_bytes() == whole.read_bytes()
     assert not list(files.glob("*.partial"))
 
@@ -87,8 +82,7 @@ def test_other_predictions_or_settings_start_anew(
     with monkeypatch.context() as patched:
         interrupt_after(2, patched)
         assert relook(*command(files, "--out", out)).code == 130
-    done = relook(*command(files, "--out", out, "--objective", "accuracy"))
-    assert done.code == 0, done.err
+    done = relook.ok(*command(files, "--out", out, "--objective", "accuracy"))
     assert "belongs to other predictions or settings): selecting from the start" in done.err
     assert json.loads(out.read_text())["objective"] == "accuracy"
 
@@ -116,8 +110,7 @@ def test_files_beyond_the_memory_are_mapped(
     assert "1.0 MB of predictions, in memory" not in tight.err
     assert "mapped from disk" in tight.err
     assert tight.out == roomy.out
-    half = relook(*command(tmp_path, "--json", "--memory", "9.9M", predictions="half.npy"))
-    assert half.code == 0, half.err
+    half = relook.ok(*command(tmp_path, "--json", "--memory", "9.9M", predictions="half.npy"))
     assert "480 kB of predictions, mapped from disk" in half.err
     assert json.loads(half.out)["scores"] == pytest.approx(
         json.loads(roomy.out)["scores"], abs=2e-3
@@ -127,8 +120,7 @@ def test_files_beyond_the_memory_are_mapped(
 
 
 def test_dry_run_tells_the_needs(relook: Relook, files: Path) -> None:
-    done = relook(*command(files, "--dry-run", "--memory", "2G"))
-    assert done.code == 0, done.err
+    done = relook.ok(*command(files, "--dry-run", "--memory", "2G"))
     assert "12 candidates × 60 images × 5 classes: about" in done.out
     assert "of 2.0 GB allowed" in done.out
     done = relook(*command(files, "--dry-run", "--json"))
@@ -247,12 +239,10 @@ def test_a_split_in_shares_or_numbers(
 ) -> None:
     out = tmp_path / "run"
     sources = ("search", "--model", model, "--data", data, "--out", out)
-    done = relook(*sources, *QUICK, "--split", split)
-    assert done.code == 0, done.err
+    relook.ok(*sources, *QUICK, "--split", split)
     record = json.loads((out / "run.json").read_text())
     assert (record["split"]["search"], record["split"]["held_out"]) == (search, held_out)
-    compared = relook("compare", "--run", out, "--methods", "flip", "--budgets", "1")
-    assert compared.code == 0, compared.err
+    relook.ok("compare", "--run", out, "--methods", "flip", "--budgets", "1")
     assert_one_line(relook(*sources, *QUICK), "holdout" if split != "60:0.25" else "left_out")
 
 
@@ -277,8 +267,7 @@ def test_a_search_tells_needs_and_shows_the_score(
     told = json.loads(relook(*large).out)
     assert told["selection"]["mapped"]
     assert told["disk_bytes"] == 4 * 10 * (2 * 40 * 160 + 9 * 80)
-    done = relook(*sources)
-    assert done.code == 0, done.err
+    done = relook.ok(*sources)
     assert "selection: about" in done.err
     assert "cLL −" in done.err
 
@@ -287,7 +276,7 @@ def test_ctrl_c_while_selecting_says_how_to_go_on(
     relook: Relook, model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = ("search", "--model", model, "--data", data, *QUICK, "--out")
-    assert relook(*sources, tmp_path / "whole").code == 0
+    relook.ok(*sources, tmp_path / "whole")
     longer = relook(*sources, tmp_path / "whole", "--length", "6")
     assert_one_line(longer, "length: 4 there, 6 here")
     with monkeypatch.context() as patched:
@@ -295,9 +284,7 @@ def test_ctrl_c_while_selecting_says_how_to_go_on(
         done = relook(*sources, tmp_path / "cut")
     assert done.code == 130
     assert "nothing is lost. Run the same command again to go on." in done.err
-    done = relook(*sources, tmp_path / "cut")
-    assert done.code == 0, done.err
-    assert "going on after 2 steps" in done.err
+    assert "going on after 2 steps" in relook.ok(*sources, tmp_path / "cut").err
     for name in ("policy.json", "search.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

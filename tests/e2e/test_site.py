@@ -1,7 +1,5 @@
 """The documentation site, built as `make docs` builds it."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

@@ -1,7 +1,5 @@
 """`relook study train` as a user runs it: to a good network, through kill -9, and past mistakes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`relook study transfer`, as a user types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -41,7 +39,7 @@ def policy_file(path: Path, recipe: str = "small", seed: int = 9) -> Path:
 def test_a_small_networks_policy_on_a_large_one(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
-    done = relook(
+    done = relook.ok(
         "study",
         "transfer",
         "--run",
@@ -53,7 +51,6 @@ def test_a_small_networks_policy_on_a_large_one(
         "--out",
         tmp_path / "o",
     )
-    assert done.code == 0, done.err
     count = len(run.held_out)
     assert f"digits.npz: {count} of its {len(run.dataset)} images" in done.err
     assert "at most 3 views" in done.err
@@ -71,13 +68,12 @@ def test_models_with_policies_in_their_order(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
     files = [tmp_path / f"table.{kind}" for kind in ("csv", "md", "tex")]
-    done = relook(
+    done = relook.ok(
         *("study", "transfer", "-m", run.model, "-m", large, "-d", run.data),
         *("-p", policy_file(tmp_path / "a.json"), "-p", policy_file(tmp_path / "b.json", seed=2)),
         *("--name", "A", "--name", "B", "--out", tmp_path / "o", *QUICK),
         *("--csv", files[0], "--markdown", files[1], "--latex", files[2], "--json"),
     )
-    assert done.code == 0, done.err
     rows, settings = (json.loads(done.out)[name] for name in ("rows", "settings"))
     assert list(settings["policies"]) == ["A", "B"]
     assert [target["own"] for target in settings["targets"]] == ["A", "B"]
@@ -92,11 +88,10 @@ def test_one_model_and_policies_found_elsewhere(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
     other = policy_file(tmp_path / "published.json")
-    done = relook(
+    done = relook.ok(
         *("study", "transfer", "-m", large, "-d", run.data, "-p", run.path, "-p", other),
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
-    assert done.code == 0, done.err
     content = json.loads(done.out)["settings"]
     assert list(content["policies"]) == ["run", "published"]
     assert content["targets"][0]["own"] is None
@@ -107,12 +102,11 @@ def test_two_data_sets(relook: Relook, run: SearchedRun, tmp_path: Path) -> None
     part = run.dataset.subset(np.arange(40))
     np.savez(tmp_path / "part.npz", images=part.plain.numpy(), labels=part.labels)
     data = f"npz:{tmp_path / 'part.npz'}"
-    done = relook(
+    done = relook.ok(
         *("study", "transfer", "-m", run.model, "-m", run.model, "-d", run.data, "-d", data),
         *("-p", policy_file(tmp_path / "a.json"), "-p", policy_file(tmp_path / "b.json", seed=2)),
         *("--out", tmp_path / "o", *QUICK, "--json"),
     )
-    assert done.code == 0, done.err
     targets = json.loads(done.out)["settings"]["targets"]
     assert [target["name"] for target in targets] == ["model", "model 2"]
     assert [target["images"] for target in targets] == [90, 40]
@@ -122,8 +116,7 @@ def test_the_same_command_predicts_nothing_again(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ("study", "transfer", run.path, "-m", large, "--out", tmp_path / "o", *QUICK)
-    first = relook(*command, "--json")
-    assert first.code == 0, first.err
+    first = relook.ok(*command, "--json")
     monkeypatch.setattr(type(load_model(large)), "__call__", lambda *_: 1 / 0)
     assert json.loads(relook(*command, "--json").out)["rows"] == json.loads(first.out)["rows"]
 
@@ -134,8 +127,7 @@ def test_mistakes_are_one_line(
     data = run.data
 
     def error(*arguments: object) -> str:
-        done = relook("study", "transfer", *arguments, "--out", tmp_path / "o", *QUICK)
-        assert done.code == 2, done.out
+        done = relook.refused("study", "transfer", *arguments, "--out", tmp_path / "o", *QUICK)
         line = done.err.strip().splitlines()[-1]
         assert line.startswith("error:")
         return line
@@ -161,15 +153,13 @@ def test_policies_in_the_wrong_order_and_other_channels_are_refused(
     write_json_atomic(run.path / "run.json", record)
     other = policy_file(tmp_path / "b.json")
     common = ("study", "transfer", "-d", run.data, "--out", tmp_path / "o", *QUICK)
-    swapped = relook(*common, "-m", large, "-m", run.model, "-p", run.policy, "-p", other)
-    assert swapped.code == 2
+    swapped = relook.refused(*common, "-m", large, "-m", run.model, "-p", run.policy, "-p", other)
     assert "the policy given for large was searched for model" in swapped.err
     colour = tmp_path / "colour.npz"
     images = load_data(run.data).plain.expand(-1, 3, -1, -1).numpy()
     np.savez(colour, images=images, labels=load_data(run.data).labels)
-    done = relook(
+    done = relook.refused(
         *("study", "transfer", "-m", large, "-p", run.policy, "-d", f"npz:{colour}?layout=nchw"),
         *("--out", tmp_path / "o", *QUICK),
     )
-    assert done.code == 2
     assert "was searched on images with 1 channels, those of large have 3" in done.err

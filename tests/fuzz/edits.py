@@ -1,7 +1,5 @@
 """Changes of a file's bytes: made at random, or written out as bytes that hypothesis shrinks."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

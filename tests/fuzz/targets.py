@@ -1,7 +1,5 @@
 """What relook reads from outside: for each kind of file a reader, and sound ones to start from."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

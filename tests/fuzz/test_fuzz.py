@@ -5,8 +5,6 @@ changed ones; the slow tests 100,000 of each kind by hypothesis, and as many by 
 choices follow the code's branches.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

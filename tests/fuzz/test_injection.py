@@ -1,7 +1,5 @@
 """Names from outside stay names: in the report, in CSV tables, on the terminal."""
 
-from __future__ import annotations
-
 import csv
 import io
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Fuzz one target with atheris: with_atheris.py TARGET FOLDER CORPUS [libFuzzer's options]."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

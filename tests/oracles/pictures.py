@@ -1,7 +1,5 @@
 """Pictures of every kind: noise, pieces of photographs, a gradient, a flat one."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

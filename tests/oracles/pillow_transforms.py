@@ -1,7 +1,5 @@
 """The transforms written with Pillow itself, one image at a time: the oracle for the kernels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

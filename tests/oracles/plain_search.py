@@ -1,7 +1,5 @@
 """The naive twin of the search: SciPy's optimiser, one candidate after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Corruptions against Pillow, SciPy and their formulas."""
 
-from __future__ import annotations
-
 import colorsys
 import io
 

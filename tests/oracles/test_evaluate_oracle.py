@@ -1,7 +1,5 @@
 """The evaluation protocol against plain loops over SciPy, scikit-learn and torchmetrics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

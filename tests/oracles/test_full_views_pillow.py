@@ -1,7 +1,5 @@
 """Views of full-size images are Pillow's own crop and resize, byte for byte."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every transform in an ONNX graph: ONNX Runtime must give the bytes of relook's own views."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 from tests.oracles.pictures import pictures
+from tests.support import refused
 
 import relook
 from relook.deploy.onnx.file import as_model, to_bytes
@@ -157,5 +156,4 @@ def test_a_fresh_subpolicy_is_refused() -> None:
 
 def test_a_step_that_does_not_fit_is_named() -> None:
     turn = SubPolicy((Step("flip", 0), Step("quarter_turn", 1)))
-    with pytest.raises(relook.RelookError, match=r"step 2 of .*square"):
-        write_view(Graph(), "images", turn, Shape(3, 32, 40))
+    refused(r"step 2 of .*square", write_view, Graph(), "images", turn, Shape(3, 32, 40))

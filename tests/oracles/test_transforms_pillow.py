@@ -1,7 +1,5 @@
 """Every kernel against Pillow: single transforms, and whole sub-policies with their finish."""
 
-from __future__ import annotations
-
 import platform
 import zlib
 

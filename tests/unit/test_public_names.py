@@ -1,7 +1,5 @@
 """The public names: each is there, loaded when it is used, and the command line starts at once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

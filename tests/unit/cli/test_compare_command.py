@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
@@ -7,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from tests.support import refused
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 from typer.testing import CliRunner, Result
 
@@ -188,8 +187,7 @@ def test_a_policy_without_a_recipe_needs_one(run: SearchedRun, tmp_path: Path) -
     bare = tmp_path / "bare.json"
     Policy((SubPolicy(),)).save(bare)
     sources = ("--model", run.model, "--data", "digits:train", "--policy", bare)
-    with pytest.raises(RelookError, match="give --recipe"):
-        relook_compare(*sources, "--out", tmp_path / "out")
+    refused("give --recipe", relook_compare, *sources, "--out", tmp_path / "out")
     assert relook_compare(*sources, "--out", tmp_path / "out", "--recipe", "small").exit_code == 0
 
 

@@ -1,7 +1,5 @@
 """The table of verbs agrees with the commands that it loads."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Small CIFAR archives in the official layouts, made for the tests."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Folders of photos of many shapes, and how to read them at full size, for the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data sets that Hugging Face's `datasets` itself has written, for the tests."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Idx files as their page defines them."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Image files of every kind, sound and hostile, made for the tests."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

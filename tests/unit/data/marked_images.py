@@ -4,8 +4,6 @@ Each carries its number in one corner; a quarter turn moves it to the next, and 
 reads off which image it sees, in which of the four turns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

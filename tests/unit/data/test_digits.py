@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
+from tests.support import refused
 
 from relook.data import Dataset, load_data
-from relook.errors import RelookError
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,5 @@ def test_the_split_is_the_same_everywhere() -> None:
 
 
 def test_an_unknown_part_names_the_known_ones() -> None:
-    with pytest.raises(RelookError, match="unknown part of digits 'tset': did you mean 'test'"):
-        load_data("digits:tset")
-    with pytest.raises(RelookError, match="expected a data set as digits, digits:train"):
-        load_data("digits:")
+    refused("unknown part of digits 'tset': did you mean 'test'", load_data, "digits:tset")
+    refused("expected a data set as digits, digits:train", load_data, "digits:")

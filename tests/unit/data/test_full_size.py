@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import mmap
 import os
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support import refused
 from tests.unit.data.full_size_files import SHAPES, SIZE, full, read_full, write_photos
 from tests.unit.data.image_files import encoded, photo, png_that_declares, with_orientation
 
@@ -16,7 +15,7 @@ import relook
 import relook.data.image_files as full_size
 from relook.data import Dataset, Preparation, load_data
 from relook.data.image_files import LARGEST, kept_size
-from relook.errors import FileFormatError, RelookError
+from relook.errors import FileFormatError
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
@@ -196,15 +195,13 @@ class TestCache:
 
     def test_a_place_that_cannot_be_written_to_is_told(self, photos: Path, tmp_path: Path) -> None:
         (tmp_path / "cache").write_text("a file")
-        with pytest.raises(RelookError, match="give another --cache"):
-            read_full(photos, cache=tmp_path / "cache")
+        refused("give another --cache", read_full, photos, cache=tmp_path / "cache")
 
     def test_a_full_disk_is_told_before(
         self, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
-        with pytest.raises(RelookError, match="GB free"):
-            read_full(photos, cache=tmp_path / "cache")
+        refused("GB free", read_full, photos, cache=tmp_path / "cache")
 
 
 class TestHostileFiles:

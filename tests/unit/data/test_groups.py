@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 
 from relook.data import Dataset, read_groups
 from relook.errors import RelookError
@@ -75,11 +74,8 @@ def test_files_that_do_not_fit_get_one_line(
 
 
 def test_what_is_neither_column_nor_file_is_refused(dataset: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="no such file; columns: age, groups, patient"):
-        read_groups("pateint", dataset)
-    with pytest.raises(RelookError, match="scans: age: expected whole numbers or text"):
-        read_groups("age", dataset)
+    refused("no such file; columns: age, groups, patient", read_groups, "pateint", dataset)
+    refused("scans: age: expected whole numbers or text", read_groups, "age", dataset)
     path = tmp_path / "ids.txt"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RelookError, match="expected text"):
-        read_groups(str(path), dataset)
+    refused("expected text", read_groups, str(path), dataset)

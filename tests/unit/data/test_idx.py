@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -7,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support import refused
 from tests.unit.data.idx_files import IMAGES, LABELS, idx_bytes, write
 
 from relook.data import load_data
@@ -59,10 +58,8 @@ def test_a_file_that_does_not_fit_gets_one_line(
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     write(tmp_path, "t10k")
-    with pytest.raises(RelookError, match="train part as train-images-idx3-ubyte or"):
-        load_data(f"idx:{tmp_path}?part=train")
-    with pytest.raises(RelookError, match="did you mean 'train'"):
-        load_data(f"idx:{tmp_path}?part=trian")
+    refused("train part as train-images-idx3-ubyte or", load_data, f"idx:{tmp_path}?part=train")
+    refused("did you mean 'train'", load_data, f"idx:{tmp_path}?part=trian")
 
 
 @settings(

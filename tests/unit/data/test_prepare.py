@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from tests.support import refused
 from tests.unit.data.image_files import GREEN, RED, encoded, photo, with_orientation, write_classes
 
 from relook.data import Preparation, load_data
@@ -217,8 +216,7 @@ def test_a_thread_of_an_image_is_not_made_a_bomb(tmp_path: Path) -> None:
 def test_a_preparation_that_makes_no_sense_is_refused(
     options: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(RelookError, match=message):
-        Preparation(**options)  # type: ignore[arg-type]
+    refused(message, Preparation, **options)
 
 
 def test_pillow_agrees_on_what_upright_is(tmp_path: Path) -> None:

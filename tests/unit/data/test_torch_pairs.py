@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support import refused
 from tests.unit.data.image_files import photo
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
@@ -79,8 +78,7 @@ def test_the_classes_are_those_of_the_source_or_given() -> None:
 
 def test_sizes_and_modes_are_brought_together() -> None:
     mixed = [photo(30, 40), photo().convert("L"), np.zeros((20, 20), np.uint8), TENSORS[0]]
-    with pytest.raises(RelookError, match="give --size"):
-        from_torch(Pairs(mixed))
+    refused("give --size", from_torch, Pairs(mixed))
     loaded = from_torch(Pairs(mixed), preparation=Preparation((16, 16)))
     assert loaded.images.shape == (4, 3, 16, 16)
     grey = from_torch(Pairs([Image.new("L", (8, 9), i) for i in range(4)]))
@@ -114,5 +112,4 @@ def test_what_cannot_be_used_gets_one_line(source: Any, message: str) -> None:
 
 def test_more_than_half_of_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relook.data.torch_pairs.half_of_memory", lambda: 3 * 40 * 60 * 2)
-    with pytest.raises(RelookError, match="image 2: expected images that fit half"):
-        from_torch(Pairs(PHOTOS))
+    refused("image 2: expected images that fit half", from_torch, Pairs(PHOTOS))

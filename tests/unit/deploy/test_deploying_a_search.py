@@ -1,7 +1,5 @@
 """From a search to its model, and the page that shows how."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 
 import relook
@@ -35,8 +34,7 @@ def test_a_search_gives_its_model() -> None:
     images = digits.plain[200:210]
     torch.testing.assert_close(model(images), expected(images))
     assert model.predict(images)[0] in names
-    with pytest.raises(relook.RelookError, match="expected images of 32×32"):
-        model(images[:, :, :24, :24])
+    refused("expected images of 32×32", model, images[:, :, :24, :24])
     assert "deployment" not in repr(found)
     with pytest.raises(relook.RelookError, match=r"relook\.TTA\(model, policy\)"):
         replace(found, deployment=None).model()

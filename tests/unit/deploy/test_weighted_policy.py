@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.support import refused
 from tests.unit.deploy.exit_cases import policy_of
 
 from relook.data import Dataset
@@ -13,7 +12,6 @@ from relook.deploy import calibrate as module
 from relook.deploy.calibrate import weigh_policy
 from relook.deploy.tta.view_plan import plan_views
 from relook.deploy.weights import ENTRIES, weighted_policy
-from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
 from relook.policy import Policy, Step, SubPolicy
 
@@ -82,11 +80,9 @@ def test_equal_views_count_as_before_unless_always(
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 0.0, 0.0), (1.0, -1.0, 1.0)])
 def test_weights_that_do_not_fit_are_told(weights: tuple[float, ...]) -> None:
-    with pytest.raises(RelookError, match="expected"):
-        weighted_policy(POLICY, weights)
+    refused("expected", weighted_policy, POLICY, weights)
 
 
 def test_fresh_draws_are_refused(dataset: Dataset) -> None:
     fresh = Policy((SubPolicy((Step("rotate", 3),)),))
-    with pytest.raises(RelookError, match=r"policy\.freeze"):
-        weigh_policy(lambda images: images, dataset, fresh)  # type: ignore[arg-type]
+    refused(r"policy\.freeze", weigh_policy, lambda images: images, dataset, fresh)

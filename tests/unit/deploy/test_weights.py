@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from tests.support import refused
 from tests.unit.deploy.exit_cases import predictions
 
 from relook.deploy.weights import fit_weights, learn_weights, project_to_simplex
@@ -103,5 +102,4 @@ def test_wrong_predictions_are_refused() -> None:
     log_probs, labels = predictions(20, views=3)
     with pytest.raises(RelookError, match=r"expected log-probabilities \[view, image, class\]"):
         learn_weights(log_probs[0], labels)
-    with pytest.raises(RelookError, match="expected 3 counts"):
-        learn_weights(log_probs, labels, counts=(1, 2))
+    refused("expected 3 counts", learn_weights, log_probs, labels, counts=(1, 2))

@@ -1,7 +1,5 @@
 """Pictures to compare methods on, and quick settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK, pictures
 from torch import Tensor
@@ -357,10 +356,8 @@ def test_saving_is_repeatable_to_the_byte(tmp_path: Path) -> None:
 
 def test_images_of_another_data_set_are_refused(tmp_path: Path) -> None:
     comparison, _, dataset = turned(indices=np.arange(1000, 1120))
-    with pytest.raises(RelookError, match=r"expected the data set .* no image 10"):
-        save_comparison(tmp_path, comparison, dataset)
+    refused(r"expected the data set .* no image 10", save_comparison, tmp_path, comparison, dataset)
     comparison, _, dataset = turned()
     other = replace(dataset, labels=(dataset.labels + 1) % 4)
-    with pytest.raises(RelookError, match="has the label"):
-        save_comparison(tmp_path, comparison, other)
+    refused("has the label", save_comparison, tmp_path, comparison, other)
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -8,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from tests.support import refused
 
 from relook.errors import RelookError
 from relook.evaluation.comparison import METRICS_OF_A_ROW
@@ -129,8 +128,7 @@ def test_certain_and_wrong_is_finite() -> None:
     ],
 )
 def test_refuses_what_cannot_be_scored(shape: tuple[int, ...], labels: int, message: str) -> None:
-    with pytest.raises(RelookError, match=message):
-        cross_validated(np.zeros(shape), np.zeros(labels, dtype=np.int64), seed=0)
+    refused(message, cross_validated, np.zeros(shape), np.zeros(labels, dtype=np.int64), seed=0)
 
 
 def test_cross_calibrated_is_better_than_what_it_was_given() -> None:
@@ -176,8 +174,7 @@ def test_prefixes_take_entries_one_by_one() -> None:
 
 @pytest.mark.parametrize("lengths", [[0], [2, 2], [3, 1]])
 def test_prefix_lengths_must_rise(lengths: list[int]) -> None:
-    with pytest.raises(RelookError, match="expected rising lengths"):
-        list(prefix_log_probs(np.zeros((4, 5, 2)), lengths))
+    refused("expected rising lengths", list, prefix_log_probs(np.zeros((4, 5, 2)), lengths))
 
 
 def test_prefixes_beyond_the_entries_are_refused() -> None:

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support import refused
 from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
 
 from relook.data import Dataset, load_data
@@ -188,8 +187,7 @@ def test_the_margin_of_indifference_is_the_users() -> None:
     assert careless.outcome == "no difference"
     assert "within the margin of indifference, 2" in careless.sentence
     assert careless.recommended_method == "plain"
-    with pytest.raises(RelookError, match="expected a margin of indifference ≥ 0, got -1"):
-        compared(dataset, logits, margin=-1)
+    refused("expected a margin of indifference ≥ 0, got -1", compared, dataset, logits, margin=-1)
 
 
 def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
@@ -277,8 +275,7 @@ def test_a_verdict_needs_the_policy() -> None:
     rows = rows_of(scores)
     for left_out in ("gps", "plain"):
         kept = [row for row in rows if row.method != left_out]
-        with pytest.raises(RelookError, match="needs the policy and the plain image"):
-            judge(kept, scores, budgets=(2,))
+        refused("needs the policy and the plain image", judge, kept, scores, budgets=(2,))
 
 
 def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:

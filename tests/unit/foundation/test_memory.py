@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
+from tests.support import refused
 
-from relook.errors import RelookError
 from relook.foundation import memory
 from relook.foundation.memory import (
     available_memory,
@@ -38,20 +36,17 @@ def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "G", "8 gigs", "-1G", "8iB", "1e9", "0x10", "8GG", "9" * 30])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(RelookError, match="--memory: expected a size like 500M, 8G or 8GiB"):
-        parse_size(text)
+    refused("--memory: expected a size like 500M, 8G or 8GiB", parse_size, text)
 
 
 @pytest.mark.parametrize("text", ["8", "16", "0", "999k"])
 def test_a_forgotten_unit_is_noticed(text: str) -> None:
-    with pytest.raises(RelookError, match=r"at least 1\.0 MB, got .*: write 500M"):
-        parse_size(text)
+    refused(r"at least 1\.0 MB, got .*: write 500M", parse_size, text)
 
 
 @pytest.mark.parametrize("size", [1e9, "8G", True, None])
 def test_a_limit_from_python_is_a_number_of_bytes(size: object) -> None:
-    with pytest.raises(RelookError, match="whole number of bytes"):
-        check_limit(size)  # type: ignore[arg-type]
+    refused("whole number of bytes", check_limit, size)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from relook.evaluation.comparison import Measured
 from relook.foundation import wording
 from relook.numerics.intervals import Interval

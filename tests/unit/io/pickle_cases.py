@@ -1,7 +1,5 @@
 """Pickles by hand: parts of them, and those that must be refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

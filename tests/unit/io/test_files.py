@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -8,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import refused
 
 from relook.errors import FileFormatError, RelookError
 from relook.io.files import (
@@ -94,8 +93,7 @@ def test_what_cannot_be_written_is_one_line(
 
 
 def test_text_that_is_not_unicode_is_refused_before_a_file_is_made(tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="character 1 is not Unicode"):
-        write_text_atomic(tmp_path / "file", "a\ud800")
+    refused("character 1 is not Unicode", write_text_atomic, tmp_path / "file", "a\ud800")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,7 +1,5 @@
 """A small network and images for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

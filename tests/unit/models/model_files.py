@@ -1,7 +1,5 @@
 """Real model files, made for the tests."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

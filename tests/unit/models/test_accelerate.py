@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.models.model_cases import images, network
 from torch import Tensor, nn
 
-from relook.errors import RelookError
 from relook.models import CallablePredictor, TorchPredictor, accelerate, onnx_runtime
 from relook.models.accelerate import accelerate as make_fast
 from relook.models.accelerate import accelerate_run
@@ -74,8 +72,7 @@ def test_outputs_that_do_not_agree_are_not_used(
     assert made.predictor is predictor
     assert made.note is not None
     assert "plain torch, not in ONNX Runtime: the outputs of onnx differ" in made.note
-    with pytest.raises(RelookError, match=r"at most 0\.001 is allowed"):
-        make_fast(predictor, images(5), mode="onnx")
+    refused(r"at most 0\.001 is allowed", make_fast, predictor, images(5), mode="onnx")
 
 
 def test_without_onnx_there_is_a_hint(
@@ -100,8 +97,7 @@ def test_what_is_not_torch_stays_as_it_is() -> None:
     function = CallablePredictor(lambda pixels: torch.zeros(len(pixels), 3), outputs="logits")
     assert make_fast(function, images(2)).predictor is function
     for options in ({"mode": "onnx"}, {"precision": "float16"}, {"compiled": True}):
-        with pytest.raises(RelookError, match="expected a torch module to accelerate"):
-            make_fast(function, images(2), **options)
+        refused("expected a torch module to accelerate", make_fast, function, images(2), **options)
 
 
 def test_names_and_combinations_are_checked(predictor: TorchPredictor) -> None:
@@ -110,8 +106,7 @@ def test_names_and_combinations_are_checked(predictor: TorchPredictor) -> None:
         ({"precision": "float8"}, "precision"),
         ({"mode": "onnx", "precision": "float16"}, "neither a precision nor compiling"),
     ):
-        with pytest.raises(RelookError, match=says):
-            make_fast(predictor, images(2), **options)  # type: ignore[arg-type]
+        refused(says, make_fast, predictor, images(2), **options)
 
 
 def test_a_run_keeps_its_engine(
@@ -130,8 +125,7 @@ def test_a_run_keeps_its_engine(
     pace(monkeypatch, torch=1.0, onnx=3.0)
     assert engine() == "onnx"
     record.write_text('{"engine": "abacus"}')
-    with pytest.raises(RelookError, match="expected an engine of torch, channels-last, onnx"):
-        engine()
+    refused("expected an engine of torch, channels-last, onnx", engine)
 
 
 def test_channels_last_is_what_the_layers_see(predictor: TorchPredictor) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 import re
 import sys
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.support import refused
 from torch import Tensor, nn
 
 from relook.errors import RelookError
@@ -182,8 +181,7 @@ def test_a_file_without_a_state_dict_is_refused(
     tmp_path: Path, content: object, message: str
 ) -> None:
     torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(RelookError, match=message):
-        load_checkpoint(seeded(), tmp_path / "w.pt")
+    refused(message, load_checkpoint, seeded(), tmp_path / "w.pt")
 
 
 class Exploit:
@@ -224,8 +222,7 @@ def test_damaged_checkpoints_get_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     damaged = tmp_path / "w.safetensors"
     damaged.write_bytes(b"\x10" + b"\x00" * 7 + b"{" * 16)
-    with pytest.raises(RelookError, match="expected a safetensors file"):
-        load_checkpoint(seeded(), damaged)
+    refused("expected a safetensors file", load_checkpoint, seeded(), damaged)
 
 
 def test_a_small_network_brings_its_own_normalisation(tmp_path: Path) -> None:
@@ -237,7 +234,5 @@ def test_a_small_network_brings_its_own_normalisation(tmp_path: Path) -> None:
     assert predictor.classes == 4
     want = network.eval()(grey.float() / 255).log_softmax(dim=1)
     torch.testing.assert_close(predictor(grey), want)
-    with pytest.raises(RelookError, match="leave them out"):
-        load_model(f"small@{path}", mean=0.5)
-    with pytest.raises(RelookError, match="expected images with 1 channels"):
-        predictor(grey.expand(2, 3, 32, 32))
+    refused("leave them out", load_model, f"small@{path}", mean=0.5)
+    refused("expected images with 1 channels", predictor, grey.expand(2, 3, 32, 32))

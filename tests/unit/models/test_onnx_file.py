@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax
+from tests.support import refused
 from tests.unit.models.model_files import export_onnx, import_onnx, linear_graph
 from torch import Tensor, nn
 
@@ -97,8 +96,7 @@ def test_a_softmax_at_the_end_tells_what_the_outputs_are(
     got = load_model(spec)(images)
     np.testing.assert_allclose(got.numpy(), expected(images.numpy() / 255, weights), atol=1e-4)
     assert torch.equal(load_model(spec, outputs=outputs)(images), got)
-    with pytest.raises(RelookError, match=f"expected outputs {outputs}.*got logits"):
-        load_model(spec, outputs="logits")
+    refused(f"expected outputs {outputs}.*got logits", load_model, spec, outputs="logits")
 
 
 @pytest.mark.parametrize("end", [[], ["Sigmoid"], ["Softmax", "Relu"], ["Log"]])
@@ -114,8 +112,7 @@ def test_a_free_size_takes_any_image_and_a_fixed_one_says_what_it_takes(
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     export_onnx(module, tmp_path / "fixed.onnx", (1, 3, 32, 32))
     fixed = load_model(f"onnx:{tmp_path / 'fixed.onnx'}", outputs="logits")
-    with pytest.raises(RelookError, match=r"expected images of 3 × 32 × 32 .*got 3 × 16 × 32"):
-        fixed(images[:, :, :16])
+    refused(r"expected images of 3 × 32 × 32 .*got 3 × 16 × 32", fixed, images[:, :, :16])
     linear_graph(tmp_path / "free.onnx", ["n", 3, "h", "w"], drawn_weights(3 * 32 * 32))
     free = load_model(f"onnx:{tmp_path / 'free.onnx'}", outputs="logits")
     assert input_of(free) is None
@@ -129,8 +126,7 @@ def test_a_layout_that_cannot_be_seen_is_asked_for(tmp_path: Path, images: Tenso
     weights = drawn_weights(3 * 32 * 32)
     linear_graph(tmp_path / "net.onnx", ["n", "a", "b", "c"], weights)
     spec = f"onnx:{tmp_path / 'net.onnx'}"
-    with pytest.raises(RelookError, match=r"\[free, free, free, free\]: say .*layout=nchw"):
-        load_model(spec, outputs="logits")
+    refused(r"\[free, free, free, free\]: say .*layout=nchw", load_model, spec, outputs="logits")
     got = load_model(f"{spec}?layout=nhwc", outputs="logits")(images)
     want = expected(images.permute(0, 2, 3, 1).numpy() / 255, weights)
     np.testing.assert_allclose(got.numpy(), want, atol=1e-4)
@@ -148,8 +144,7 @@ def test_one_of_several_outputs_is_named(tmp_path: Path, images: Tensor) -> None
     export_onnx(TwoHeads(), path, (16, 3, 32, 32), outputs=("features", "logits"))
     with pytest.raises(RelookError, match=r"got features, logits: say .*output=NAME"):
         load_model(f"onnx:{path}", outputs="logits")
-    with pytest.raises(RelookError, match="did you mean 'logits'"):
-        load_model(f"onnx:{path}?output=logit", outputs="logits")
+    refused("did you mean 'logits'", load_model, f"onnx:{path}?output=logit", outputs="logits")
     got = load_model(f"onnx:{path}?output=logits", outputs="logits")(images)
     want = (images.float() / 255).mean(dim=(2, 3)).log_softmax(dim=1)
     torch.testing.assert_close(got, want)
@@ -217,8 +212,7 @@ def test_inputs_that_are_no_images_are_refused(
     tmp_path: Path, shape: list[Any], dtype: str, message: str
 ) -> None:
     linear_graph(tmp_path / "net.onnx", shape, drawn_weights(192), dtype=dtype)
-    with pytest.raises(RelookError, match=message):
-        load_model(f"onnx:{tmp_path / 'net.onnx'}", outputs="logits")
+    refused(message, load_model, f"onnx:{tmp_path / 'net.onnx'}", outputs="logits")
 
 
 @pytest.mark.parametrize(
@@ -234,8 +228,7 @@ def test_a_spec_that_leads_nowhere_gets_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     linear_graph(Path("net.onnx"), ["n", 3, 8, 8], drawn_weights(192))
-    with pytest.raises(RelookError, match=message):
-        load_model(f"onnx:{rest}", outputs="logits")
+    refused(message, load_model, f"onnx:{rest}", outputs="logits")
     with pytest.raises(RelookError, match="cannot use device 'warp'"):
         load_model("onnx:net.onnx", outputs="logits", device="warp")
 
@@ -280,18 +273,14 @@ class TestSession:
         other = as_predictor(type(session)(tmp_path / "net.onnx"), outputs="logits")
         assert made.fingerprint != other.fingerprint
         (tmp_path / "net.onnx").unlink()
-        with pytest.raises(RelookError, match="give fingerprint="):
-            as_predictor(session, outputs="logits")
+        refused("give fingerprint=", as_predictor, session, outputs="logits")
         named = as_predictor(session, outputs="logits", fingerprint="mine")
         assert named.fingerprint != made.fingerprint
 
     def test_what_is_left_open_is_asked_for(self, session: Any, tmp_path: Path) -> None:
-        with pytest.raises(RelookError, match="'log_probs' with a session"):
-            as_predictor(session)
-        with pytest.raises(RelookError, match="model option"):
-            as_predictor(session, outputs="logits", latout="nchw")
+        refused("'log_probs' with a session", as_predictor, session)
+        refused("model option", as_predictor, session, outputs="logits", latout="nchw")
         linear_graph(tmp_path / "open.onnx", ["n", "a", "b", "c"], drawn_weights(3072))
         ambiguous = type(session)(tmp_path / "open.onnx")
-        with pytest.raises(RelookError, match="say layout=nchw or layout=nhwc"):
-            as_predictor(ambiguous, outputs="logits")
+        refused("say layout=nchw or layout=nhwc", as_predictor, ambiguous, outputs="logits")
         assert as_predictor(ambiguous, outputs="logits", layout="nchw")

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.models.model_cases import images, network
 from torch import Tensor, nn
 
@@ -52,14 +51,11 @@ def test_a_network_that_cannot_be_exported_is_one_line() -> None:
 
 
 def test_damage_and_wrong_images_are_said() -> None:
-    with pytest.raises(RelookError, match="cannot load the graph"):
-        OnnxPredictor(b"no graph", outputs="logits", fingerprint="x")
+    refused("cannot load the graph", OnnxPredictor, b"no graph", outputs="logits", fingerprint="x")
     graph = to_onnx(TorchPredictor(network()), images(2))
-    with pytest.raises(RelookError, match=r"failed on images \[2, 1, 8, 9\]"):
-        graph(images(2, 1))
+    refused(r"failed on images \[2, 1, 8, 9\]", graph, images(2, 1))
 
 
 def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_runtime, "find_spec", lambda name: None)
-    with pytest.raises(RelookError, match=r"pip install 'relook\[onnx\]'"):
-        to_onnx(TorchPredictor(network()), images(2))
+    refused(r"pip install 'relook\[onnx\]'", to_onnx, TorchPredictor(network()), images(2))

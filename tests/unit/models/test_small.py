@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.support import refused
 from torch import nn
 
 from relook.errors import RelookError
@@ -85,8 +84,7 @@ def test_the_same_network_is_the_same_file(tmp_path: Path) -> None:
 
 def test_damaged_and_missing_files_get_one_line(tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
-    with pytest.raises(RelookError, match="no such checkpoint"):
-        load_small(path)
+    refused("no such checkpoint", load_small, path)
     save_small(new_small(width=2), path)
     whole = path.read_bytes()
     for content in (b"", b"PK\x03\x04", whole[:100], whole[:-5], b"\xff" * 64):
@@ -97,8 +95,7 @@ def test_damaged_and_missing_files_get_one_line(tmp_path: Path) -> None:
 
 
 def test_impossible_sizes_are_refused() -> None:
-    with pytest.raises(RelookError, match="expected channels from 1 to 3, got 4"):
-        SmallNet(channels=4)
+    refused("expected channels from 1 to 3, got 4", SmallNet, channels=4)
 
 
 def test_no_layer_draws_while_it_runs() -> None:

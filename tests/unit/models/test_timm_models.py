@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.support import refused
 from torch import Tensor
 
 from relook.errors import MissingExtraError, RelookError
@@ -69,8 +68,7 @@ def test_grey_images_come_with_the_checkpoint(timm: Any, tmp_path: Path) -> None
 def test_one_value_a_colour_does_not_fit_grey_images(timm: Any, tmp_path: Path) -> None:
     torch.save(timm.create_model(NAME, in_chans=1).state_dict(), tmp_path / "grey.pt")
     predictor = load_model(f"timm:{NAME}@{tmp_path / 'grey.pt'}")
-    with pytest.raises(RelookError, match="change mean"):
-        predictor(torch.zeros(2, 1, 64, 64, dtype=torch.uint8))
+    refused("change mean", predictor, torch.zeros(2, 1, 64, 64, dtype=torch.uint8))
 
 
 def test_two_names_of_one_class_and_shape_have_two_fingerprints(timm: Any, tmp_path: Path) -> None:
@@ -109,8 +107,7 @@ def test_the_papers_networks_are_timm_names(timm: Any) -> None:
 def test_a_spec_that_leads_nowhere_gets_one_line(
     timm: Any, spec: str, pretrained: bool, message: str
 ) -> None:
-    with pytest.raises(RelookError, match=message):
-        load_model(spec, pretrained=pretrained)
+    refused(message, load_model, spec, pretrained=pretrained)
 
 
 def test_weights_of_another_network_are_listed(timm: Any, tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -8,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
+from tests.support import refused
 from torch import Tensor, nn
 
 from relook.errors import RelookError
@@ -183,8 +182,7 @@ def test_an_inner_layers_fault_is_not_blamed_on_the_images(images: Tensor) -> No
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(RelookError, match=message):
-        as_predictor(linear(), **options)
+    refused(message, as_predictor, linear(), **options)
 
 
 def test_images_must_be_uint8() -> None:
@@ -233,8 +231,7 @@ def brightness(images: Tensor) -> Tensor:
 def test_a_function_is_a_predictor_once_it_says_its_outputs(images: Tensor) -> None:
     predictor = as_predictor(brightness, outputs="probabilities")
     torch.testing.assert_close(predictor(images).exp(), brightness(images))
-    with pytest.raises(RelookError, match="say which it returns"):
-        as_predictor(brightness)
+    refused("say which it returns", as_predictor, brightness)
     with pytest.raises(RelookError, match="expected no mean with a function"):
         as_predictor(brightness, outputs="probabilities", mean=0.5)
 
@@ -253,10 +250,8 @@ def test_a_functions_fingerprint_is_its_name_unless_given() -> None:
 def test_a_predictor_stays_itself_and_takes_no_options() -> None:
     predictor = TorchPredictor(linear())
     assert as_predictor(predictor) is predictor
-    with pytest.raises(RelookError, match="expected no outputs with a TorchPredictor"):
-        as_predictor(predictor, outputs="logits")
-    with pytest.raises(RelookError, match="got int"):
-        as_predictor(3)
+    refused("expected no outputs with a TorchPredictor", as_predictor, predictor, outputs="logits")
+    refused("got int", as_predictor, 3)
 
 
 def test_both_kinds_fulfil_the_protocol() -> None:

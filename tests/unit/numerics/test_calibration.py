@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -8,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, logsumexp
 from tests.oracles.plain_search import plain_cll, random_pool
+from tests.support import refused
 
-from relook.errors import RelookError
 from relook.numerics.calibration import (
     LOG_FLOOR,
     calibrated_log_likelihood,
@@ -145,8 +143,7 @@ def test_temper_is_the_scaled_softmax_with_a_floor() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
 def test_temper_refuses_impossible_temperatures(temperature: float) -> None:
-    with pytest.raises(RelookError, match="positive, finite temperature"):
-        temper(np.log([[0.5, 0.5]]), temperature)
+    refused("positive, finite temperature", temper, np.log([[0.5, 0.5]]), temperature)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -2])
@@ -168,5 +165,4 @@ def test_counts_weigh_the_mean_and_tiny_probabilities_survive() -> None:
 
 @pytest.mark.parametrize("counts", [[1.0], [0, 0], [1, -1], [np.nan, 1]])
 def test_bad_counts_are_refused(counts: list[float]) -> None:
-    with pytest.raises(RelookError, match="expected 2 counts"):
-        mean_log_probs(np.log([[0.5, 0.5]] * 2), counts=np.array(counts))
+    refused("expected 2 counts", mean_log_probs, np.log([[0.5, 0.5]] * 2), counts=np.array(counts))

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import refused
 
-from relook.errors import RelookError
 from relook.numerics.arrays import Indices
 from relook.numerics.splits import Shares, halvings, parse_split, search_split, stratified_split
 
@@ -140,21 +138,15 @@ def test_halvings_by_number_by_seed_and_by_group() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
 def test_a_share_outside_0_to_1_is_refused(share: float) -> None:
-    with pytest.raises(RelookError, match="share between 0 and 1"):
-        stratified_split([0, 1], share, 0)
+    refused("share between 0 and 1", stratified_split, [0, 1], share, 0)
 
 
 def test_too_little_to_split_is_refused() -> None:
-    with pytest.raises(RelookError, match="at least 2 images"):
-        stratified_split([0], 0.5, 0)
-    with pytest.raises(RelookError, match="at least 2 images"):
-        halvings(1)
-    with pytest.raises(RelookError, match="at least 2 groups"):
-        stratified_split([0, 1], 0.5, 0, groups=["a", "a"])
-    with pytest.raises(RelookError, match="expected 2 group ids"):
-        stratified_split([0, 1], 0.5, 0, groups=["a"])
-    with pytest.raises(RelookError, match="at least 1 halving"):
-        halvings(10, count=0)
+    refused("at least 2 images", stratified_split, [0], 0.5, 0)
+    refused("at least 2 images", halvings, 1)
+    refused("at least 2 groups", stratified_split, [0, 1], 0.5, 0, groups=["a", "a"])
+    refused("expected 2 group ids", stratified_split, [0, 1], 0.5, 0, groups=["a"])
+    refused("at least 1 halving", halvings, 10, count=0)
 
 
 @pytest.mark.parametrize(
@@ -210,11 +202,9 @@ def test_nothing_left_out_is_the_plain_split_and_groups_stay_together() -> None:
     "text", ["", ":", "0.5", "a:b", "rest:rest", "1:2:3", "-5:10", "1.5:0.5", "0.0:1.0", "nan:0.5"]
 )
 def test_other_splits_are_refused(text: str) -> None:
-    with pytest.raises(RelookError, match="--split: expected SEARCH:TEST as shares"):
-        parse_split(text, 100)
+    refused("--split: expected SEARCH:TEST as shares", parse_split, text, 100)
 
 
 @pytest.mark.parametrize("text", ["60:60", "100:rest", "0:50", "0.9:0.2", "0.001:50"])
 def test_parts_that_do_not_fit_are_refused(text: str) -> None:
-    with pytest.raises(RelookError, match="at least 1 image in each part and at most 100 in both"):
-        parse_split(text, 100)
+    refused("at least 1 image in each part and at most 100 in both", parse_split, text, 100)

@@ -1,7 +1,5 @@
 """Policies as JSON, good and bad, that several tests share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

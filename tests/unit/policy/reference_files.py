@@ -1,7 +1,5 @@
 """Policies in the files of the GPS authors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

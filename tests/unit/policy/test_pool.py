@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
 import pytest
+from tests.support import refused
 
-from relook import RelookError, SubPolicy
+from relook import SubPolicy
 from relook.policy.pool import sample_pool
 from relook.policy.recipes import RECIPES
 from relook.transforms import TRANSFORMS
@@ -86,12 +85,9 @@ def test_fixed_places_spread_over_the_whole_range() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(RelookError, match="did you mean 'cifar'"):
-        sample_pool("cifr")
-    with pytest.raises(RelookError, match="at least 1"):
-        sample_pool("cifar", 0)
-    with pytest.raises(RelookError, match="'fixed' or 'fresh'"):
-        sample_pool("cifar", draws="frozen")  # type: ignore[arg-type]
+    refused("did you mean 'cifar'", sample_pool, "cifr")
+    refused("at least 1", sample_pool, "cifar", 0)
+    refused("'fixed' or 'fresh'", sample_pool, "cifar", draws="frozen")
 
 
 def test_recipes_name_known_transforms_only() -> None:

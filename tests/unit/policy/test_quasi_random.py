@@ -1,7 +1,5 @@
 """Evenly spread views: what they begin with, and how evenly they lie."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support import refused
 
 from relook import RelookError, Step
 from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe
@@ -52,8 +51,7 @@ def test_transforms_can_be_left_out() -> None:
     assert not {"cutout", "invert"} & set(recipe.transforms)
     assert recipe.start == Step("scale_crop", 30)
     assert RECIPES["cifar"].without(["crop_flip"]).finish is None
-    with pytest.raises(RelookError, match="did you mean 'cutout'"):
-        RECIPES["cifar"].without(["cutut"])
+    refused("did you mean 'cutout'", RECIPES["cifar"].without, ["cutut"])
 
 
 @pytest.mark.parametrize(
@@ -116,8 +114,7 @@ def test_a_recipe_that_makes_no_sense_is_refused(tmp_path: Path, text: str, expe
 
 
 def test_a_missing_recipe_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="expected a recipe, got nothing"):
-        get_recipe(tmp_path / "none.toml")
+    refused("expected a recipe, got nothing", get_recipe, tmp_path / "none.toml")
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

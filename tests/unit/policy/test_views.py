@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from torch import Tensor
 
 from relook import Policy, RelookError, Step, SubPolicy
@@ -111,5 +110,4 @@ def test_errors_name_the_sub_policy_and_the_step() -> None:
     "bad", [torch.zeros(2, 3, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8), "image"]
 )
 def test_images_that_are_none_are_refused(bad: object) -> None:
-    with pytest.raises(RelookError, match="expected"):
-        make_views(BUSY, bad, seed=0)  # type: ignore[arg-type]
+    refused("expected", make_views, BUSY, bad, seed=0)

@@ -1,7 +1,5 @@
 """A run directory as `relook search` leaves it, without the search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A search whose selection is stopped, whose predictions do not fit, whose classes are many."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from torch import Tensor
 
 from relook.data import Dataset, load_data
@@ -132,8 +131,7 @@ def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(tmp_pa
     assert tight.policy == roomy.policy
     assert tight.trace == roomy.trace
     assert json.loads((tmp_path / "tight/run.json").read_text())["selection"]["mapped"]
-    with pytest.raises(RelookError, match="keep predictions on disk"):
-        searched(None, memory=roomy.selection.memory - 1)
+    refused("keep predictions on disk", searched, None, memory=roomy.selection.memory - 1)
     with pytest.raises(RelookError, match="take fewer images or candidates"):
         searched(tmp_path / "none", memory=roomy.selection.working - 1)
     assert not (tmp_path / "none").exists()
@@ -196,6 +194,5 @@ def test_a_race_works_in_single_precision_within_the_limit(tmp_path: Path) -> No
 def test_bad_limits_are_found_before_anything_is_predicted(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RelookError, match=message):
-        searched(tmp_path / "run", progress=stop_in("predict", 0), **changes)
+    refused(message, searched, tmp_path / "run", progress=stop_in("predict", 0), **changes)
     assert not (tmp_path / "run").exists()

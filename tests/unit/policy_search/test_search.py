@@ -1,7 +1,5 @@
 """The way of a search: short, and each value on it computed once."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support import refused
 
 import relook
 from relook.data import load_data
@@ -98,8 +97,7 @@ def test_a_misspelt_keyword_is_named() -> None:
 
 
 def test_the_strategys_former_name() -> None:
-    with pytest.raises(RelookError, match="'steady' is called 'conservative' now"):
-        replace(SETTINGS, strategy="steady")
+    refused("'steady' is called 'conservative' now", replace, SETTINGS, strategy="steady")
 
 
 def test_a_run_with_the_strategys_former_name_goes_on(tmp_path: Path) -> None:

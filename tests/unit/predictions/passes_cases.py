@@ -1,7 +1,5 @@
 """Views, a model whose outputs are exact, and what a directory holds: shared by tests of passes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from itertools import product
 from pathlib import Path
@@ -9,8 +7,9 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 from tests.oracles.plain_search import random_pool
+from tests.support import refused
 
-from relook.errors import FileFormatError, RelookError
+from relook.errors import FileFormatError
 from relook.predictions.external import file_identity, load_labels, open_predictions
 
 LOG_PROBS, LABELS = random_pool(1, 4, 9, 3)
@@ -101,10 +100,8 @@ def test_other_files_and_kinds_are_refused(tmp_path: Path) -> None:
         open_predictions(tmp_path / "p.txt", "log_probs")
     with pytest.raises(FileFormatError, match="expected a Zarr array"):
         open_predictions(tmp_path / "empty", "log_probs")
-    with pytest.raises(RelookError, match="no such file"):
-        open_predictions(tmp_path / "nowhere.npz", "log_probs")
-    with pytest.raises(RelookError, match="unknown kind of predictions 'logits'"):
-        open_predictions(tmp_path / "p.npy", "logits")  # type: ignore[arg-type]
+    refused("no such file", open_predictions, tmp_path / "nowhere.npz", "log_probs")
+    refused("unknown kind of predictions 'logits'", open_predictions, tmp_path / "p.npy", "logits")
 
 
 def test_labels_from_each_format(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Results do not depend on how work is cut up: batches, threads, blocks, or who does it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

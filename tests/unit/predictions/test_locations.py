@@ -1,7 +1,5 @@
 """Stores of predictions by URL: the same bytes under the same names, and one line for errors."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support import refused
 from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 
-from relook.errors import RelookError, RunError
+from relook.errors import RunError
 from relook.io.fingerprint import JSON
 from relook.predictions.locations import Bucket, Directory, is_url, place_at
 from relook.predictions.memmap import mapped_predictions
@@ -64,8 +63,7 @@ def test_paths_and_urls_are_told_apart(tmp_path: Path) -> None:
         assert place.path == tmp_path
     assert not is_url(f"file://{tmp_path}")
     assert isinstance(place_at("memory://a/b"), Bucket)
-    with pytest.raises(RelookError, match="expected a store as a path or as s3://…"):
-        place_at("ftp://host/place")
+    refused("expected a store as a path or as s3://…", place_at, "ftp://host/place")
     with pytest.raises(RunError, match="cannot use s3://"):
         place_at("s3://[")
 
@@ -145,8 +143,7 @@ def test_the_mapped_file_stands_beside(url: str, tmp_path: Path) -> None:
     mapped = mapped_predictions(filled(url, beside=tmp_path))
     np.testing.assert_array_equal(mapped, predictions())
     assert (tmp_path / "mapped.npy").is_file()
-    with pytest.raises(RelookError, match="expected a directory for the local files of"):
-        mapped_predictions(filled(url))
+    refused("expected a directory for the local files of", mapped_predictions, filled(url))
 
 
 def test_only_what_every_machine_reaches_is_written_by_workers(url: str, tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.support import refused
 from tests.unit.predictions.passes_cases import FLIP, FRESH, VIEWS, Toy, contents
 from torch import Tensor
 
@@ -362,21 +361,16 @@ def test_input_that_makes_no_sense_is_refused(images: Tensor) -> None:
     def call(pixels: object = images, views: list[View] = VIEWS, **options: object) -> None:
         predict_views(Toy(), pixels, views, **{"seed": 0, **options})  # type: ignore[arg-type]
 
-    refused: list[tuple[str, Callable[[], None]]] = [
-        ("at least 1 view", lambda: call(views=[])),
-        ("at least 1, got none", lambda: call(images[:0])),
-        ("got a list", lambda: call([1])),
-        ("expected uint8", lambda: call(images.float())),
-        (r"expected images of shape \[n, c, h, w\]", lambda: call(images[0])),
-        ("5 indices", lambda: call(indices=[1, 2])),
-        ("5 indices", lambda: call(indices=[-1, 0, 1, 2, 3])),
-        ("5 indices", lambda: call(indices=[0.0, 1.0, 2.0, 3.0, 4.0])),
-        ("batch to be at least 1", lambda: call(batch=0)),
-        ("expected a seed", lambda: call(seed=-1)),
-    ]
-    for says, attempt in refused:
-        with pytest.raises(RelookError, match=says):
-            attempt()
+    refused("at least 1 view", call, views=[])
+    refused("at least 1, got none", call, images[:0])
+    refused("got a list", call, [1])
+    refused("expected uint8", call, images.float())
+    refused(r"expected images of shape \[n, c, h, w\]", call, images[0])
+    refused("5 indices", call, indices=[1, 2])
+    refused("5 indices", call, indices=[-1, 0, 1, 2, 3])
+    refused("5 indices", call, indices=[0.0, 1.0, 2.0, 3.0, 4.0])
+    refused("batch to be at least 1", call, batch=0)
+    refused("expected a seed", call, seed=-1)
 
 
 def test_the_estimate_times_view_and_model(images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

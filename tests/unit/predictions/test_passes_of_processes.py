@@ -1,7 +1,5 @@
 """Processes that are killed, or work side by side, on one store of predictions."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

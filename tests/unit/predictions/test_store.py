@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,6 +11,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.support import refused
 
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import JSON
@@ -69,8 +68,7 @@ def test_blocks_cover_everything_once_batch_after_batch(
 @pytest.mark.parametrize("value", [0, -1, 2.0, True])
 def test_a_plan_of_nothing_is_refused(field: str, value: int) -> None:
     good = {"views": 1, "images": 1, "classes": 1, "batch": 1, "group": 1}
-    with pytest.raises(RelookError, match=f"expected {field} to be at least 1"):
-        BatchPlan(**{**good, field: value})
+    refused(f"expected {field} to be at least 1", BatchPlan, **{**good, field: value})
 
 
 @pytest.mark.parametrize(
@@ -99,8 +97,7 @@ def test_some_views_are_read_in_any_order_with_repeats(filled: PredictionStore) 
 
 @pytest.mark.parametrize("views", [[5], [-1], [0, 17]])
 def test_views_out_of_range_are_refused(filled: PredictionStore, views: list[int]) -> None:
-    with pytest.raises(RelookError, match="views from 0 to 4"):
-        filled.read(views)
+    refused("views from 0 to 4", filled.read, views)
 
 
 def test_it_is_a_zarr_v3_array_with_checksums_that_others_can_read(
@@ -186,8 +183,7 @@ def test_a_chunk_with_gaps_is_not_done(filled: PredictionStore) -> None:
 @pytest.mark.parametrize("content", [np.zeros((2, 3, 4)), np.zeros((2, 2, 3)), np.zeros(3)])
 def test_a_block_of_another_shape_is_refused(tmp_path: Path, content: NDArray[np.float32]) -> None:
     store = PredictionStore.open(tmp_path, MANIFEST, PLAN)
-    with pytest.raises(RelookError, match=r"expected a block of shape \(2, 3, 3\)"):
-        store.write(next(PLAN.blocks()), content)
+    refused(r"expected a block of shape \(2, 3, 3\)", store.write, next(PLAN.blocks()), content)
 
 
 def test_nan_is_refused_and_zeros_are_stored(tmp_path: Path) -> None:
@@ -195,8 +191,7 @@ def test_nan_is_refused_and_zeros_are_stored(tmp_path: Path) -> None:
     block = next(PLAN.blocks())
     content = np.zeros((2, 3, 3), np.float32)
     content[1, 1, 1] = np.nan
-    with pytest.raises(RelookError, match="NaN"):
-        store.write(block, content)
+    refused("NaN", store.write, block, content)
     assert not store.is_done(block)
     store.write(block, np.zeros((2, 3, 3), np.float32))
     assert PredictionStore.open(tmp_path, MANIFEST, PLAN).is_done(block)

@@ -1,7 +1,5 @@
 """A run that never was: realistic files of a comparison on enlarged digits, without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import exp, log
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Templates: text stays text, and what a template was not given is an error."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import pytest

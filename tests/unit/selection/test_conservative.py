@@ -1,7 +1,5 @@
 """Conservative selection: defaults unless a candidate proves better."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

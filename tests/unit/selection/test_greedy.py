@@ -1,10 +1,9 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.oracles.plain_search import Array, random_pool
+from tests.support import refused
 
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
@@ -132,8 +131,7 @@ def test_a_callable_is_an_objective() -> None:
     log_probs, labels = random_pool(11, 9, 50, 3)
     named = greedy_search(log_probs, labels, 4, "accuracy")
     assert greedy_search(log_probs, labels, 4, accuracy) == named
-    with pytest.raises(RelookError, match="cannot be balanced"):
-        greedy_search(log_probs, labels, 4, accuracy, balanced=True)
+    refused("cannot be balanced", greedy_search, log_probs, labels, 4, accuracy, balanced=True)
 
 
 def test_inputs_are_left_alone_and_any_integer_labels_do() -> None:
@@ -201,8 +199,7 @@ def test_bad_predictions_are_refused_in_one_line(
     ],
 )
 def test_bad_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(RelookError, match=message):
-        greedy_search(GOOD, LABELS, **arguments)
+    refused(message, greedy_search, GOOD, LABELS, **arguments)
 
 
 def test_rounding_and_probabilities_of_zero_are_accepted() -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.oracles.plain_search import Array, random_pool
+from tests.support import refused
 
-from relook.errors import RelookError, RunError
+from relook.errors import RunError
 from relook.io.records import Kind, checksum
 from relook.numerics.metrics import accuracy
 from relook.predictions.store import Predictions
@@ -193,13 +192,11 @@ def test_predictions_are_mapped_only_where_they_must_be() -> None:
     assert asked == ["load", "map"]
     assert "mapped from disk" in told[0]
     assert tight.memory == roomy.working
-    with pytest.raises(RelookError, match="take fewer images or candidates"):
-        plan_of(selection, roomy.working - 1)
+    refused("take fewer images or candidates", plan_of, selection, roomy.working - 1)
 
 
 def test_a_limit_that_is_too_small_is_one_line() -> None:
-    with pytest.raises(RelookError, match="memory: expected at least"):
-        selected(None, memory=1000)
+    refused("memory: expected at least", selected, None, memory=1000)
 
 
 def test_many_classes_keep_the_limit_that_they_began_with(

@@ -1,7 +1,5 @@
 """Soft targets: calibrated averages, which one is trusted, and how labels count with them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A network whose predictions can be worked out by hand, and images for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,16 +1,14 @@
 """The paper's tables and figures from comparisons whose figures are written by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support import refused
 from tests.unit.report.example_run import example_comparison
 
 from relook.data import load_data
-from relook.errors import RelookError
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.evaluation.results import Result, Results, join
@@ -201,5 +199,4 @@ def test_a_line_a_model_and_one_for_what_the_search_found(tmp_path: Path) -> Non
 
 
 def test_nothing_to_draw_is_refused() -> None:
-    with pytest.raises(RelookError, match="expected results to draw, got none"):
-        temperature_drawing(Results("comparison", ()))
+    refused("expected results to draw, got none", temperature_drawing, Results("comparison", ()))

@@ -1,7 +1,5 @@
 """Magnitudes on a network whose predictions follow from the transform's strength by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

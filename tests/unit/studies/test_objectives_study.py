@@ -1,7 +1,5 @@
 """The study of objectives against the search itself, and tables with numbers of the paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

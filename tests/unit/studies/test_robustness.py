@@ -1,13 +1,12 @@
 """The study on a network whose errors can be counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -173,8 +172,7 @@ def test_a_part_of_the_images_is_stratified(dataset: Dataset) -> None:
     assert kept.tolist() == stratified_part(dataset, 8, seed=0).tolist()
     counts = [np.bincount(labels).tolist() for labels in (dataset.labels, dataset.labels[kept])]
     assert counts[1] == [count * 8 // IMAGES for count in counts[0]]
-    with pytest.raises(RelookError, match="at least 4 images"):
-        stratified_part(dataset, 3, seed=0)
+    refused("at least 4 images", stratified_part, dataset, 3, seed=0)
 
 
 def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
@@ -279,11 +277,8 @@ def test_figures_are_files_of_the_same_bytes(dataset: Dataset, tmp_path: Path) -
 
 
 def test_wrong_requests_are_one_line(dataset: Dataset) -> None:
-    with pytest.raises(RelookError, match="unknown corruption"):
-        study(dataset, shift=Shift(["sand"]))
-    with pytest.raises(RelookError, match="severities from 1 to 5"):
-        study(dataset, shift=Shift(severities=[0]))
-    with pytest.raises(RelookError, match="at least 1 view"):
-        study(dataset, budgets=[0])
+    refused("unknown corruption", study, dataset, shift=Shift(["sand"]))
+    refused("severities from 1 to 5", study, dataset, shift=Shift(severities=[0]))
+    refused("at least 1 view", study, dataset, budgets=[0])
     with pytest.raises(RelookError, match="expected corrupted images of shape"):
         study(dataset, shift=Shift(source=lambda name, severity: dataset.plain[:, :, :16]))

@@ -1,7 +1,5 @@
 """The table of studies, and a toy study that gets everything from its one function and row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

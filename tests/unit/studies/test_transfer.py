@@ -1,7 +1,5 @@
 """Transfer on a network whose calibrated log-likelihood can be written down by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -285,18 +284,12 @@ def test_figures_are_files_of_the_same_bytes(tmp_path: Path) -> None:
 
 def test_wrong_requests_are_one_line() -> None:
     one = Target("one", ByBrightness(), dataset(8), own="mirror")
-    with pytest.raises(RelookError, match="at least one model"):
-        transfer([], {"mirror": MIRROR})
-    with pytest.raises(RelookError, match="expected a policy"):
-        transfer([one], {})
-    with pytest.raises(RelookError, match="'one' is there twice"):
-        transfer([one, one], {"mirror": MIRROR})
-    with pytest.raises(RelookError, match="unknown policy 'mirror'"):
-        transfer([one], {"mirrors": MIRROR})
-    with pytest.raises(RelookError, match="a baseline's name"):
-        transfer([replace(one, own=None)], {"cf": MIRROR})
-    with pytest.raises(RelookError, match="at least 1 view"):
-        transfer([one], {"mirror": MIRROR}, budgets=[0])
+    refused("at least one model", transfer, [], {"mirror": MIRROR})
+    refused("expected a policy", transfer, [one], {})
+    refused("'one' is there twice", transfer, [one, one], {"mirror": MIRROR})
+    refused("unknown policy 'mirror'", transfer, [one], {"mirrors": MIRROR})
+    refused("a baseline's name", transfer, [replace(one, own=None)], {"cf": MIRROR})
+    refused("at least 1 view", transfer, [one], {"mirror": MIRROR}, budgets=[0])
 
 
 def test_policies_of_another_recipe_are_refused() -> None:
@@ -306,10 +299,8 @@ def test_policies_of_another_recipe_are_refused() -> None:
         RelookError, match=r"'darker': expected one of the recipe 'cifar'.*imagenet"
     ):
         transfer([one], {"mirror": MIRROR, "darker": other})
-    with pytest.raises(RelookError, match="recipe 'small'"):
-        transfer([one], {"mirror": MIRROR}, recipe="small")
-    with pytest.raises(RelookError, match="which recipe"):
-        transfer([one], {"mirror": replace(MIRROR, recipe=None)})
+    refused("recipe 'small'", transfer, [one], {"mirror": MIRROR}, recipe="small")
+    refused("which recipe", transfer, [one], {"mirror": replace(MIRROR, recipe=None)})
 
 
 def test_other_channels_and_other_classes_are_refused() -> None:

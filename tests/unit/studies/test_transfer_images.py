@@ -1,7 +1,5 @@
 """Which images are left when several searches have looked at a data set."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 
 from relook.data import Dataset
@@ -78,8 +77,7 @@ def test_the_same_files_at_another_size_are_known_by_their_split(run: SearchedRu
     np.testing.assert_array_equal(unseen_images(small, run.data, [run.policy]), run.held_out)
     assert len(unseen_images(small, "npz:elsewhere.npz", [run.policy])) == len(small)
     mixed = replace(small, labels=np.roll(small.labels, 1))
-    with pytest.raises(RelookError, match="cannot be known: give other images"):
-        unseen_images(mixed, run.data, [run.policy])
+    refused("cannot be known: give other images", unseen_images, mixed, run.data, [run.policy])
 
 
 def _made(path: Path) -> Path:

@@ -1,7 +1,5 @@
 """A transform is one kernel and one row: everything else works with it, or says that it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

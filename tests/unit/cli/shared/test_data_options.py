@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import pytest
+from tests.support import refused
 
 from relook.cli.shared.options import pixels
-from relook.errors import RelookError
 
 
 @pytest.mark.parametrize(
@@ -16,5 +14,4 @@ def test_a_size_is_one_side_or_two(text: str | None, size: tuple[int, int] | Non
 
 @pytest.mark.parametrize("text", ["", "x", "224x", "22.4", "-8", "1x2x3", "999999", "two"])
 def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(RelookError, match="--size: expected pixels like 224 or 192x256"):
-        pixels(text)
+    refused("--size: expected pixels like 224 or 192x256", pixels, text)

@@ -1,7 +1,5 @@
 """Options in groups: typer sees each by itself, and the command gets them together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from inspect import signature
 from pathlib import Path

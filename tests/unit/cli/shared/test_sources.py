@@ -1,11 +1,10 @@
 """What a command works on: RUN, and the older names --run and --policy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import typer
+from tests.support import refused
 from typer.testing import CliRunner
 
 from relook.cli.shared.groups import spelled_out
@@ -69,5 +68,4 @@ def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
     check_free(out, force=False)
     out.touch()
     check_free(out, force=True)
-    with pytest.raises(RelookError, match="exists: give another --out, or --force"):
-        check_free(out, force=False)
+    refused("exists: give another --out, or --force", check_free, out, force=False)

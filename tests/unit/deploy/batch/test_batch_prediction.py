@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support import refused
 from tests.unit.deploy.exit_cases import some_rule
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 
@@ -26,7 +25,7 @@ from relook.deploy.batch.files import (
 )
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.batch.prediction import predict_source
-from relook.errors import FileFormatError, RelookError
+from relook.errors import FileFormatError
 from relook.models import as_predictor
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy, Step, SubPolicy
@@ -110,8 +109,7 @@ def test_another_rule_does_not_go_on_from_here(folder: Path, tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         predict_source(TTA(network(), policy), opened(folder), out, model="m", progress=stop)
     exits = TTA(network(), policy, early_exit=some_rule(policy, (0.5,) * 4))
-    with pytest.raises(RelookError, match="early_exit"):
-        predict_source(exits, opened(folder), out, model="m")
+    refused("early_exit", predict_source, exits, opened(folder), out, model="m")
 
 
 def test_crops_are_cut_from_full_size_files_as_in_a_search(tmp_path: Path) -> None:
@@ -184,11 +182,9 @@ def test_another_question_does_not_go_on_from_here(folder: Path, tmp_path: Path)
 
     with pytest.raises(KeyboardInterrupt):
         predict(folder, tmp_path / "out.csv", progress=stop)
-    with pytest.raises(RelookError, match="top: 5 there, 3 here"):
-        predict(folder, tmp_path / "out.csv", top=3)
+    refused("top: 5 there, 3 here", predict, folder, tmp_path / "out.csv", top=3)
     next(folder.rglob("[0-9]*.png")).touch()
-    with pytest.raises(RelookError, match="images"):
-        predict(folder, tmp_path / "out.csv")
+    refused("images", predict, folder, tmp_path / "out.csv")
 
 
 def test_bad_files_are_listed(folder: Path, tmp_path: Path) -> None:
@@ -215,8 +211,7 @@ def test_a_file_that_turns_out_bad_stops_a_run_that_can_go_on(folder: Path, tmp_
 
 def test_an_existing_file_stays(folder: Path, tmp_path: Path) -> None:
     out = predict(folder, tmp_path / "out.csv")
-    with pytest.raises(RelookError, match="--force"):
-        predict(folder, out)
+    refused("--force", predict, folder, out)
     predict(folder, out, force=True)
 
 
@@ -261,13 +256,11 @@ def test_a_list_of_files_and_a_single_file(folder: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("spec", ["folder:{}/nothing", "files:{}/nothing", "nonsense:{}"])
 def test_what_is_not_there_is_told(spec: str, tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match=r"expected|unknown"):
-        open_source(spec.format(tmp_path), Preparation())
+    refused(r"expected|unknown", open_source, spec.format(tmp_path), Preparation())
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match="expected image files, got none"):
-        open_source(f"folder:{tmp_path}", Preparation())
+    refused("expected image files, got none", open_source, f"folder:{tmp_path}", Preparation())
 
 
 ROWS = [
@@ -306,13 +299,11 @@ def test_parquet_without_pyarrow_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(RelookError, match=r"relook\[parquet\]"):
-        write_predictions(tmp_path / "out.parquet", ROWS, 2)
+    refused(r"relook\[parquet\]", write_predictions, tmp_path / "out.parquet", ROWS, 2)
 
 
 def test_other_endings_are_unknown(tmp_path: Path) -> None:
-    with pytest.raises(RelookError, match=r"'.xlsx'"):
-        write_predictions(tmp_path / "out.xlsx", ROWS, 2)
+    refused(r"'.xlsx'", write_predictions, tmp_path / "out.xlsx", ROWS, 2)
 
 
 def test_nothing_half_written_has_the_final_name(tmp_path: Path) -> None:

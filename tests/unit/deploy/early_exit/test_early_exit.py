@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -7,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax, logsumexp, softmax
+from tests.support import refused
 from tests.unit.deploy.exit_cases import policy_of, predictions, some_rule
 from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
 
@@ -107,24 +106,21 @@ def test_each_exit_has_its_own_temperature() -> None:
     policy = fixed_policy(5)
     rule = some_rule(policy, (0.5,) * 3)
     assert TTA(network(), policy, early_exit=rule).temperature == rule.temperatures[-1]
-    with pytest.raises(RelookError, match="a temperature of its own"):
-        TTA(network(), policy, early_exit=rule, temperature=2.0)
+    refused("a temperature of its own", TTA, network(), policy, early_exit=rule, temperature=2.0)
 
 
 def test_a_rule_of_another_policy_or_budget_is_refused() -> None:
     policy = fixed_policy(6)
     rule = some_rule(policy, (0.5,) * 4)
     for wrong in ({"policy": fixed_policy(6, seed=9)}, {"policy": policy, "views": 3}):
-        with pytest.raises(RelookError, match="belongs to another policy"):
-            TTA(network(), **wrong, early_exit=rule)
+        refused("belongs to another policy", TTA, network(), **wrong, early_exit=rule)
 
 
 def test_fresh_draws_and_exporting_are_refused() -> None:
     fresh = Policy(sample_pool("cifar", 6, 0, draws="fresh")[1:3])
     with pytest.raises(RelookError, match="fixed policy"):
         TTA(network(), fresh, draws="fresh", early_exit=some_rule(fresh, (0.5,)))
-    with pytest.raises(RelookError, match="freeze"):
-        exit_counts(fresh)
+    refused("freeze", exit_counts, fresh)
     policy, images = fixed_policy(5), some_images(4)
     rule = some_rule(policy, (0.5,) * 3)
     tta = TTA(network(), policy, mean=MEAN, std=STD, early_exit=rule)
@@ -137,8 +133,7 @@ def test_a_state_dict_belongs_to_its_rule() -> None:
     one = TTA(model, policy, early_exit=some_rule(policy, (0.5,) * 3))
     other = TTA(model, policy, early_exit=some_rule(policy, (0.6,) * 3))
     one.load_state_dict(one.state_dict())
-    with pytest.raises(RelookError, match="another policy"):
-        other.load_state_dict(one.state_dict())
+    refused("another policy", other.load_state_dict, one.state_dict())
 
 
 def test_a_rule_survives_its_file(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from tests.support import refused
 
 from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
-from relook.errors import RelookError
 
 
 def _reference(lost: int, gained: int, images: int) -> float:
@@ -65,5 +63,4 @@ def test_it_covers_the_true_loss_about_as_often_as_promised() -> None:
 
 
 def test_more_losses_than_images_are_refused() -> None:
-    with pytest.raises(RelookError, match="at most 10 images, got 8 lost and 3 gained"):
-        loss_bound(8, 3, 10)
+    refused("at most 10 images, got 8 lost and 3 gained", loss_bound, 8, 3, 10)

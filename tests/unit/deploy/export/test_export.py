@@ -1,7 +1,5 @@
 """One file with views, network, average and temperature: against TTA, in ONNX Runtime."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from tests.support import refused
 from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
 from torch import Tensor, nn
 
@@ -259,8 +258,7 @@ def test_a_file_beyond_two_gigabytes_is_refused(
 def test_what_is_missing_or_wrong_is_said(
     options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(relook.RelookError, match=message):
-        export(network(), fixed_policy(), tmp_path / "m.onnx", **options)
+    refused(message, export, network(), fixed_policy(), tmp_path / "m.onnx", **options)
 
 
 def test_a_function_cannot_be_exported(tmp_path: Path) -> None:

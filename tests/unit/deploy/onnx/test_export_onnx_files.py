@@ -1,7 +1,5 @@
 """ONNX files as the network inside an export."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

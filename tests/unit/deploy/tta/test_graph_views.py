@@ -1,7 +1,5 @@
 """What torch.compile, torch.export and several processes make of a TTA module."""
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 from pathlib import Path
@@ -10,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.support import refused
 from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
 from torch import Tensor, nn
 
 from relook.deploy import TTA
 from relook.deploy.tta.graph_views import traced_view
-from relook.errors import RelookError
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.torch_module import as_predictor
 from relook.policy import Policy, Step, SubPolicy
@@ -54,8 +52,7 @@ def test_every_transform_can_be_exported(
 
 
 def test_fresh_draws_cannot_be_traced() -> None:
-    with pytest.raises(RelookError, match="freeze"):
-        traced_view(SubPolicy((Step("rotate", 3),)), some_images())
+    refused("freeze", traced_view, SubPolicy((Step("rotate", 3),)), some_images())
 
 
 def test_an_exported_program_predicts_the_same(tmp_path: Path) -> None:
@@ -89,8 +86,7 @@ def test_what_cannot_be_compiled_says_so() -> None:
         (TTA(ensemble, fixed_policy()), "torch module"),
         (trained, "eval mode"),
     ):
-        with pytest.raises(RelookError, match=message):
-            torch.export.export(tta, (some_images(),))
+        refused(message, torch.export.export, tta, (some_images(),))
 
 
 def test_data_parallel() -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import io
 import math
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from tests.unit.deploy.tta_cases import (
     DARK,
     FLIP,
@@ -140,8 +139,7 @@ class TestFreshDraws:
         assert not torch.equal(tta(images), TTA(network(), self.policy, temperature=None)(images))
 
     def test_frozen_here_it_has_no_temperature(self) -> None:
-        with pytest.raises(RelookError, match="relook calibrate"):
-            TTA(network(), self.policy)
+        refused("relook calibrate", TTA, network(), self.policy)
 
     def test_draws_go_by_the_image_s_index(self) -> None:
         images = some_images(6)
@@ -159,16 +157,14 @@ class TestFreshDraws:
 
 def test_a_policy_without_temperature_says_how_to_get_one() -> None:
     bare = replace(fixed_policy(), temperatures=None)
-    with pytest.raises(RelookError, match=r"relook calibrate .*or say temperature=None"):
-        TTA(network(), bare)
+    refused(r"relook calibrate .*or say temperature=None", TTA, network(), bare)
     assert TTA(network(), bare, temperature=None).temperature == 1.0
     assert TTA(network(), bare, temperature=2).temperature == 2.0
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), "hot", True])
 def test_strange_temperatures_are_refused(temperature: object) -> None:
-    with pytest.raises(RelookError, match="temperature"):
-        TTA(network(), fixed_policy(), temperature=temperature)  # type: ignore[arg-type]
+    refused("temperature", TTA, network(), fixed_policy(), temperature=temperature)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +184,7 @@ def test_strange_temperatures_are_refused(temperature: object) -> None:
 )
 def test_wrong_images_are_refused(images: Tensor, message: str) -> None:
     tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
-    with pytest.raises(RelookError, match=message):
-        tta(images)
+    refused(message, tta, images)
     with pytest.raises(RelookError):
         tta.predict(images)
 
@@ -333,10 +328,8 @@ def test_it_says_what_it_is() -> None:
     ],
 )
 def test_strange_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(RelookError, match=message):
-        TTA(network(), fixed_policy(), **options)  # type: ignore[arg-type]
+    refused(message, TTA, network(), fixed_policy(), **options)
 
 
 def test_an_empty_policy_is_refused() -> None:
-    with pytest.raises(RelookError, match="at least one sub-policy"):
-        TTA(network(), Policy(()), temperature=None)
+    refused("at least one sub-policy", TTA, network(), Policy(()), temperature=None)

@@ -1,7 +1,5 @@
 """Models as workers get them: sent to another process, they say the same."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

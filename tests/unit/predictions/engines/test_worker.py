@@ -1,7 +1,5 @@
 """A worker by itself, without Ray: it computes what this process would, and returns errors."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Photographs to corrupt: parts of the pictures that come with scikit-learn."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

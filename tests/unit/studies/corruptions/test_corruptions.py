@@ -1,13 +1,12 @@
 """What every corruption promises; a new row of CORRUPTIONS enrols itself."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.support import refused
 from tests.unit.studies.corruptions.photographs import photographs
 from torch import Tensor
 
@@ -175,8 +174,7 @@ def test_recognisable_at_one_and_hard_at_five() -> None:
 
 @pytest.mark.parametrize("severity", [0, 6, True, 2.5])
 def test_a_wrong_severity_is_one_line(severity: int) -> None:
-    with pytest.raises(RelookError, match="severities from 1 to 5"):
-        corrupt_images(photographs(32)[:1], "fog", severity)
+    refused("severities from 1 to 5", corrupt_images, photographs(32)[:1], "fog", severity)
 
 
 def test_a_misspelt_corruption_is_suggested() -> None:
@@ -190,7 +188,5 @@ def test_severities_are_sorted_and_each_once() -> None:
 
 
 def test_indices_must_fit() -> None:
-    with pytest.raises(RelookError, match="expected 1 indices"):
-        corrupt_images(photographs(32)[:1], "fog", 1, indices=[0, 1])
-    with pytest.raises(RelookError, match="uint8"):
-        corrupt_images(photographs(32)[:1].float(), "fog", 1)
+    refused("expected 1 indices", corrupt_images, photographs(32)[:1], "fog", 1, indices=[0, 1])
+    refused("uint8", corrupt_images, photographs(32)[:1].float(), "fog", 1)

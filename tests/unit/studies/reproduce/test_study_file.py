@@ -1,10 +1,9 @@
 """Study files: read strictly, one line for whatever is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
+from tests.support import refused
 
 from relook.errors import RelookError
 from relook.studies.reproduce.file import load_study
@@ -126,8 +125,7 @@ def test_a_bad_option_is_one_line(
 def test_what_is_no_toml_is_one_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.toml"
     path.write_bytes(content)
-    with pytest.raises(RelookError, match="expected a TOML file"):
-        load_study(path)
+    refused("expected a TOML file", load_study, path)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
@@ -138,11 +136,9 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 def test_given_models_and_kept_back_images_do_not_go_together(tmp_path: Path) -> None:
     given = STUDY.replace('network = "small:8"', 'spec = "small@x.safetensors"')
     path = written(tmp_path, given.replace("[models", "validation = 5\n[models"))
-    with pytest.raises(RelookError, match=r"data.digits.validation: .*models.Small is trained"):
-        load_study(path)
+    refused(r"data.digits.validation: .*models.Small is trained", load_study, path)
 
 
 def test_names_that_make_the_same_files_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, STUDY + '[models."small"]\nnetwork = "small"\n')
-    with pytest.raises(RelookError, match="names that differ in letters or digits"):
-        load_study(path)
+    refused("names that differ in letters or digits", load_study, path)

@@ -1,7 +1,5 @@
 """A study's page: whatever the names are, it is sound HTML that loads nothing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plans of the studies that are shipped, and what a changed setting runs again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

@@ -1,16 +1,15 @@
 """Whole plans: splits, seeds, retraining, records, and specs that load again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 
 from relook.data import Dataset, load_data
-from relook.errors import RelookError, RunError
+from relook.errors import RunError
 from relook.models import load_model
 from relook.models.cifar_networks import CIFAR_NETWORKS
 from relook.studies.training import TrainingPlan, get_network, train_models, validation_spec
@@ -142,5 +141,7 @@ def test_every_cifar_network_can_be_trained() -> None:
 def test_bad_plans_are_refused(
     digits: Dataset, tmp_path: Path, plan: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(RelookError, match=message):
+    def attempt() -> None:
         train_models(digits, replace(PLAN, **plan), tmp_path)  # type: ignore[arg-type]
+
+    refused(message, attempt)

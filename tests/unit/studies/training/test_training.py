@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -9,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
+from tests.support import refused
 from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
@@ -167,10 +166,8 @@ def test_the_finish_comes_last_and_the_start_first() -> None:
 
 
 def test_impossible_requests_are_refused(images: Tensor) -> None:
-    with pytest.raises(RelookError, match="unknown recipe 'cifr': did you mean 'cifar'"):
-        augmented(images, "cifr")
-    with pytest.raises(RelookError, match="expected 16 indices"):
-        augmented(images, indices=[0, 1])
+    refused("unknown recipe 'cifr': did you mean 'cifar'", augmented, images, "cifr")
+    refused("expected 16 indices", augmented, images, indices=[0, 1])
     with pytest.raises(RelookError, match="no transform"):
         augmented(images, replace(RECIPES["cifar"], transforms=(), groups=(Group(1, 0, 0),)))
 
@@ -277,8 +274,7 @@ def test_bad_settings_are_refused(
     digits: Dataset, options: dict[str, object], message: str
 ) -> None:
     settings_ = {"epochs": 1, "seed": 0, "recipe": "small", "augment": "none", **options}
-    with pytest.raises(RelookError, match=message):
-        train(new_small(width=2), digits, **settings_)  # type: ignore[arg-type]
+    refused(message, train, new_small(width=2), digits, **settings_)
 
 
 def accuracy(network: nn.Module, dataset: Dataset) -> float:

@@ -1,7 +1,5 @@
 """A training that is stopped and continued ends in the same bytes; other files are refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

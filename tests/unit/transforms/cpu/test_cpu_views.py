@@ -1,7 +1,5 @@
 """The fast path against the torch kernels: the same bytes, whatever the batch or the threads."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess
