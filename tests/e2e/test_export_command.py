@@ -54,7 +54,7 @@ def test_generated_images_serve_where_none_are_given(
     done = relook.ok(*common, "--size", 28, "--out", tmp_path / "a.onnx", "--layout", "nhwc")
     assert "uint8 images n × 28 × 28 × 1" in done.err
     assert "8 generated images" in done.err
-    assert "say size" in relook.refused(*common, "--out", tmp_path / "b.onnx").err
+    assert "give size" in relook.refused(*common, "--out", tmp_path / "b.onnx").err
 
 
 def test_a_policy_without_temperature_says_what_to_do(
@@ -76,7 +76,7 @@ def test_a_run_brings_its_model_and_size(
         *("search", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6, "--length", 2),
         *("--out", run),
     )
-    assert "of 1 views" in relook.ok("export", run, "--views", 1, "--out", tmp_path / "m.onnx").err
+    assert "of 1 view at" in relook.ok("export", run, "--views", 1, "--out", tmp_path / "m.onnx").err
 
 
 def test_the_service_answers_with_classes(

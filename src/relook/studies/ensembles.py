@@ -123,8 +123,7 @@ def ensembles(
         setup, grid = with_magnitude(setup, None if given else validation)
         setup = replace(setup, progress=stage_of(progress, "evaluate"))
         plans = plans_of(setup, found, one, chosen)
-        stores = None if where is None else where / "held-out"
-        scored = score_plans(setup, list(fast.values()), plans, stores)
+        scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
     results = Results(
         STUDY.name,
         (
