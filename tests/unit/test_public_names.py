@@ -25,3 +25,14 @@ def test_help_does_not_wait_for_torch() -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'numba', 'zarr')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_policy_needs_no_source_model_or_report() -> None:
+    program = (
+        "import sys; import relook.policy; "
+        "print(*sorted({name.split('.')[1] for name in sys.modules if name[:7] == 'relook.'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert set(done.stdout.decode().split()) <= {
+        *("errors", "version", "foundation", "io", "numerics", "transforms", "policy")
+    }

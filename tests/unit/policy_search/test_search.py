@@ -65,18 +65,15 @@ def test_split_pool_plan_and_record_are_computed_once(tmp_path: Path, kept: bool
     )
 
 
-LEAVES = ("foundation", "io", "numerics", "transforms")
-"""Packages of small general modules: which of them a search meets says nothing of its way."""
-
-MOST_MODULES = 40
+MOST_MODULES = 59
+"""How many modules of relook a search enters today: a bound on growth."""
 
 
 def test_the_way_of_a_search_does_not_grow(tmp_path: Path) -> None:
     model = TorchPredictor(new_small(seed=1))
     search_dataset(model, DIGITS, SETTINGS, run=tmp_path / "first")  # imports, and compiles
     calls = entered(lambda: search_dataset(model, DIGITS, SETTINGS, run=tmp_path / "run"))
-    modules = {module for module, _ in calls}
-    way = {module for module in modules if module.split(".")[1] not in LEAVES}
+    way = {module for module, _ in calls}
     assert len(way) <= MOST_MODULES, sorted(way)
 
 
