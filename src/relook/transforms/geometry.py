@@ -205,9 +205,10 @@ def rotation(degrees: float, width: int, height: int) -> list[float]:
 def rotations(degrees: Tensor, width: int, height: int) -> Tensor:
     """Return the coefficients of each rotation, float64 `[n, 6]`; equal ones are made once."""
     angles = degrees.tolist()
-    made = {angle: rotation(angle, width, height) for angle in set(angles)}
-    rows = [made[angle] for angle in angles]
-    return torch.tensor(rows, dtype=torch.float64, device=degrees.device).view(-1, 6)
+    places = {angle: place for place, angle in enumerate(dict.fromkeys(angles))}
+    rows = [rotation(angle, width, height) for angle in places]
+    made = torch.tensor(rows, dtype=torch.float64, device=degrees.device).view(-1, 6)
+    return made if len(made) == len(angles) else made[[places[angle] for angle in angles]]
 
 
 def rotated_places(degrees: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
