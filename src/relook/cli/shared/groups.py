@@ -160,7 +160,7 @@ class ReadingOptions(ImageOptions):
     cache: images_kept.CacheOption = None
 
     def given(self) -> dict[str, Any]:
-        """Return what was given, except for `full_size`, which hangs on the views too."""
+        """Return what was given, except for `full_size`, which depends on the views too."""
         return {name: value for name, value in super().given().items() if name != "full_size"}
 
     def of(self, data: str, *, crops: bool) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class NetworkOptions:
         return _given(self)
 
     def load(self, specs: list[str], device: str, reading: ReadingOptions) -> Predictor:
-        """Load the model, several as an ensemble, for images that are read so."""
+        """Load the model, several as an ensemble, for images that are read like this."""
         return options.read_model(
             specs, device=device, size=reading.size, crop=reading.crop, **vars(self)
         )
