@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from generator import make_pool, write_half  # type: ignore[import-not-found]
 from plain_selection import PlainTime, time_plain  # type: ignore[import-not-found]
+from relook.foundation.threads import available_cores
 from relook.io.run_directory import RunDirectory
 from relook.predictions.external import load_labels, open_predictions
 from relook.selection import SearchResult, greedy_search
 from relook.selection.greedy import extended_mean, search_with
 from relook.selection.kernels.compact import CompactScorer
 from relook.selection.kernels.memory import COMPACT_FROM
-from relook.selection.kernels.scorer import CompiledScorer, available_cores
+from relook.selection.kernels.scorer import CompiledScorer
 
 FULL_SIZE = (900, 25_000, 1_000, 20)
 QUICK_SIZES = ((1101, 5_000, 10, 100), (1101, 5_000, 100, 100), (100, 2_000, 1_000, 20))

@@ -20,6 +20,11 @@ AHEAD = 2
 """How many results may wait to be used: enough to even out slow ones, little memory."""
 
 
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def made_ahead(
     make: Callable[[Item], Made], items: Iterable[Item], ahead: int = AHEAD, threads: int = 1

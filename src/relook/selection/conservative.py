@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Groups, mean_and_error
+from relook.numerics.view_temperature import choose_view_temperature
 from relook.selection.greedy import (
     Pick,
     PlainScorer,
@@ -44,6 +45,7 @@ from relook.selection.soft_targets import (
     make_soft_targets,
     soft_rows,
 )
+from relook.selection.tempered import tempered_pool
 
 THRESHOLDS = {QUASI_RANDOM: 3.0, POOL: 1.0, SEARCH: 1.0}
 """Standard errors that a pick must gain over its default. Where no average is better than that of
@@ -144,12 +146,15 @@ def conservative_search(
     defaults: Sequence[int],
     *,
     preselected: bool = False,
+    view_temperature: float | None = None,
     start: Sequence[int] = (),
     progress: StepProgress | None = None,
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
-    """Search with the soft targets that the labels choose; see `greedy_search`."""
-    log_probs = problem.log_probs
+    """Search with the average and the soft targets that the labels choose; see `greedy_search`."""
+    kappa = _view_temperature(problem, defaults) if view_temperature is None else view_temperature
+    log_probs = tempered_pool(problem.log_probs, kappa, problem.scoring.threads)
+    problem = replace(problem, log_probs=log_probs)
     trials = _FOLDS * _TRIAL if _has_folds(problem) else 0
     total = trials + length
     targets = _soft_targets(problem, defaults, preselected, part_of(progress, 0, total))
@@ -161,7 +166,12 @@ def conservative_search(
     threshold, rest = THRESHOLDS[targets.name], part_of(progress, trials, total)
     with _open_conservative(problem, rows, defaults, threshold) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
-    return replace(found, threshold=threshold, soft_targets=targets.name)
+    return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
+
+
+def _view_temperature(problem: Problem, defaults: Sequence[int]) -> float:
+    views = [problem.log_probs[one] for one in dict.fromkeys(defaults)]
+    return choose_view_temperature(views, problem.labels, problem.weights, problem.groups)
 
 
 def _has_folds(problem: Problem) -> bool:

@@ -81,7 +81,9 @@ def plan_selection(
     if repeated:
         larger = (shape[0], repeated, shape[2])
         working = max(working, needs(larger) + 4 * math.prod(larger))
-    mapped = on_disk and predictions + working > limit
+    tempered = 4 * math.prod(shape) if conservative else 0  # a copy at the view temperature
+    mapped = on_disk and predictions + tempered + working > limit
+    working += 0 if mapped else tempered
     room = limit - (0 if mapped else predictions)
     if room < (0 if compact else working):
         raise _too_large(shape, limit - room + working, limit, on_disk)

@@ -30,6 +30,7 @@ class ConservativeOptions(TypedDict, total=False):
     defaults: Sequence[int]
     groups: ArrayLike | None
     preselected: bool
+    view_temperature: float | None
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class _Conservative:
     defaults: Sequence[int] = ()
     groups: ArrayLike | None = None
     preselected: bool = False
+    view_temperature: float | None = None
 
 
 def greedy_search(
@@ -68,7 +70,8 @@ def greedy_search(
     is not picked yet, unless another one is better by more than noise; `groups` `[image]` says
     which images belong together, which is less proof than as many single ones. `preselected` says
     that the same labels decided who the candidates are: a good average of all of them then proves
-    nothing, and gives no soft targets.
+    nothing, and gives no soft targets. The view temperature is learned on averages of the defaults
+    before anything is picked (numerics/view_temperature), unless it is given.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -99,6 +102,7 @@ def greedy_search(
         length,
         defaults,
         preselected=options.preselected,
+        view_temperature=options.view_temperature,
         start=start,
         progress=progress,
         picked=picked,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
 from relook.errors import RelookError
-from relook.numerics.calibration import calibrated_log_likelihood
+from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.selection import conservative, greedy_search
 from relook.selection.conservative import (
     THRESHOLDS,
@@ -111,8 +111,10 @@ def test_an_average_of_what_the_labels_chose_gives_no_targets() -> None:
 def test_scores_and_temperatures_are_those_of_the_labels() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     found = greedy_search(log_probs, labels, 4, defaults=range(10))
+    assert found.view_temperature != 1
+    averaged = np.exp(temper(log_probs, found.view_temperature))
     for step in range(1, 5):
-        mean = np.exp(log_probs[list(found.picks[:step])]).mean(axis=0)
+        mean = averaged[list(found.picks[:step])].mean(axis=0)
         score, temperature = calibrated_log_likelihood(np.log(mean), labels)
         assert found.scores[step - 1] == pytest.approx(score, abs=1e-7)
         assert found.temperatures[step - 1] == pytest.approx(temperature, rel=1e-3)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.numerics.arrays import LogProbs
+from relook.selection.tempered import TemperedMap, memory_map
 
 _PAGE = 4096  # what direct reading wants places and lengths to be multiples of
 
@@ -22,10 +23,12 @@ class RowReader:
     cost more processor time than the search, and a map's pages would count as this process's.
     """
 
-    def __init__(self, log_probs: LogProbs) -> None:
-        self._log_probs = log_probs
+    def __init__(self, log_probs: LogProbs | TemperedMap) -> None:
+        mapped = log_probs if isinstance(log_probs, TemperedMap) else None
+        self._log_probs = log_probs if mapped is None else mapped.inner
+        self._form = readable if mapped is None else mapped.tempered
         self._own = threading.local()
-        path, self._offset = _place_in_file(log_probs)
+        path, self._offset = _place_in_file(self._log_probs)
         self._file = _open_direct(path) if path else -1
 
     def part(self, candidate: int, images: slice) -> NDArray[Any]:
@@ -34,14 +37,14 @@ class RowReader:
         It may be overwritten by this thread's next call.
         """
         if self._file < 0:
-            return readable(np.ascontiguousarray(self._log_probs[candidate, images]))
+            return self._form(np.ascontiguousarray(self._log_probs[candidate, images]))
         _, count, classes = self._log_probs.shape
         kind = self._log_probs.dtype
         row = classes * kind.itemsize
         begin = self._offset + (candidate * count + images.start) * row
         length = (images.stop - images.start) * row
         values = np.frombuffer(self._bytes(begin, length), kind, length // kind.itemsize)
-        return readable(values.reshape(-1, classes))
+        return self._form(values.reshape(-1, classes))
 
     def close(self) -> None:
         """Close the file, if one was opened."""
@@ -72,10 +75,8 @@ def readable(values: NDArray[Any]) -> NDArray[Any]:
 
 def _place_in_file(array: NDArray[Any]) -> tuple[str, int]:
     """Return the file and the offset of a memory map's values; no name for other arrays."""
-    mapped: Any = array
-    while isinstance(mapped, np.ndarray) and not isinstance(mapped.base, mmap.mmap):
-        mapped = mapped.base
-    if not isinstance(mapped, np.memmap) or not mapped.filename:
+    mapped = memory_map(array)
+    if mapped is None or not mapped.filename:
         return "", 0
     native = array.dtype.isnative and array.flags.c_contiguous and mapped.mode != "c"
     if not native or not hasattr(os, "preadv"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relook.foundation.threads import available_cores
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import newton_step
 from relook.selection.checks import SUSPECT, check_rows, normalised_within
@@ -143,8 +143,3 @@ class CompiledScorer(ExactScorer):
         which, betas = self._screen.contenders(mean, step, 1 / temperature)
         best = int(which[0]) if len(which) == 1 else self._best_of(which, betas, mean, step)
         return self.only(best, mean, step, temperature)
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
