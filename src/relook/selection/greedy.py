@@ -59,6 +59,8 @@ class SearchResult:
     """How many standard errors a pick had to beat its default by, in a conservative selection."""
     soft_targets: str | None = None
     """Which average of views gave the soft targets of a conservative selection."""
+    view_temperature: float = 1.0
+    """At what the views are averaged, in scores and temperatures too."""
 
     @classmethod
     def of(cls, picks: Sequence[Pick]) -> SearchResult:
