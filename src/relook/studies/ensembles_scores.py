@@ -71,10 +71,11 @@ class EnsembleRun:
     def predictions(self, read: Sequence[ReadViews]) -> tuple[int, Iterator[LogProbs]]:
         """Return how many predictions `[view, n, c]` are averaged, and those: one per member.
 
-        The ensemble's policy was found on its members' mean: its view temperature is for that.
+        A policy for all members runs on the ensemble as one model: its view temperature is that
+        of the members' mean.
         """
         each = (own(self.views(place)) for place, own in enumerate(read))
-        if self.method != ENSEMBLE or self.policies[0].view_temperature == 1:
+        if self.method == PER_MEMBER or self.policies[0].view_temperature == 1:
             return len(read), each
         total = sum(np.exp(log_probs, dtype=np.float64) for log_probs in each)
         with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
