@@ -53,7 +53,7 @@ def model(seed: int = 1) -> TorchPredictor:
 
 def plain_average(log_probs: NDArray[Any], kappa: float) -> Floats:
     """The average as its formula has it: log mean softmax(z / κ)."""
-    return np.log(softmax(log_probs.astype(np.float64) / kappa, axis=-1).mean(axis=0))
+    return np.asarray(np.log(softmax(log_probs.astype(np.float64) / kappa, axis=-1).mean(axis=0)))
 
 
 def own_predictions(predictor: Predictor, policy: Policy, images: Tensor) -> Floats:
@@ -62,7 +62,7 @@ def own_predictions(predictor: Predictor, policy: Policy, images: Tensor) -> Flo
     log_probs = predict_views(predictor, images, views, seed=policy.seed)
     assert policy.temperatures is not None
     average = plain_average(log_probs, policy.view_temperature)
-    return softmax(average / policy.temperatures[-1], axis=-1)
+    return np.asarray(softmax(average / policy.temperatures[-1], axis=-1))
 
 
 def onnx_predictions(predictor: Predictor, policy: Policy, images: Tensor, path: Path) -> Floats:
