@@ -78,7 +78,7 @@ def per_image(source: Source, policy: Policy, report: Dataset, store: Path) -> N
     found = predict_views(
         source.predictor, report.images, views, seed=policy.seed, store_path=store
     )
-    mean = mean_log_probs(np.repeat(found, counts, axis=0))
+    mean = mean_log_probs(np.repeat(policy.tempered(found), counts, axis=0))
     return cross_validated(mean, report.labels, seed=0).per_image["cll"]
 
 
@@ -105,7 +105,10 @@ def exits(
         ).to_json()
         found[target] = {name: told[name] for name in ("own", "over_same", "over_full", "saving")}
     weights = learn_weights(
-        learned, learn.labels, counts=[count for _, count in plan.policy.counts()], seed=0
+        plan.policy.tempered(learned),
+        learn.labels,
+        counts=[count for _, count in plan.policy.counts()],
+        seed=0,
     )
     found["weights"] = {
         "fit_gain": weights.fit_cll - weights.fit_cll_equal,

@@ -148,7 +148,9 @@ def policy_log_probs(
     """Return the policy's averaged log-probabilities `[n, class]` at each budget of views."""
     engine = accelerate(predictor, images, mode="onnx").predictor
     longest = [View(sub, index) for index, sub in enumerate(policy.for_budget(max(budgets)))]
-    rows = predict_views(engine, images, longest, seed=policy.seed, store_path=store)
+    rows = policy.tempered(
+        predict_views(engine, images, longest, seed=policy.seed, store_path=store)
+    )
     return {
         budget: mean_log_probs(rows[: len(policy.for_budget(budget))], axis=0) for budget in budgets
     }

@@ -8,6 +8,7 @@ from tests.e2e.conftest import Relook
 import relook as package
 from relook.cli.verbs import GROUPS, MOVED, VERBS
 from relook.data import load_data
+from relook.deploy import calibrate
 from relook.models.small import load_small
 
 QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")
@@ -244,6 +245,22 @@ def test_calibrate_gives_a_frozen_policy_temperatures(
     assert calibrated.subpolicies == policy.subpolicies
     assert len(calibrated.temperatures or ()) == 4
     relook.refused(*command, "--out", out)
+
+
+def test_calibrate_learns_the_view_temperature_unless_told_to_keep_it(
+    relook: Relook, model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "choose_view_temperature", lambda *_: 3.0)
+    path, out = tmp_path / "policy.json", tmp_path / "calibrated.json"
+    package.Policy(package.sample_pool("small", 3), recipe="small", view_temperature=4).save(path)
+    command = ("calibrate", "-m", model, "-d", data, "-p", path, "--out", out, "--force")
+    for options, kappa, told in (
+        ((), 3, "view temperature 3 (was 4)"),
+        (("--weights", "always"), 3, "view temperature 3 (was 4)"),
+        (("--keep-view-temperature",), 4, "view temperature 4"),
+    ):
+        assert told in relook.ok(*command, *options).out.splitlines()
+        assert package.Policy.load(out).view_temperature == kappa
 
 
 def test_version_and_help(relook: Relook) -> None:

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.e2e.conftest import Finished, Relook
 from tests.oracles.plain_search import random_pool
 
 from relook.foundation import memory
+from relook.policy import Policy
 from relook.selection import greedy, greedy_search
 from relook.selection import record as selection_record
 from relook.selection.greedy import Pick
@@ -85,6 +88,28 @@ def test_other_predictions_or_settings_start_anew(
     done = relook.ok(*command(files, "--out", out, "--objective", "accuracy"))
     assert "belongs to other predictions or settings): selecting from the start" in done.err
     assert json.loads(out.read_text())["objective"] == "accuracy"
+
+
+def test_a_view_temperature_goes_into_the_result_and_the_policy(
+    relook: Relook, files: Path, model: str, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = relook.ok(*command(files, "--json"))
+    assert "view_temperature" not in usual.out
+    learned = partial(replace, view_temperature=4.0)
+    search = greedy_search
+    monkeypatch.setattr(
+        selection_record, "greedy_search", lambda *given, **how: learned(search(*given, **how))
+    )
+    told = json.loads(relook.ok(*command(files, "--json")).out)
+    assert told == {**json.loads(usual.out), "view_temperature": 4.0}
+    assert "view temperature 4" in relook.ok(*command(files)).out.splitlines()
+    run = files / "run"
+    relook.ok("search", "--model", model, "--data", data, "--out", run, *QUICK)
+    assert Policy.load(run / "policy.json").view_temperature == 4
+    assert json.loads((run / "search.json").read_text())["view_temperature"] == 4
+    shown = relook.ok("show", run)
+    assert "seed 0, view temperature 4" in shown.out
+    assert json.loads(relook.ok("show", run, "--json").out)["policy"]["view_temperature"] == 4
 
 
 def test_without_a_file_ctrl_c_tells_how_it_could_go_on(

@@ -5,7 +5,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -77,7 +77,8 @@ def _policies() -> list[bytes]:
         pool = sample_pool(recipe, 4, 0, draws=draws)  # type: ignore[arg-type]
         policy = Policy(pool[:3], temperatures=(1.0, 1.5, 2.0), recipe=recipe, seed=1)
         texts.append(json_text(policy_to_json(policy)).encode())
-    return texts
+    learned = replace(policy, view_temperature=4.0)
+    return [*texts, json_text(policy_to_json(learned)).encode()]
 
 
 def _reference() -> list[bytes]:

@@ -1,4 +1,4 @@
-"""`relook calibrate`: fit a policy's temperatures anew, and its views' weights if asked for."""
+"""`relook calibrate`: fit anew how a policy's views are averaged and calibrated."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ def calibrate_command(
             "case)."
         ),
     ] = "equal",
+    keep_view_temperature: Annotated[
+        bool,
+        typer.Option(
+            "--keep-view-temperature",
+            help="Average the views as the policy says, instead of learning that anew.",
+        ),
+    ] = False,
     seed: options.SeedOption = 0,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -52,7 +59,7 @@ def calibrate_command(
 ) -> None:
     """Fit a policy's temperatures on labelled images: other data, another model, a frozen policy.
 
-    Use images that are not used to claim a gain.
+    The view temperature too, unless it is to be kept. Use images that are not used to claim a gain.
     """
     if weights not in _WEIGHTS:
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
@@ -73,7 +80,13 @@ def calibrate_command(
         weighed = None
         if weights == "equal":
             calibrated = calibrate_policy(
-                known.predictor, dataset, found, balanced=balanced, batch=batch, progress=bar
+                known.predictor,
+                dataset,
+                found,
+                balanced=balanced,
+                keep_view_temperature=keep_view_temperature,
+                batch=batch,
+                progress=bar,
             )
         else:
             weighed = weigh_policy(
@@ -81,6 +94,7 @@ def calibrate_command(
                 dataset,
                 found,
                 always=weights == "always",
+                keep_view_temperature=keep_view_temperature,
                 seed=seed,
                 batch=batch,
                 progress=bar,
@@ -93,6 +107,10 @@ def calibrate_command(
         return
     if weighed is not None:
         _print_weights(weighed)
+    before, after = found.view_temperature, calibrated.view_temperature
+    if before != 1 or after != 1:
+        was = "" if before == after else f" (was {before:.4g})"
+        console.print(f"view temperature {after:.4g}{was}")
     temperatures = calibrated.temperatures or ()
     shown = sorted(
         {1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1))

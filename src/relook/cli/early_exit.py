@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,7 +116,9 @@ def _predictions(
     images = inputs.dataset.images
     with resumable("Run the same command again to go on.", timeout):
         predictor = accelerate(inputs.predictor, images, mode=engine).predictor
-        asked = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, plan.record(), batch)
+        # What is kept serves every view temperature.
+        kept = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
+        asked = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, kept, batch)
         with progress_bar("predicting", "views") as bar:
             return predict_views(
                 predictor,

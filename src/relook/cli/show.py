@@ -12,7 +12,7 @@ from rich.text import Text
 
 from relook.cli.shared.console import console, print_json, say
 from relook.errors import RelookError
-from relook.foundation.wording import count
+from relook.foundation.wording import at_view_temperature, count
 from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
 from relook.policy.recipes import RECIPES
@@ -104,6 +104,7 @@ def policy_summary(policy: Policy) -> dict[str, Any]:
             for use in transform_statistics(policy)
         ],
         "temperatures": temperatures_at(policy),
+        "view_temperature": policy.view_temperature,
     }
 
 
@@ -124,7 +125,9 @@ def _policy_line(policy: Policy) -> str:
     entries = count(len(policy), "entry", "entries")
     views = count(policy.views, "view")
     distinct = f" ({len(policy.counts())} distinct)" if policy.is_fixed else ""
-    return f"{entries}{distinct}: {views} per image, {kind} draws{recipe}, seed {policy.seed}\n"
+    average = at_view_temperature(policy.view_temperature)
+    how = f"{kind} draws{recipe}, seed {policy.seed}{average}"
+    return f"{entries}{distinct}: {views} per image, {how}\n"
 
 
 def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> None:

@@ -1,10 +1,12 @@
-"""Fitting a policy anew, on other data or for another model: temperatures, and views' weights."""
+"""Fitting a policy anew, on other data or for another model: how views are averaged, and τ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from relook.data.base import Dataset
 from relook.deploy.weights import LearnedWeights, learn_weights, weighted_policy
@@ -13,6 +15,7 @@ from relook.evaluation.cross_validation import prefix_log_probs
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
+from relook.numerics.view_temperature import choose_view_temperature
 from relook.policy import Policy
 from relook.predictions.passes import View, predict_views
 from relook.selection.objectives import class_weights
@@ -39,10 +42,14 @@ def calibrate_policy(
     policy: Policy,
     *,
     balanced: bool = False,
+    keep_view_temperature: bool = False,
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> Policy:
-    """Return the policy with a temperature for every prefix, fitted on all images given."""
+    """Return the policy with a temperature for every prefix, fitted on all images given.
+
+    The view temperature is learned on them too, unless it is to be kept.
+    """
     if not len(policy):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
     views = [View(sub, index) for index, sub in enumerate(policy)]
@@ -50,6 +57,8 @@ def calibrate_policy(
         predictor, dataset.images, views, seed=policy.seed, batch=batch, progress=progress
     )
     weights = class_weights(dataset.labels) if balanced else None
+    if not keep_view_temperature:
+        policy = _with_view_temperature(policy, log_probs, dataset, weights)
     return _with_temperatures(policy, log_probs, dataset.labels, weights)
 
 
@@ -59,6 +68,7 @@ def weigh_policy(
     policy: Policy,
     *,
     always: bool = False,
+    keep_view_temperature: bool = False,
     seed: int = 0,
     batch: int | None = None,
     progress: Progress | None = None,
@@ -66,7 +76,8 @@ def weigh_policy(
     """Learn weights of a fixed policy's views and return it with them, and with temperatures.
 
     The views count as before unless images that the weights were not made on say that the
-    learned ones are better, or `always`.
+    learned ones are better, or `always`. The view temperature is learned first, unless it is to
+    be kept.
     """
     if not policy.is_fixed or not len(policy):
         raise RelookError(
@@ -78,14 +89,29 @@ def weigh_policy(
     log_probs = predict_views(
         predictor, dataset.images, views, seed=policy.seed, batch=batch, progress=progress
     )
+    of_view = dict(zip(counts, log_probs, strict=True))
+    if not keep_view_temperature:
+        in_order = np.stack([of_view[sub] for sub in policy])
+        policy = _with_view_temperature(policy, in_order, dataset)
     learned = learn_weights(
-        log_probs, dataset.labels, counts=[*counts.values()], seed=seed, groups=dataset.groups
+        policy.tempered(log_probs),
+        dataset.labels,
+        counts=[*counts.values()],
+        seed=seed,
+        groups=dataset.groups,
     )
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
-    of_view = dict(zip(counts, log_probs, strict=True))
     entries = (of_view[sub] for sub in chosen)
     return WeighedPolicy(_with_temperatures(chosen, entries, dataset.labels), learned, used)
+
+
+def _with_view_temperature(
+    policy: Policy, log_probs: LogProbs, dataset: Dataset, weights: FloatArray | None = None
+) -> Policy:
+    """Learn the view temperature from each entry's predictions `[entry, n, class]`."""
+    found = choose_view_temperature(log_probs, dataset.labels, weights, dataset.groups)
+    return replace(policy, view_temperature=found)
 
 
 def _with_temperatures(
@@ -95,6 +121,6 @@ def _with_temperatures(
     weights: FloatArray | None = None,
 ) -> Policy:
     """Fit a temperature for every prefix, from each entry's predictions `[n, class]`."""
-    means = prefix_log_probs(log_probs, range(1, len(policy) + 1))
+    means = prefix_log_probs(map(policy.tempered, log_probs), range(1, len(policy) + 1))
     temperatures = tuple(fit_temperature(mean, labels, weights) for mean in means)
     return replace(policy, temperatures=temperatures)

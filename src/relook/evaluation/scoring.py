@@ -172,7 +172,7 @@ def score_budgets(
     for line in lines:
         wanted = lengths(setup, line)
         prefixes = sorted(set(wanted.values()))
-        means = prefix_log_probs(read(line.views), prefixes)
+        means = prefix_log_probs(map(line.policy.tempered, read(line.views)), prefixes)
         for length, mean in zip(prefixes, means, strict=True):
             found = setup.evaluated(mean)
             views = line.policy[:length].views

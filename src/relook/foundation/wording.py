@@ -70,6 +70,11 @@ def views_text(views: int) -> str:
     return count(views, "view")
 
 
+def at_view_temperature(value: float) -> str:
+    """Say at what views are averaged, as the end of a list; nothing for the usual average."""
+    return "" if value == 1 else f", view temperature {value:.4g}"
+
+
 def duration(seconds: float) -> str:
     """Return a time for people."""
     if seconds < 90:

@@ -63,9 +63,10 @@ class Form:
 class Kind(Generic[T]):
     """A kind of file: the dataclass that it holds, its name and version, what people call it.
 
-    `version` is None where files have none; `command` is what writes them. With a `checksum`,
-    damage to any bit is found. A file that is `partly` read may have keys that the dataclass
-    does not know. `forms` has the fields with a JSON form of their own.
+    `version` is None where files have none; versions from `oldest` on are read (default: this
+    one alone). `command` is what writes them. With a `checksum`, damage to any bit is found. A
+    file that is `partly` read may have keys that the dataclass does not know. `forms` has the
+    fields with a JSON form of their own.
     """
 
     holds: type[T]
@@ -76,6 +77,7 @@ class Kind(Generic[T]):
     checksum: bool = False
     partly: bool = False
     forms: Mapping[str, Form] = field(default_factory=dict)
+    oldest: int | None = None
 
     def write(self, path: str | Path, value: T) -> None:
         """Write a record, whole or not at all."""
@@ -114,7 +116,8 @@ class Kind(Generic[T]):
                 f'expected {self.what} ("format": "{self.format}"), got {describe(found)}',
             )
         if self.version is not None:
-            _check_version(content.get("version"), self.version, where)
+            oldest = self.version if self.oldest is None else self.oldest
+            _check_version(content.get("version"), oldest, self.version, where)
         rest = {key: value for key, value in content.items() if key != _CHECKSUM}
         if self.checksum and content.get(_CHECKSUM) != checksum(rest):
             _fail(where, "", f"expected {self.what} with its checksum, got a damaged one")
@@ -135,12 +138,13 @@ def _builtin(value: object) -> object:
     raise TypeError(f"cannot write a {type(value).__name__} as JSON: {value!r}")
 
 
-def _check_version(found: object, known: int, where: str) -> None:
+def _check_version(found: object, oldest: int, known: int, where: str) -> None:
+    wanted = f"{known}" if oldest == known else f"{oldest} or {known}"
     if type(found) is not int or found < 1:
-        _fail(where, "version", f"expected the number {known}, got {describe(found)}")
-    if found != known:
+        _fail(where, "version", f"expected the number {wanted}, got {describe(found)}")
+    if not oldest <= found <= known:
         newer = ", written by a newer relook: upgrade relook to read it" if found > known else ""
-        _fail(where, "", f"expected version {known}, got version {describe(found)}{newer}")
+        _fail(where, "", f"expected version {wanted}, got version {describe(found)}{newer}")
 
 
 def checksum(content: Mapping[str, Any]) -> int:

@@ -69,9 +69,10 @@ class _PolicyFile(Struct):
     recipe: _Recipe | None = None
     seed: _Seed = 0
     temperatures: Annotated[tuple[_Temperature, ...], _AtMostSubPolicies] | None = None
+    view_temperature: _Temperature = 1.0
 
 
-_POLICY = Kind(_PolicyFile, "relook-policy", 1, "a relook policy")
+_POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
 
 
 def save_policy(policy: Policy, path: str | Path) -> None:
@@ -95,11 +96,14 @@ def load_policy(path: str | Path) -> Policy:
 def policy_to_json(policy: Policy) -> dict[str, object]:
     """Return the policy as JSON-able data, exact to the last bit."""
     temperatures = policy.temperatures
+    # An older relook reads every policy whose average it knows.
+    usual = policy.view_temperature == 1
     return {
         "format": _POLICY.format,
-        "version": _POLICY.version,
+        "version": 1 if usual else _POLICY.version,
         "recipe": policy.recipe,
         "seed": policy.seed,
+        **({} if usual else {"view_temperature": policy.view_temperature}),
         "temperatures": None if temperatures is None else list(temperatures),
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
@@ -159,7 +163,13 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
     subpolicies = tuple(
         _subpolicy(sub, f"{where}: subpolicies[{i}]") for i, sub in enumerate(file.subpolicies)
     )
-    return Policy(subpolicies, file.temperatures, file.recipe, file.seed)
+    return Policy(
+        subpolicies,
+        file.temperatures,
+        file.recipe,
+        file.seed,
+        view_temperature=file.view_temperature,
+    )
 
 
 def _subpolicy(file: _SubPolicy, where: str) -> SubPolicy:

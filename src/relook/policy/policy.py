@@ -12,6 +12,8 @@ from typing import Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
+from relook.numerics.arrays import LogProbs
+from relook.numerics.calibration import temper
 from relook.numerics.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
 
@@ -112,13 +114,15 @@ class Policy(Sequence[SubPolicy]):
     """An ordered list of sub-policies, repeats allowed; `policy[:k]` serves a budget of k.
 
     `temperatures[k − 1]` calibrates the average of the first k views; None: not calibrated.
-    `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable.
+    `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable. Views
+    are averaged as `tempered` says, at `view_temperature`: 1 is the usual average.
     """
 
     subpolicies: tuple[SubPolicy, ...]
     temperatures: tuple[float, ...] | None = None
     recipe: str | None = None
     seed: int = 0
+    view_temperature: float = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
@@ -134,6 +138,8 @@ class Policy(Sequence[SubPolicy]):
         if self.recipe is not None and not isinstance(self.recipe, str):
             raise RelookError(f"expected a recipe's name or None, got {self.recipe!r}")
         object.__setattr__(self, "seed", check_seed(self.seed))
+        number = _positive("view_temperature", self.view_temperature)
+        object.__setattr__(self, "view_temperature", number)
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> SubPolicy: ...
@@ -184,6 +190,16 @@ class Policy(Sequence[SubPolicy]):
         """Return the distinct sub-policies in order of first use, with how often each is used."""
         return list(Counter(self.subpolicies).items())
 
+    def tempered(self, log_probs: LogProbs) -> LogProbs:
+        """Return views' log-probabilities `[…, class]` as they are averaged.
+
+        Whatever averages predictions of this policy's views takes them from here: log softmax(log
+        p / κ) at the view temperature κ. With κ = 1 they are returned as they are.
+        """
+        if self.view_temperature == 1:
+            return log_probs
+        return temper(log_probs, self.view_temperature)
+
     def freeze(self, seed: int) -> Policy:
         """Draw every constant once, for all images; the temperatures are dropped."""
         from relook.policy.views import freeze_subpolicy
@@ -215,7 +231,10 @@ class Policy(Sequence[SubPolicy]):
         return notebook.html(self)
 
     def __str__(self) -> str:
-        return "\n".join(f"{count:>3} × {sub}" for sub, count in self.counts()) or "empty policy"
+        lines = [f"{count:>3} × {sub}" for sub, count in self.counts()]
+        if self.view_temperature != 1:
+            lines.append(f"view temperature {self.view_temperature:.4g}")
+        return "\n".join(lines) or "empty policy"
 
 
 def _magnitude(transform: str, magnitude: object) -> float:
@@ -283,14 +302,14 @@ def _draw_text(name: str, value: float) -> str:
 def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
     if isinstance(temperatures, str) or not isinstance(temperatures, Iterable):
         raise RelookError(f"expected a list of temperatures, got {temperatures!r}")
-    values = []
-    for k, temperature in enumerate(temperatures):
-        number = _finite(temperature)
-        if number is None or number <= 0:
-            raise RelookError(
-                f"temperatures[{k}]: expected a positive, finite number, got {temperature!r}"
-            )
-        values.append(number)
+    values = [_positive(f"temperatures[{k}]", one) for k, one in enumerate(temperatures)]
     if len(values) != length:
         raise RelookError(f"expected {length} temperatures, one per prefix, got {len(values)}")
     return tuple(values)
+
+
+def _positive(name: str, value: object) -> float:
+    number = _finite(value)
+    if number is None or number <= 0:
+        raise RelookError(f"{name}: expected a positive, finite number, got {value!r}")
+    return number

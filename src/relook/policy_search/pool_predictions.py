@@ -141,6 +141,7 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         temperatures=selected.result.temperatures,
         recipe=job.settings.recipe.name,
         seed=job.settings.seed,
+        view_temperature=selected.result.view_temperature,
     )
 
 

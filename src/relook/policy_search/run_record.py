@@ -140,6 +140,7 @@ def _trace(found: PolicySearch) -> dict[str, Any]:
         "version": SEARCH_VERSION,
         "threshold": None if trace.threshold is None else str(trace.threshold),
         "soft_targets": trace.soft_targets,
+        **({} if trace.view_temperature == 1 else {"view_temperature": trace.view_temperature}),
         "steps": [
             {
                 "pick": pick,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
 from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
@@ -22,7 +21,7 @@ from relook.evaluation.scoring import (
     predicted,
 )
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray
+from relook.numerics.arrays import FloatArray, LogProbs
 from relook.policy import Policy
 from relook.predictions.passes import View, distinct_views
 from relook.studies.ensembles_search import FoundPolicies
@@ -35,6 +34,9 @@ WAYS: Mapping[str, str] = {
     PER_MEMBER: "a policy for each member (GPS each)",
 }
 """The ways to apply the search to an ensemble, with what tables call them."""
+
+ReadViews = Callable[[Sequence[View]], LogProbs]
+"""Gives a member's predictions of views, `[view, n, c]`."""
 
 
 @dataclass
@@ -65,6 +67,19 @@ class EnsembleRun:
     def views(self, member: int) -> list[View]:
         """Return the views of a member, one per entry."""
         return MethodRun(self.method, self.run, self.policies[member]).views
+
+    def predictions(self, read: Sequence[ReadViews]) -> tuple[int, Iterator[LogProbs]]:
+        """Return how many predictions `[view, n, c]` are averaged, and those: one per member.
+
+        A policy for all members runs on the ensemble as one model: its view temperature is that
+        of the members' mean.
+        """
+        each = (own(self.views(place)) for place, own in enumerate(read))
+        if self.method == PER_MEMBER or self.policies[0].view_temperature == 1:
+            return len(read), each
+        total = sum(np.exp(log_probs, dtype=np.float64) for log_probs in each)
+        with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
+            return 1, iter([np.log(total / len(read))])
 
     def lengths(self, budgets: Sequence[int]) -> dict[int, tuple[int, ...]]:
         """Return how many entries each member uses at each budget: equal views for all."""
@@ -117,12 +132,13 @@ def score_plans(
     for plan in plans:
         lengths = plan.lengths(setup.budgets)
         totals: dict[int, FloatArray] = {}
-        for place, read_views in enumerate(read):
+        count, predictions = plan.predictions(read)
+        for place, log_probs in enumerate(predictions):
             entries = {budget: each[place] for budget, each in lengths.items()}
-            means = _means(read_views(plan.views(place)), entries)
+            means = _means(plan.policies[place], log_probs, entries)
             _add_alone(setup, found, plan, place, means, entries)
             for budget, mean in means.items():
-                totals[budget] = totals.get(budget, 0.0) + np.exp(mean) / len(members)
+                totals[budget] = totals.get(budget, 0.0) + np.exp(mean) / count
         for budget, total in totals.items():
             key = (plan.method, budget)
             with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
@@ -132,10 +148,13 @@ def score_plans(
     return found
 
 
-def _means(log_probs: NDArray[np.float32], lengths: Mapping[int, int]) -> dict[int, FloatArray]:
-    """Return the log of the mean probability `[n, c]` at each budget."""
+def _means(
+    policy: Policy, log_probs: LogProbs, lengths: Mapping[int, int]
+) -> dict[int, FloatArray]:
+    """Return the log of the mean probability `[n, c]` of a policy's views at each budget."""
     prefixes = sorted(set(lengths.values()))
-    found = dict(zip(prefixes, prefix_log_probs(log_probs, prefixes), strict=True))
+    means = prefix_log_probs(map(policy.tempered, log_probs), prefixes)
+    found = dict(zip(prefixes, means, strict=True))
     return {budget: found[length] for budget, length in lengths.items()}
 
 

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,7 @@ def policies(draw: st.DrawFn) -> Policy:
         draw(st.none() | temperatures),  # type: ignore[arg-type]
         draw(st.none() | names),
         draw(st.integers(0, 2**64 - 1)),
+        view_temperature=draw(st.just(1.0) | positive),
     )
 
 
@@ -103,6 +105,14 @@ def test_the_format_is_what_the_docs_say() -> None:
     }
 
 
+def test_a_learned_average_is_version_2_and_the_usual_one_stays_version_1() -> None:
+    content = policy_to_json(replace(SMALL, view_temperature=4))
+    assert content == {**policy_to_json(SMALL), "version": 2, "view_temperature": 4.0}
+    assert "view_temperature" not in policy_to_json(SMALL)
+    for version in (1, 2):
+        assert policy_from_json(changed(version=version)) == SMALL
+
+
 def test_a_short_file_is_enough() -> None:
     content = {
         "format": "relook-policy",
@@ -118,12 +128,12 @@ def test_a_short_file_is_enough() -> None:
     [
         ([], 'expected a relook policy ("format": "relook-policy"), got a list of 0'),
         ({"a": 1}, 'expected a relook policy ("format": "relook-policy"), got null'),
-        (changed(version="1"), 'version: expected the number 1, got "1"'),
-        (changed(version=True), "version: expected the number 1, got true"),
-        (changed(version=0), "version: expected the number 1, got 0"),
+        (changed(version="1"), 'version: expected the number 1 or 2, got "1"'),
+        (changed(version=True), "version: expected the number 1 or 2, got true"),
+        (changed(version=0), "version: expected the number 1 or 2, got 0"),
         (
-            changed(version=2, extra=1),
-            "expected version 1, got version 2, written by a newer relook: "
+            changed(version=3, extra=1),
+            "expected version 1 or 2, got version 3, written by a newer relook: "
             "upgrade relook to read it",
         ),
         (changed(sed=1), "unknown key 'sed': did you mean 'seed'?"),
@@ -146,6 +156,14 @@ def test_a_short_file_is_enough() -> None:
         (
             changed(temperatures=[1, 2, 0, 3]),
             "temperatures[2]: expected a finite number > 0, got 0",
+        ),
+        (
+            changed(view_temperature=0),
+            "view_temperature: expected a finite number > 0, got 0",
+        ),
+        (
+            changed(view_temperature=None),
+            "view_temperature: expected a finite number > 0, got null",
         ),
         (
             changed(subpolicies={}),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from tests.support import refused
 from tests.unit.studies.shown import printed
 from torch import Tensor
@@ -25,12 +26,14 @@ from relook.policy import Policy, SubPolicy
 from relook.policy.file import policy_from_json
 from relook.policy.recipes import RECIPES
 from relook.policy_search.job import split_images
-from relook.policy_search.pool_predictions import PoolPredictions
+from relook.policy_search.pool_predictions import PoolPredictions, select_from_pool
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, predict_views
 from relook.predictions.store import Predictions
 from relook.report.tables import latex
+from relook.selection.record import Selected
+from relook.studies import ensembles_search
 from relook.studies.ensembles import STUDY, ensembles, paper_table, tables
 from relook.studies.ensembles_search import mean_predictions
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
@@ -186,6 +189,47 @@ def test_a_policy_for_each_member_by_hand(dataset: Dataset, found: Results) -> N
         for metric, close in (("cll", 1e-5), ("accuracy", 1e-9)):
             value = row_of(found, "per-member", budget, metric).value
             assert value == pytest.approx(expected.metrics[metric], abs=close)
+
+
+def test_each_policy_s_views_are_averaged_at_its_view_temperature(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter((2.0, 3.0, 4.0))  # of the two members and of the ensemble
+
+    def select(*arguments: Any) -> Selected:
+        found = select_from_pool(*arguments)
+        return replace(found, result=replace(found.result, view_temperature=next(numbers)))
+
+    monkeypatch.setattr(ensembles_search, "select_from_pool", select)
+    found = study(dataset, methods=["plain"], budgets=(3,))
+    own, together = list(policies_of(found).values()), policy_of(found)
+    assert [one.view_temperature for one in (*own, together)] == [2, 3, 4]
+    _, held_out = split_images(dataset, SETTINGS, None)
+    proof = dataset.subset(held_out)
+    least = min(policy.views for policy in own)
+
+    def shares(predictor: Predictor, policy: Policy, budget: int) -> Any:
+        views = [View(sub, i) for i, sub in enumerate(policy.for_budget(budget))]
+        log_probs = predict_views(predictor, proof.images, views, seed=0, indices=held_out)
+        return softmax(log_probs.astype(np.float64) / policy.view_temperature, axis=-1)
+
+    # One policy for all runs on the ensemble as one model; members have their own otherwise.
+    members = [member(1), member(2)]
+    both = EnsemblePredictor(members)
+    expected = {
+        "single": shares(both, own[0], 3).mean(axis=0),
+        "ensemble": shares(both, together, 3).mean(axis=0),
+        "per-member": np.mean(
+            [
+                shares(one, policy, min(3, least)).mean(axis=0)
+                for one, policy in zip(members, own, strict=True)
+            ],
+            axis=0,
+        ),
+    }
+    for way, mean in expected.items():
+        scored = cross_validated(np.log(mean), proof.labels, seed=0).metrics["cll"]
+        assert row_of(found, way, 3).value == pytest.approx(scored, abs=1e-5), way
 
 
 def test_views_are_counted_for_a_member_and_passes_for_all(found: Results) -> None:

@@ -85,6 +85,7 @@ def select_command(
         "picks": list(found.picks),
         "scores": list(found.scores),
         "temperatures": list(found.temperatures),
+        **({} if found.view_temperature == 1 else {"view_temperature": found.view_temperature}),
         "objective": objective,
         "candidates": source.shape[0],
         "images": source.shape[1],
@@ -113,4 +114,6 @@ def _print_steps(found: SearchResult, objective: str) -> None:
     ):
         table.add_row(str(step), str(row[0]), wording.plain(row[1], 5), f"{row[2]:.3f}")
     console.print(table)
+    if found.view_temperature != 1:
+        console.print(f"view temperature {found.view_temperature:.4g}")
     say("The scores are those of the images searched on: check the result on other images.")

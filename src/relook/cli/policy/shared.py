@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from relook.cli.shared.console import print_json
+from relook.foundation.wording import at_view_temperature
 from relook.io.files import one_line
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
@@ -30,4 +31,5 @@ def summary(policy: Policy) -> str:
     noun = "sub-policy" if len(policy) == 1 else "sub-policies"
     kind = "fixed draws" if policy.is_fixed else "fresh draws"
     recipe = "" if policy.recipe is None else f", recipe {policy.recipe}"
-    return f"{len(policy)} {noun} ({distinct} distinct), {kind}{recipe}"
+    average = at_view_temperature(policy.view_temperature)
+    return f"{len(policy)} {noun} ({distinct} distinct), {kind}{recipe}{average}"

@@ -110,6 +110,7 @@ def learn_early_exit(
         raise RelookError(
             f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
         )
+    log_probs = policy.tempered(log_probs)
     make = prove = np.arange(len(labels))
     if wanted.kind == "accuracy-loss":
         make, prove = stratified_split(labels, 0.5, seed, groups)

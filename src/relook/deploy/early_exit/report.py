@@ -108,7 +108,10 @@ def report_early_exit(
             f"expected labels of {log_probs.shape[1]} images, at least 2, got {list(labels.shape)}"
         )
     counts = exit_counts(policy)
-    exits = ScoredExits.of(log_probs, labels, counts, rule.temperatures)
+    exits, learned = (
+        ScoredExits.of(policy.tempered(given), truth, counts, rule.temperatures)
+        for given, truth in ((log_probs, labels), learned_on)
+    )
     views = first_exits(exits.confidence, rule.thresholds)
 
     def over(number: float) -> Difference:
@@ -130,7 +133,7 @@ def report_early_exit(
         over_same=over(float(views.mean())),
         over_next=over(math.ceil(views.mean())),
         over_full=over(rule.views),
-        curve=_curve(exits, ScoredExits.of(*learned_on, counts, rule.temperatures)),
+        curve=_curve(exits, learned),
         fixed=tuple(
             _point(exits, np.full(len(labels), number)) for number in range(1, rule.views + 1)
         ),

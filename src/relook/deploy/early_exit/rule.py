@@ -95,12 +95,16 @@ class Exited:
 
 
 def policy_fingerprint(policy: Policy) -> str:
-    """Return what identifies a policy's views and their order, without its temperatures."""
-    return fingerprint([subpolicy_to_json(sub) for sub in policy])
+    """Return what identifies a policy's views, their order and average, without temperatures."""
+    average = () if policy.view_temperature == 1 else (policy.view_temperature,)
+    return fingerprint([subpolicy_to_json(sub) for sub in policy], *average)
 
 
 def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> Exited:
-    """Return what the rule makes of predictions of all views `[view, n, class]`."""
+    """Return what the rule makes of predictions of all views `[view, n, class]`.
+
+    They are as they are averaged: see `Policy.tempered`.
+    """
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
     views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)

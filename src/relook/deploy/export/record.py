@@ -11,7 +11,7 @@ from torch import Tensor
 from relook.deploy.onnx.check import Check
 from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
-from relook.foundation.wording import views_text
+from relook.foundation.wording import at_view_temperature, views_text
 from relook.io.files import one_line, write_bytes_atomic
 from relook.models import Predictor
 from relook.policy.file import policy_to_json
@@ -42,12 +42,13 @@ class Export:
     temperature: float
     output: Output
     check: Check
+    view_temperature: float = 1.0
 
     def __str__(self) -> str:
         return (
             f"{one_line(str(self.path))}: {self.nbytes / 1e6:.1f} MB, {self.input} in, "
-            f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g} out; "
-            f"{self.check}"
+            f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g}"
+            f"{at_view_temperature(self.view_temperature)} out; {self.check}"
         )
 
 
@@ -67,6 +68,7 @@ def write_file(job: ExportJob, data: bytes, check: Check) -> Export:
         views.temperature,
         job.plan.output,
         check,
+        views.policy.view_temperature,
     )
 
 

@@ -111,7 +111,8 @@ def as_network_takes(images: Tensor, given: ImageInput) -> Tensor:
 def own_predictions(plan: ModelPlan, predictor: Predictor, images: Tensor) -> NDArray[np.float64]:
     """Return relook's own probabilities `[n, class]` of images as the file takes them."""
     log_probs = np.stack([predictor(view).numpy() for view in _own_views(plan, images)])
-    mean = mean_log_probs(log_probs, counts=np.array(plan.views.counts))
+    views = plan.views.policy.tempered(log_probs)
+    mean = mean_log_probs(views, counts=np.array(plan.views.counts))
     return np.exp(temper(mean, plan.views.temperature))
 
 

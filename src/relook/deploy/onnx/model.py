@@ -166,7 +166,7 @@ def _predictions(
     """Append everything from images to calibrated predictions `[n, class]`."""
 
     def predict(body: Graph, views: str) -> str:
-        return networks.write(body, predictor, views)
+        return networks.write(body, predictor, views, plan.views.policy.view_temperature)
 
     views = _views(graph, plan, images)
     probabilities = _in_parts(graph, views, plan.views_at_once, plan.classes, predict)

@@ -26,25 +26,31 @@ class Networks:
     example: Tensor
     models: dict[int, Any] = field(default_factory=dict)
 
-    def write(self, graph: Graph, predictor: Predictor, views: str) -> str:
+    def write(
+        self, graph: Graph, predictor: Predictor, views: str, view_temperature: float = 1.0
+    ) -> str:
         """Append a predictor: uint8 views `[n, c, h, w]` in, float32 probabilities out.
 
-        An ensemble's are the mean of its members'.
+        An ensemble is one model: its probabilities are the mean of its members', and that mean
+        is what the view temperature changes.
         """
         if isinstance(predictor, EnsemblePredictor):
             parts = [self.write(graph, member, views) for member in predictor.members]
-            return graph.add("Mean", *parts)
+            mean = graph.add("Mean", *parts)
+            if view_temperature == 1:
+                return mean
+            return _tempered(graph, graph.add("Log", mean), view_temperature)
         if isinstance(predictor, TorchPredictor):
             _check_precision(predictor)
-            model = self._model(predictor)
-            results = graph.embed(model, {INPUT: views}, OUTPUT)
-            return _probabilities(graph, results, predictor.outputs)
-        if isinstance(predictor, OnnxFilePredictor):
-            return self._write_file(graph, predictor, views)
-        raise RelookError(
-            f"expected a network to export, got a {type(predictor).__name__}: give a torch "
-            "module, or a model of timm:, hf:, cifar:, torch:, small@ or onnx:"
-        )
+            results = graph.embed(self._model(predictor), {INPUT: views}, OUTPUT)
+        elif isinstance(predictor, OnnxFilePredictor):
+            results = self._write_file(graph, predictor, views)
+        else:
+            raise RelookError(
+                f"expected a network to export, got a {type(predictor).__name__}: give a torch "
+                "module, or a model of timm:, hf:, cifar:, torch:, small@ or onnx:"
+            )
+        return _probabilities(graph, results, predictor.outputs, view_temperature)
 
     def _write_file(self, graph: Graph, predictor: OnnxFilePredictor, views: str) -> str:
         takes = predictor.takes
@@ -60,8 +66,7 @@ class Networks:
                 inputs = graph.cast(inputs, np.float16)
         if takes.layout == "nhwc":
             inputs = graph.add("Transpose", inputs, perm=[0, 2, 3, 1])
-        results = graph.embed(self._model(predictor), {takes.name: inputs}, predictor.output)
-        return _probabilities(graph, results, predictor.outputs)
+        return graph.embed(self._model(predictor), {takes.name: inputs}, predictor.output)
 
     def _model(self, predictor: TorchPredictor | OnnxFilePredictor) -> Any:
         if id(predictor) not in self.models:
@@ -88,7 +93,7 @@ def _normalised(graph: Graph, views: str, predictor: OnnxFilePredictor) -> str:
     return graph.add("Add", scaled, (-mean / std).astype(np.float32))
 
 
-def _probabilities(graph: Graph, results: str, outputs: Outputs) -> str:
+def _probabilities(graph: Graph, results: str, outputs: Outputs, view_temperature: float) -> str:
     """Append what relook makes of a model's outputs: probabilities with a floor of e^−80."""
     values = graph.cast(results, np.float32)
     if outputs == "probabilities":
@@ -96,4 +101,13 @@ def _probabilities(graph: Graph, results: str, outputs: Outputs) -> str:
         log_probs = graph.add("Log", graph.add("Div", values, total))
     else:
         log_probs = graph.add("LogSoftmax", values, axis=-1)
-    return graph.add("Exp", graph.add("Clip", log_probs, np.float32(LOG_FLOOR)))
+    floored = graph.add("Clip", log_probs, np.float32(LOG_FLOOR))
+    if view_temperature == 1:
+        return graph.add("Exp", floored)
+    return _tempered(graph, floored, view_temperature)
+
+
+def _tempered(graph: Graph, log_probs: str, view_temperature: float) -> str:
+    """Append `Policy.tempered`, as probabilities."""
+    scaled = graph.add("Div", log_probs, np.float32(view_temperature))
+    return graph.add("Softmax", scaled, axis=-1)

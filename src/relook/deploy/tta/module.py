@@ -126,7 +126,10 @@ class TTA(nn.Module):
             return scaled.softmax(-1) if self.output == "probabilities" else scaled.log_softmax(-1)
 
     def view_log_probs(self, images: Images, first_index: int | None = None) -> Tensor:
-        """Return each distinct view's log-probabilities `[view, n, class]`, float32."""
+        """Return each distinct view's log-probabilities `[view, n, class]`, float32.
+
+        They are as they are averaged: at the policy's view temperature.
+        """
         levels = as_levels(images)
         check_fit(levels, self.network.channels, self.size, self.policy)
         if is_traced() and isinstance(levels, Tensor):
@@ -151,7 +154,7 @@ class TTA(nn.Module):
         return np.concatenate([self.probabilities(part.cpu().numpy()) for part in parts])
 
     def probabilities(self, log_probs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return calibrated probabilities `[n, class]` of views' `[view, n, class]`."""
+        """Return calibrated probabilities `[n, class]` of what `view_log_probs` gives."""
         if self.early_exit is not None:
             exited = apply_early_exit(self.early_exit, log_probs, exit_counts(self.policy))
             return np.exp(exited.log_probs).astype(np.float32)
@@ -203,9 +206,11 @@ class TTA(nn.Module):
 
     def extra_repr(self) -> str:
         """Say what runs, besides the model, when the module is printed."""
+        kappa = self.policy.view_temperature
+        views_at = "" if kappa == 1 else f"view_temperature={kappa:.4g}, "
         return (
-            f"views={self.views}, temperature={self.temperature:.4g}, output={self.output!r}, "
-            f"draws={'fixed' if self.plan.is_fixed else 'fresh'!r}"
+            f"views={self.views}, temperature={self.temperature:.4g}, {views_at}"
+            f"output={self.output!r}, draws={'fixed' if self.plan.is_fixed else 'fresh'!r}"
         )
 
     def _record(self) -> bytes:
@@ -260,9 +265,15 @@ class TTA(nn.Module):
     def _predicted(self, views: Tensor, which: str) -> Tensor:
         """Run the model on views; `which` says what is at work if it hangs."""
         with watched(lambda: which):
-            rows = self.network(self.model, views)
+            rows = self._tempered(views)
         self._check_classes(rows.shape[-1])
         return rows
+
+    def _tempered(self, views: Tensor) -> Tensor:
+        """Return views' log-probabilities as they are averaged: `Policy.tempered` in torch."""
+        rows = self.network(self.model, views)
+        kappa = self.policy.view_temperature
+        return rows if kappa == 1 else (rows.clamp(min=LOG_FLOOR) / kappa).log_softmax(dim=-1)
 
     def _traced_log_probs(self, images: Tensor) -> Tensor:
         if not self.plan.is_fixed:
@@ -276,7 +287,7 @@ class TTA(nn.Module):
             made = [fixed_view(images, text) for text in self._texts]
         else:
             made = [traced_view(view.subpolicy, images) for view in self.plan.views]
-        rows = self.network(self.model, torch.cat(made))
+        rows = self._tempered(torch.cat(made))
         return rows.view(self.views, -1, rows.shape[-1])
 
     def _average(self, log_probs: Tensor) -> Tensor:

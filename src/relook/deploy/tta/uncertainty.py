@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 class Uncertainty:
     """Entropies in nats, float64 `[n]`.
 
-    `entropy` is that of the calibrated prediction. The other three are of the views as the
-    model sees them, before the temperature: `predictive_entropy` that of their mean,
-    `expected_entropy` the mean of theirs, `mutual_information` the difference, at least 0: how
-    much the views disagree.
+    `entropy` is that of the calibrated prediction. The other three are of the views as they are
+    averaged (at the policy's view temperature), before the temperature: `predictive_entropy` that
+    of their mean, `expected_entropy` the mean of theirs, `mutual_information` the difference, at
+    least 0: how much the views disagree.
     """
 
     entropy: Floats
@@ -36,7 +36,7 @@ class Uncertainty:
 def uncertainty(
     log_probs: NDArray[np.floating[Any]], counts: NDArray[Any], temperature: float
 ) -> Uncertainty:
-    """Return the uncertainty of views' log-probabilities `[view, n, class]`.
+    """Return the uncertainty of views' log-probabilities `[view, n, class]`, as they are averaged.
 
     `counts` `[view]` says how often each view counts.
     """

@@ -52,8 +52,10 @@ class ViewPlan:
     def record(self) -> str:
         """Return what decides the views and their mean as JSON: the same text for the same."""
         content = policy_to_json(self.policy)
-        kept = {name: content[name] for name in ("format", "version", "subpolicies")}
-        kept |= {"temperature": self.temperature}
+        kept = {name: content[name] for name in ("format", "subpolicies")}
+        kept |= {"version": 1, "temperature": self.temperature}
+        if self.policy.view_temperature != 1:
+            kept |= {"view_temperature": self.policy.view_temperature}
         if not self.is_fixed:
             kept |= {"seed": self.seed}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
