@@ -25,7 +25,7 @@ def _views(sharpness: float, images: int, seed: int = 0) -> tuple[Floats, NDArra
 
 def test_a_network_that_is_too_sure_gets_a_high_one_and_a_mild_one_does_not() -> None:
     assert choose_view_temperature(*_views(6.0, 1000)) >= 4
-    assert choose_view_temperature(*_views(0.4, 1000)) <= 1.4
+    assert choose_view_temperature(*_views(0.4, 1000)) == 1
 
 
 def test_it_is_the_maximum_that_a_plain_twin_finds() -> None:
