@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ class RowReader:
     """
 
     def __init__(self, log_probs: LogProbs | TemperedMap) -> None:
-        mapped = log_probs if isinstance(log_probs, TemperedMap) else None
-        self._log_probs = log_probs if mapped is None else mapped.inner
-        self._form = readable if mapped is None else mapped.tempered
+        self._log_probs: LogProbs
+        self._form: Callable[[LogProbs], NDArray[Any]]
+        if isinstance(log_probs, TemperedMap):
+            self._log_probs, self._form = log_probs.inner, log_probs.tempered
+        else:
+            self._log_probs, self._form = log_probs, readable
         self._own = threading.local()
         path, self._offset = _place_in_file(self._log_probs)
         self._file = _open_direct(path) if path else -1
