@@ -51,6 +51,10 @@ THRESHOLDS = {QUASI_RANDOM: 3.0, POOL: 1.0, SEARCH: 1.0}
 """Standard errors that a pick must gain over its default. Where no average is better than that of
 the quasi-random views, which are the defaults, there is more reason to keep to them."""
 
+_FIRST = 5
+"""How many entries have to reach the highest threshold whatever the targets: they are in the policy
+of every budget, and defaults complement each other, so what only seems better costs most there."""
+
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
 _SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
@@ -62,7 +66,8 @@ class ConservativeScorer:
     """Picks as another scorer does, but only what proves better than the step's default.
 
     `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `reporter`
-    knows the images and their labels, and says what a pick scores.
+    knows the images and their labels, and says what a pick scores. `thresholds` has one number
+    of standard errors per step; the last serves all later ones.
     """
 
     def __init__(
@@ -73,7 +78,7 @@ class ConservativeScorer:
         weights: FloatArray,
         reporter: Scorer,
         defaults: Sequence[int],
-        threshold: float,
+        thresholds: Sequence[float],
         groups: Groups | None = None,
     ) -> None:
         self._groups = groups
@@ -81,7 +86,7 @@ class ConservativeScorer:
         self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
         self._left = list(self._defaults)
-        self._threshold = threshold
+        self._thresholds = thresholds
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
@@ -112,7 +117,7 @@ class ConservativeScorer:
         )
         gains = self._by_image(self._rows.shares * (better - worse))
         gain, error = mean_and_error(gains, self._by_image(self._weights), self._groups)
-        return gain > self._threshold * error
+        return gain > self._thresholds[min(step, len(self._thresholds)) - 1] * error
 
     def _by_image(self, values: FloatArray) -> FloatArray:
         """Add up the rows' values, `[image]`."""
@@ -164,7 +169,8 @@ def conservative_search(
         if len(log_probs) * len(soft.images) * problem.classes <= MOST_VALUES:
             rows = soft
     threshold, rest = THRESHOLDS[targets.name], part_of(progress, trials, total)
-    with _open_conservative(problem, rows, defaults, threshold) as scorer:
+    thresholds = (*[max(THRESHOLDS.values())] * _FIRST, threshold)
+    with _open_conservative(problem, rows, defaults, thresholds) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
 
@@ -188,13 +194,13 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
 
 @contextmanager
 def _open_conservative(
-    problem: Problem, rows: TargetRows, defaults: Sequence[int], threshold: float
+    problem: Problem, rows: TargetRows, defaults: Sequence[int], thresholds: Sequence[float]
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
     if np.array_equal(rows.labels, labels):
         with problem.scoring.open(log_probs, labels, weights) as scorer:
             yield ConservativeScorer(
-                scorer, rows, log_probs, weights, scorer, defaults, threshold, problem.groups
+                scorer, rows, log_probs, weights, scorer, defaults, thresholds, problem.groups
             )
         return
     repeated = np.ascontiguousarray(log_probs[:, rows.images])
@@ -202,7 +208,7 @@ def _open_conservative(
     reporter = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
     with problem.scoring.open(repeated, rows.labels, own) as chooser:
         yield ConservativeScorer(
-            chooser, rows, repeated, own, reporter, defaults, threshold, problem.groups
+            chooser, rows, repeated, own, reporter, defaults, thresholds, problem.groups
         )
 
 

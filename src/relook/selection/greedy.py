@@ -56,7 +56,8 @@ class SearchResult:
     scores: tuple[float, ...]
     temperatures: tuple[float, ...]
     threshold: float | None = None
-    """How many standard errors a pick had to beat its default by, in a conservative selection."""
+    """How many standard errors a pick had to beat its default by, in a conservative selection; the
+    first few picks had to by more."""
     soft_targets: str | None = None
     """Which average of views gave the soft targets of a conservative selection."""
     view_temperature: float = 1.0

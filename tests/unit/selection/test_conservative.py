@@ -41,14 +41,14 @@ def _pool(
 def _picks(
     log_probs: Floats,
     labels: NDArray[np.int64],
-    threshold: float,
+    *thresholds: float,
     defaults: Sequence[int] = range(6),
     length: int = 6,
 ) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
     rows, even = hard_rows(labels), np.ones(len(labels))
     scorer_with_defaults = ConservativeScorer(
-        scorer, rows, log_probs, even, scorer, defaults, threshold
+        scorer, rows, log_probs, even, scorer, defaults, thresholds
     )
     return search_with(scorer_with_defaults, log_probs, length).picks
 
@@ -165,7 +165,16 @@ def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
     monkeypatch.setattr(conservative, "MOST_VALUES", 0)
     found = greedy_search(log_probs, labels, 6, defaults=range(6))
     assert found.threshold is not None
-    assert found.picks == _picks(log_probs, labels, found.threshold)
+    averaged = temper(log_probs, found.view_temperature)
+    assert found.picks == _picks(averaged, labels, *[3.0] * 5, found.threshold)
+
+
+def test_each_step_has_its_threshold_and_the_last_one_serves_the_rest() -> None:
+    log_probs, labels = _pool(60, 300, {})
+    none, any_better = math.inf, 0.0
+    picks = _picks(log_probs, labels, none, none, any_better)
+    assert picks[:2] == (0, 1)
+    assert picks == greedy_search(log_probs, labels, 6, start=(0, 1)).picks
 
 
 def test_a_continued_conservative_search_ends_the_same() -> None:
@@ -182,7 +191,7 @@ def test_another_objective_is_refused() -> None:
 
 def test_the_defaults_begin_again_once_all_are_in() -> None:
     log_probs, labels = _pool(60, 300, {})
-    assert _picks(log_probs, labels, math.inf, (3, 1), 5) == (3, 1, 3, 1, 3)
+    assert _picks(log_probs, labels, math.inf, defaults=(3, 1), length=5) == (3, 1, 3, 1, 3)
 
 
 def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
