@@ -29,7 +29,7 @@ def without_threshold(
     scorer = plain(log_probs, labels, weights)
     even = np.ones(len(labels)) if weights is None else weights
     return nullcontext(
-        ConservativeScorer(scorer, hard_rows(labels), log_probs, even, scorer, [0], 0.0)
+        ConservativeScorer(scorer, hard_rows(labels), log_probs, even, scorer, [0], [0.0])
     )
 
 

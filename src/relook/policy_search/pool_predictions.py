@@ -120,6 +120,7 @@ def select_from_pool(
         defaults=[int(row) for row in np.flatnonzero(candidates < job.pool.defaults)],
         groups=groups,
         preselected=predicted.is_cut,
+        view_temperature=settings.view_temperature,
     )
     record = {**job.record(), "test": None}
     del record["length"]  # the first picks are the same for every length

@@ -83,6 +83,14 @@ class SearchSettings:
     objective: str | UserObjective = field(
         default="cll", metadata=_option("What to maximise: cll, ll, accuracy, brier or ece.")
     )
+    view_temperature: float | None = field(
+        default=None,
+        metadata=_option(
+            "How much each view's prediction is flattened before views are averaged; 1 is the "
+            "usual average.",
+            shown="learned by the strategy conservative, else 1",
+        ),
+    )
     balanced: bool = field(default=False, metadata=_option("Give each class the same weight."))
     holdout: float = 1 / 3
     left_out: float = 0.0
@@ -147,6 +155,10 @@ class SearchSettings:
             raise unknown_name("strategy", self.strategy, STRATEGIES)
         if self.draws not in _DRAWS:
             raise RelookError(f"--draws: expected {' or '.join(_DRAWS)}, got {self.draws!r}")
+        if self.view_temperature is not None and not 0.05 <= self.view_temperature <= 20:
+            raise RelookError(
+                f"expected a view temperature from 0.05 to 20, got {self.view_temperature}"
+            )
         if self.strategy == "paper":  # its CIFAR pool has the plain image, its ImageNet pool not
             object.__setattr__(self, "draws", "fresh")
             object.__setattr__(self, "plain", self.recipe.start is None)
@@ -213,6 +225,7 @@ class SearchKeywords(TypedDict, total=False):
     pool_size: int | None
     plain: bool
     objective: str | UserObjective
+    view_temperature: float | None
     balanced: bool
     holdout: float
     split: str | None

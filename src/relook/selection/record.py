@@ -46,6 +46,7 @@ class Selection:
     defaults: Sequence[int] = ()
     groups: ArrayLike | None = None
     preselected: bool = False
+    view_temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,10 @@ def select(
     get = predictions.map if plan.mapped and predictions.map is not None else predictions.load
     log_probs = get()
     if len(trace.picks) >= length and not defaults:  # a conservative one also reports its threshold
-        return Selected(SearchResult.of(trace.picks[:length]), log_probs)
+        kappa = selection.view_temperature or 1.0
+        return Selected(
+            replace(SearchResult.of(trace.picks[:length]), view_temperature=kappa), log_probs
+        )
     recorder = _Recorder(path, replace(trace, memory=plan.limit))
     try:
         result = greedy_search(
@@ -156,6 +160,7 @@ def select(
             defaults=defaults,
             groups=selection.groups,
             preselected=selection.preselected,
+            view_temperature=selection.view_temperature,
         )
     finally:
         recorder.write()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 import numpy as np
@@ -22,10 +22,11 @@ from relook.selection.checks import (
 from relook.selection.conservative import Problem, conservative_search
 from relook.selection.greedy import Pick, Scoring, SearchResult, is_large, search_with
 from relook.selection.objectives import OBJECTIVES, UserObjective, class_weights, resolve_objective
+from relook.selection.tempered import tempered_pool
 
 
 class ConservativeOptions(TypedDict, total=False):
-    """The keywords that only a conservative selection takes."""
+    """The keywords of a conservative selection; a view temperature may be given to any."""
 
     defaults: Sequence[int]
     groups: ArrayLike | None
@@ -71,7 +72,8 @@ def greedy_search(
     which images belong together, which is less proof than as many single ones. `preselected` says
     that the same labels decided who the candidates are: a good average of all of them then proves
     nothing, and gives no soft targets. The view temperature is learned on averages of the defaults
-    before anything is picked (numerics/view_temperature), unless it is given.
+    before anything is picked (numerics/view_temperature), unless it is given. Without defaults it
+    is 1 unless it is given.
 
     With more than 200 classes, cLL and large predictions (which may be a memory map, float16
     too), a compact form proposes candidates and the full predictions decide; it takes at most
@@ -91,8 +93,11 @@ def greedy_search(
         check_predictions(log_probs, labels)
     scoring = Scoring(chosen, compiled, threads, memory)
     if not defaults:
-        with scoring.open(log_probs, labels, weights) as scorer:
-            return search_with(scorer, log_probs, length, start, progress, picked)
+        kappa = options.view_temperature or 1.0
+        averaged = tempered_pool(log_probs, kappa, threads)
+        with scoring.open(averaged, labels, weights) as scorer:
+            found = search_with(scorer, averaged, length, start, progress, picked)
+        return replace(found, view_temperature=kappa)
     if not is_cll:
         raise RelookError(f"a conservative selection needs the objective cll, got {objective!r}")
     even = np.ones(len(labels)) if weights is None else weights

@@ -57,3 +57,11 @@ def test_a_given_temperature_is_taken_and_the_picks_are_the_plain_twins() -> Non
     alone = greedy_search(tempered_pool(log_probs, 4.0, None), labels, 1)
     assert list(alone.picks) == picks
     assert alone.scores[0] == pytest.approx(scores[0], abs=1e-6)
+
+
+def test_a_greedy_selection_takes_the_temperature_that_is_given() -> None:
+    log_probs, labels = random_pool(3, 8, 80, 4)
+    found = greedy_search(log_probs, labels, 3, view_temperature=2.0)
+    assert (found.view_temperature, greedy_search(log_probs, labels, 3).view_temperature) == (2, 1)
+    averaged = tempered_pool(log_probs, 2.0, None)
+    assert found.picks == greedy_search(averaged, labels, 3).picks
