@@ -25,8 +25,10 @@ from torch import Tensor
 from relook.io.files import write_json_atomic
 from relook.models import Predictor, as_predictor
 from relook.models.accelerate import accelerate
-from relook.numerics.calibration import calibrated_log_likelihood
+from relook.numerics.calibration import calibrated_log_likelihood, temper
+from relook.numerics.metrics import accuracy, ece
 from relook.numerics.splits import stratified_split
+from relook.numerics.view_temperature import VIEW_TEMPERATURES
 from relook.policy import SubPolicy
 from relook.policy.pool import conservative_pool, sample_pool
 from relook.policy.recipes import RECIPES, Group
@@ -35,16 +37,24 @@ from relook.selection import greedy_search
 from relook.studies.corruptions import corrupt_images
 
 BUDGETS = (1, 2, 3, 5, 10, 20)
+METRICS = ("cll", "accuracy", "ece")
 _SEEDS = 10  # of random crops and flips
+_TRIED = 3  # of them to learn a view temperature with
 _LENGTH = 20
 _LEAST = 1e-35
 _CORRUPTIONS = ("gaussian_noise", "defocus_blur", "fog", "contrast", "jpeg_compression")
 _SEVERITY = 3
 _FEW_CROPS = 40  # to draw from on corrupted images
 
+RANDOM = "random crop-flip"
+RANDOM_LEARNED = "random crop-flip, own view temperature"
+DEFAULT = "conservative"
+USUAL = "conservative, usual average"
+
 Probabilities = NDArray[np.float32]
 Labels = NDArray[np.int64]
-Scores = dict[int, float]
+Scores = dict[int, dict[str, float]]
+"""By budget: calibrated log-likelihood, accuracy, and calibrated ECE."""
 
 
 @dataclass(frozen=True)
@@ -52,24 +62,24 @@ class Candidates:
     """All views that are predicted, and which of them serve whom."""
 
     views: tuple[SubPolicy, ...]
-    spread: range
-    steady: range
+    defaults: range
+    pool: range
     paper: range
     crops: range
 
 
-def candidates(size: int, crops: int) -> Candidates:
-    """Return the pools of `size`, and so many random crops with flips behind the first."""
+def candidates(size: int, crops: int, paper_size: int = 0) -> Candidates:
+    """Return a pool of `size`, so many random crops with flips behind it, and the paper's pool."""
     pool = conservative_pool("cifar", size)
-    paper = sample_pool("cifar", size, draws="fresh")
+    paper = sample_pool("cifar", paper_size, draws="fresh") if paper_size else ()
     recipe = replace(RECIPES["cifar"], groups=(Group(crops, 0, 0),))
     random = sample_pool(recipe, crops, seed=1, plain=False)
     return Candidates(
         views=(*pool.candidates, *random, *paper),
-        spread=range(pool.defaults),
-        steady=range(size),
+        defaults=range(pool.defaults),
+        pool=range(size),
         crops=range(size, size + crops),
-        paper=range(size + crops, 2 * size + crops),
+        paper=range(size + crops, size + crops + paper_size),
     )
 
 
@@ -109,62 +119,104 @@ def _networks(data: Path) -> Any:
     return module
 
 
-def score(probabilities: Probabilities, labels: Labels) -> float:
-    """Return the calibrated log-likelihood of `[image, class]`."""
+def averaged(log_probs: NDArray[np.float32], view_temperature: float) -> NDArray[np.float64]:
+    """Return views' probabilities as they are averaged."""
+    return np.exp(temper(log_probs, view_temperature))
+
+
+def score(probabilities: NDArray[Any], labels: Labels) -> dict[str, float]:
+    """Return the metrics of `[image, class]`."""
     log_probs = np.log(np.maximum(probabilities, _LEAST, dtype=np.float64))
-    return calibrated_log_likelihood(log_probs, labels)[0]
+    cll, temperature = calibrated_log_likelihood(log_probs, labels)
+    calibrated = temper(log_probs, temperature)
+    return {
+        "cll": cll,
+        "accuracy": accuracy(log_probs, labels),
+        "ece": ece(calibrated, labels),
+    }
 
 
-def score_policy(picks: tuple[int, ...], pool: Probabilities, labels: Labels) -> Scores:
-    """Return the score at each budget: the longest beginning with so many distinct views."""
+def score_policy(picks: Sequence[int], views: NDArray[Any], labels: Labels) -> Scores:
+    """Return the scores at each budget: the longest beginning with so many distinct views."""
     scores = {}
     for budget in BUDGETS:
         length = max(n for n in range(1, len(picks) + 1) if len(set(picks[:n])) <= budget)
-        scores[budget] = score(pool[list(picks[:length])].mean(axis=0), labels)
+        scores[budget] = score(views[list(picks[:length])].mean(axis=0), labels)
     return scores
 
 
-def score_random(crops: Probabilities, labels: Labels) -> Scores:
-    """Return the mean score of as many crops with flips, drawn for each image from `crops`."""
-    rows = np.arange(len(labels))
-    scores = {}
+def random_average(crops: NDArray[Any], budget: int, seed: int) -> NDArray[Any]:
+    """Return the average of as many crops with flips, drawn for each image from `crops`."""
+    images = crops.shape[1]
+    which = np.random.default_rng(seed).integers(len(crops), size=(budget, images))
+    return np.asarray(crops[which, np.arange(images)].mean(axis=0))
+
+
+def score_random(crops: NDArray[Any], labels: Labels, budget: int, seeds: int) -> dict[str, float]:
+    """Return the mean scores of several draws of random crops."""
+    drawn = [score(random_average(crops, budget, seed), labels) for seed in range(seeds)]
+    return {name: float(np.mean([one[name] for one in drawn])) for name in METRICS}
+
+
+def measure_random(
+    crops: NDArray[np.float32], labels: Labels, search: NDArray[np.int64], rest: NDArray[np.int64]
+) -> tuple[Scores, Scores]:
+    """Score random crops on the rest, averaged as usual and at their own view temperature.
+
+    That is learned on the images to search on, for each budget.
+    """
+    by_kappa = {kappa: averaged(crops, kappa) for kappa in VIEW_TEMPERATURES}
+    usual, learned = {}, {}
     for budget in BUDGETS:
-        drawn = [
-            np.random.default_rng(seed).integers(len(crops), size=(budget, len(labels)))
-            for seed in range(_SEEDS)
-        ]
-        scores[budget] = float(
-            np.mean([score(crops[which, rows].mean(axis=0), labels) for which in drawn])
+        best = max(
+            VIEW_TEMPERATURES,
+            key=lambda kappa: score_random(
+                by_kappa[kappa][:, search], labels[search], budget, _TRIED
+            )["cll"],
         )
-    return scores
+        usual[budget], learned[budget] = (
+            score_random(by_kappa[kappa][:, rest], labels[rest], budget, _SEEDS)
+            for kappa in (1.0, best)
+        )
+    return usual, learned
 
 
 def measure(
     log_probs: NDArray[np.float32], labels: Labels, pools: Candidates, sizes: list[int], splits: int
 ) -> dict[str, list[Scores]]:
-    """Return the held-out scores of each strategy and size of the search set, one a split."""
+    """Return the held-out scores of each strategy and size of the search set, one per split."""
     found: dict[str, list[Scores]] = {}
-    strategies = (
-        ("paper", pools.paper, range(0)),
-        ("greedy", pools.steady, range(0)),
-        ("steady", pools.steady, pools.spread),
-    )
+
+    def add(name: str, scores: Scores) -> None:
+        found.setdefault(name, []).append(scores)
+
     for split in range(splits):
         order = np.random.default_rng(split).permutation(len(labels))
         rest = order[max(sizes) :]
-        views, truth = np.exp(log_probs[:, rest]), labels[rest]
-        random = score_random(views[pools.crops], truth)
-        found.setdefault("random crop-flip", []).append(random)
-        alone = score_policy(tuple(range(_LENGTH)), views[pools.spread], truth)
-        found.setdefault("spread views, nothing learned", []).append(alone)
+        crops = log_probs[pools.crops.start : pools.crops.stop]
+        usual, learned = measure_random(crops, labels, order[: min(sizes)], rest)
+        add(RANDOM, usual)
+        add(RANDOM_LEARNED, learned)
         for size in sizes:
-            images = order[:size]
-            for name, pool, defaults in strategies:
-                part = log_probs[pool.start : pool.stop, images]
-                search = greedy_search(part, labels[images], _LENGTH, defaults=defaults)
-                scores = score_policy(search.picks, views[pool], truth)
-                found.setdefault(f"{name}, {size} images", []).append(scores)
+            for name, own, options in _strategies(pools):
+                part = log_probs[own.start : own.stop]
+                images = order[:size]
+                search = greedy_search(part[:, images], labels[images], _LENGTH, **options)
+                views = averaged(part[:, rest], search.view_temperature)
+                add(f"{name}, {size} images", score_policy(search.picks, views, labels[rest]))
+                if name == DEFAULT:
+                    alone = score_policy(range(_LENGTH), views, labels[rest])
+                    add(f"quasi-random views, {size} images", alone)
     return found
+
+
+def _strategies(pools: Candidates) -> list[tuple[str, range, dict[str, Any]]]:
+    strategies: list[tuple[str, range, dict[str, Any]]] = [
+        (DEFAULT, pools.pool, {"defaults": pools.defaults}),
+        (USUAL, pools.pool, {"defaults": pools.defaults, "view_temperature": 1.0}),
+        ("greedy", pools.pool, {}),
+    ]
+    return strategies + ([("paper", pools.paper, {})] if pools.paper else [])
 
 
 def measure_corrupted(
@@ -175,39 +227,48 @@ def measure_corrupted(
     images: int,
     out: Path,
 ) -> dict[str, list[Scores]]:
-    """Return the scores of random crops and of the steady policy, one a corruption."""
+    """Return the scores of random crops and of conservative policies, one per corruption."""
     order = np.random.default_rng(0).permutation(len(source.labels))
-    part = log_probs[pools.steady.start : pools.steady.stop, order[:size]]
-    policy = greedy_search(part, source.labels[order[:size]], _LENGTH, defaults=pools.spread)
-    chosen = sorted(set(policy.picks))
-    picks = tuple(chosen.index(pick) for pick in policy.picks)
+    part = log_probs[pools.pool.start : pools.pool.stop, order[:size]]
+    policies = {
+        name: greedy_search(part, source.labels[order[:size]], _LENGTH, **options)
+        for name, _, options in _strategies(pools)
+        if name in (DEFAULT, USUAL)
+    }
+    chosen = sorted({pick for one in policies.values() for pick in one.picks})
     views = [pools.views[view] for view in (*chosen, *pools.crops[:_FEW_CROPS])]
     rest = order[size : size + images]
-    found: dict[str, list[Scores]] = {"random crop-flip": [], f"steady, {size} images": []}
+    found: dict[str, list[Scores]] = {}
     for corruption in _CORRUPTIONS:
         pixels = corrupt_images(source.images[rest], corruption, _SEVERITY, indices=rest)
         worse = replace(source, images=pixels, labels=source.labels[rest])
-        probabilities = np.exp(predictions(worse, views, out / f"{source.name}-{corruption}.zarr"))
-        random = score_random(probabilities[len(chosen) :], worse.labels)
-        scores = score_policy(picks, probabilities, worse.labels)
-        for one, name in zip((random, scores), found, strict=True):
-            found[name].append(one)
+        predicted = predictions(worse, views, out / f"{source.name}-{corruption}.zarr")
+        crops = averaged(predicted[len(chosen) :], 1.0)
+        random = {b: score_random(crops, worse.labels, b, _SEEDS) for b in BUDGETS}
+        found.setdefault(RANDOM, []).append(random)
+        for name, policy in policies.items():
+            own = averaged(predicted, policy.view_temperature)
+            picks = [chosen.index(pick) for pick in policy.picks]
+            scores = score_policy(picks, own, worse.labels)
+            found.setdefault(f"{name}, {size} images", []).append(scores)
     return found
 
 
 def show(found: dict[str, list[Scores]]) -> None:
-    """Print mean cLL by budget, and the gain over random crop-flip with its standard error."""
-    print("| held-out cLL at | " + " | ".join(f"{budget}" for budget in BUDGETS) + " |")
-    print("| --- |" + " --- |" * len(BUDGETS))
-    base = found["random crop-flip"]
-    for name, scores in found.items():
-        cells = []
-        for budget in BUDGETS:
-            gains = [each[budget] - other[budget] for each, other in zip(scores, base, strict=True)]
-            error = np.std(gains, ddof=1) / np.sqrt(len(gains))
-            gain = "" if scores is base else f" ({np.mean(gains):+.4f} ± {error:.4f})"
-            cells.append(f"{np.mean([each[budget] for each in scores]):.4f}{gain}")
-        print(f"| {name} | " + " | ".join(cells) + " |")
+    """Print means by budget, and the gain in cLL over random crop-flip with its standard error."""
+    base = found[RANDOM]
+    for metric in METRICS:
+        print(f"\n| held-out {metric} at | " + " | ".join(f"{one}" for one in BUDGETS) + " |")
+        print("| --- |" + " --- |" * len(BUDGETS))
+        for name, scores in found.items():
+            cells = []
+            for budget in BUDGETS:
+                own, other = ([one[budget][metric] for one in each] for each in (scores, base))
+                gains = np.subtract(own, other)
+                error = np.std(gains, ddof=1) / np.sqrt(len(gains))
+                gain = "" if scores is base else f" ({np.mean(gains):+.4f} ± {error:.4f})"
+                cells.append(f"{np.mean(own):.4f}{gain}")
+            print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
@@ -221,9 +282,10 @@ def main() -> None:
     options.add_argument("--crops", type=int, default=80, help="random ones to draw from")
     options.add_argument("--sizes", type=int, nargs="+", default=[500, 1000])
     options.add_argument("--splits", type=int, default=5)
+    options.add_argument("--paper", type=int, default=0, help="candidates of the paper's pool")
     options.add_argument("--corrupted", type=int, default=0, help="images to corrupt")
     chosen = options.parse_args()
-    pools = candidates(chosen.pool, chosen.crops)
+    pools = candidates(chosen.pool, chosen.crops, chosen.paper)
     source = read_source(chosen.data, chosen.network, chosen.images)
     name = f"{source.name}-{chosen.images}"
     log_probs = predictions(source, pools.views, chosen.out / f"{name}.zarr")

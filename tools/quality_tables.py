@@ -29,14 +29,16 @@ NAMES = {
     "kthyeon-v2_pr_60-cifar100": "CIFAR-100, MicroNet v2_pr_60 *",
 }
 BUDGETS = ("2", "3", "5", "10", "20")
-BASE = "random crop-flip"
+RANDOM = "random crop-flip"
+RANDOM_LEARNED = "random crop-flip, own view temperature"
+DEFAULT, USUAL = "conservative", "conservative, usual average"
 
-Scores = list[dict[str, float]]
+Scores = list[dict[str, dict[str, float]]]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One network: its scores by strategy and size, one a split; images in all."""
+    """One network: its scores by strategy and size, one per split; images in all."""
 
     images: int
     scores: dict[str, Scores]
@@ -44,7 +46,7 @@ class Measurement:
     @property
     def sizes(self) -> list[int]:
         """The search sets' sizes."""
-        words = [name.split(", ")[1] for name in self.scores if name.endswith(" images")]
+        words = [name.split(", ")[-1] for name in self.scores if name.endswith(" images")]
         return sorted({int(word.split()[0]) for word in words})
 
     @property
@@ -52,11 +54,20 @@ class Measurement:
         """How many images each split is scored on."""
         return self.images - self.sizes[-1]
 
-    def gains(self, strategy: str, size: int, budget: str, other: str | None = None) -> list[float]:
-        """Return the gains over as many random crop-flips, or over `other` many."""
-        own = self.scores[f"{strategy}, {size} images"]
-        pairs = zip(own, self.scores[BASE], strict=True)
-        return [one[budget] - base[other or budget] for one, base in pairs]
+    def values(self, name: str, budget: str, metric: str = "cll") -> list[float]:
+        """Return a metric at a budget, one per split."""
+        return [one[budget][metric] for one in self.scores[name]]
+
+    def gains(
+        self, name: str, base: str, budget: str, other: str | None = None, metric: str = "cll"
+    ) -> list[float]:
+        """Return the gains over a baseline with as many views, or with `other` many."""
+        pairs = zip(
+            self.values(name, budget, metric),
+            self.values(base, other or budget, metric),
+            strict=True,
+        )
+        return [own - against for own, against in pairs]
 
 
 def read(folder: Path) -> dict[str, list[Measurement]]:
@@ -69,10 +80,16 @@ def read(folder: Path) -> dict[str, list[Measurement]]:
     return {name: sorted(own, key=lambda one: -one.images) for name, own in found.items()}
 
 
-def text(gains: list[float]) -> str:
+def text(gains: list[float], scale: float = 1.0, digits: int = 4) -> str:
     """Write a mean with its standard error, in one piece."""
-    error = np.std(gains, ddof=1) / np.sqrt(len(gains))
-    return f"{np.mean(gains):+.4f} ± {error:.4f}".replace("-", "−").replace(" ", "\u00a0")
+    mean = scale * np.mean(gains)
+    error = scale * np.std(gains, ddof=1) / np.sqrt(len(gains))
+    return f"{mean:+.{digits}f} ± {error:.{digits}f}".replace("-", "−").replace(" ", "\u00a0")
+
+
+def _table(head: str, columns: list[str], rows: dict[str, list[str]]) -> list[str]:
+    lines = [f"| {head} | {' | '.join(columns)} |", "| --- |" + " ---: |" * len(columns)]
+    return [*lines, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), ""]
 
 
 def tables(found: dict[str, list[Measurement]], size: int) -> list[str]:
@@ -82,21 +99,35 @@ def tables(found: dict[str, list[Measurement]], size: int) -> list[str]:
         for name, own in found.items()
         if any(size in one.sizes for one in own)
     }
-    budgets = " | ".join(BUDGETS)
+    own, usual = f"{DEFAULT}, {size} images", f"{USUAL}, {size} images"
     lines = [f"### {size:,} images to search on", ""]
-    lines += [f"| conservative, gain at | scored | {budgets} | 5 conservative − 20 random |"]
-    lines += ["| --- | ---: |" + " ---: |" * (len(BUDGETS) + 1)]
-    for name, one in chosen.items():
-        cells = [text(one.gains("steady", size, budget)) for budget in BUDGETS]
-        cells.append(text(one.gains("steady", size, "5", "20")))
-        lines.append(f"| {name} | {one.scored:,} | {' | '.join(cells)} |")
-    others = [(name, budget) for name in ("paper", "greedy") for budget in ("5", "20")]
-    heads = " | ".join(f"{name}, {budget}" for name, budget in others)
-    lines += ["", f"| gain over random crop-flips at | {heads} |", "| --- |" + " ---: |" * 4]
-    for name, one in chosen.items():
-        cells = [text(one.gains(strategy, size, budget)) for strategy, budget in others]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    for base, word in ((RANDOM, "averaged as usual"), (RANDOM_LEARNED, "at their own κ")):
+        rows = {
+            name: [f"{one.scored:,}", *(text(one.gains(own, base, each)) for each in BUDGETS)]
+            for name, one in chosen.items()
+        }
+        lines += _table(f"gain over random crops {word}, at", ["scored", *BUDGETS], rows)
+    few = {
+        name: [
+            text(one.gains(own, RANDOM, "3", "20")),
+            text(one.gains(own, RANDOM, "5", "20")),
+            *(text(one.gains(own, usual, each)) for each in ("2", "5", "20")),
+        ]
+        for name, one in chosen.items()
+    }
+    columns = ["3 views − 20 random", "5 views − 20 random"]
+    columns += [f"learned − usual average, {each}" for each in ("2", "5", "20")]
+    lines += _table("", columns, few)
+    other = {
+        name: [
+            text(one.gains(own, usual, "5", metric="accuracy"), 100, 2),
+            text(one.gains(own, usual, "5", metric="ece"), 100, 2),
+            *(text(one.gains(f"greedy, {size} images", RANDOM, each)) for each in ("5", "20")),
+        ]
+        for name, one in chosen.items()
+    }
+    columns = ["accuracy, points", "calibrated ECE, points", "greedy, 5", "greedy, 20"]
+    return lines + _table("at five views, learned − usual average; gain of greedy", columns, other)
 
 
 def main() -> None:
