@@ -130,12 +130,18 @@ class ChangedImage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer: `outcome` is "helps", "no difference" or "hurts"."""
+    """The plain answer: `outcome` is "helps", "averaging helps", "no difference" or "hurts".
+
+    `from_views` is the policy's gain in cLL over the plain image with the usual average of its
+    views, `from_average` what its own average adds to that.
+    """
 
     outcome: str
     sentence: str
     recommended_method: str
     recommended_views: int
+    from_views: float | None = None
+    from_average: float | None = None
 
 
 @dataclass(frozen=True)

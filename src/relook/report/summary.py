@@ -72,7 +72,7 @@ def summary_of(comparison: Comparison) -> Summary:
         comparison,
         both_averages=fair is not None,
         # The outcome at the head of the sentence stands above it.
-        sentence=verdict.sentence.removeprefix(f"{verdict.outcome.capitalize()}: "),
+        sentence=verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, "),
         judged=max(own, key=lambda row: row.budget, default=None),
         recommended=recommended.label if recommended else shorten(verdict.recommended_method),
         groups=tuple(_groups(comparison)),
