@@ -14,7 +14,7 @@ from relook.evaluation.averages import (
     prefix_averages,
 )
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Comparison
+from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison
 from relook.evaluation.cross_validation import cross_validated
 from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.numerics.splits import halvings
@@ -124,6 +124,19 @@ def test_a_baseline_learns_its_average_on_the_half_that_calibrates_it(
     assert learned > row.metrics["cll"].mean + 0.05
     assert row.fitted is not None
     assert row.fitted.view_temperature in VIEW_TEMPERATURES[2:]
+
+
+def test_the_papers_comparison_knows_the_usual_average_alone() -> None:
+    dataset, logits = overconfident(100)
+    options = {**QUICK, "methods": ("d4",), "budgets": (8,), "learned_averages": False}
+    found = compare(Oracle(logits).predictor, dataset, TURNED, **options)
+    assert {name for row in found.rows for name in row.metrics} == set(METRICS_OF_A_ROW)
+    policy, rival = found.row("gps", 8), found.row("d4", 8)
+    assert policy is not None
+    assert rival is not None
+    gap = policy.metrics["cll"].mean - rival.metrics["cll"].mean
+    assert (policy.over_rival or {})["cll"].estimate == pytest.approx(gap, abs=1e-9)
+    assert found.learned_averages is None
 
 
 def test_the_policy_is_compared_with_a_baseline_that_had_the_same_chance(
