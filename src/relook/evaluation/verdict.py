@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
-from relook.foundation.wording import views_text
+from relook.foundation.wording import interval, signed, views_text
+from relook.foundation.wording import plain as number
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
 
@@ -32,7 +33,7 @@ HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no differe
 _UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
 _NAMES = {
     "plain": "the plain image",
-    "flip": "the mirror image",
+    "flip": "the image and its mirror image",
     "random": "the random policy",
     POLICY_METHOD: "the learned policy",
 }
@@ -285,7 +286,7 @@ def _against(cll: Interval, rival: Row) -> str:
     """Compare with the best baseline of the same budget."""
     what = _name(rival)
     if rival.fitted is not None and rival.fitted.view_temperature != 1:
-        what += " and a learned average"
+        what += " (with a learned average)"
     if cll.low > 0:
         return f" and by {_amount(cll)} over {what}"
     verdict = "falls behind" if cll.high < 0 else "shows no gain over"
@@ -309,16 +310,15 @@ def _attribution(views: float | None, average: float | None) -> str:
     if average == 0:
         return "All of the policy's gain over the plain image comes from its views."
     return (
-        f"Of the policy's gain over the plain image, {_number(views)} comes from the views and "
-        f"{_number(average)} from their learned average."
+        f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views and "
+        f"{number(average, 4)} from their learned average."
     )
 
 
 def _name(row: Row) -> str:
     """Name what a row is, as a sentence does."""
-    if row.method == "plain":
-        return _NAMES["plain"]
-    return f"{_NAMES.get(row.method, row.label)} with {views_text(row.views)}"
+    name = _NAMES.get(row.method, row.label)
+    return name if has_own_budget(row.method) else f"{name} with {views_text(row.views)}"
 
 
 def _price(row: Row) -> str:
@@ -330,22 +330,16 @@ def _times(slowdown: float) -> str:
     return f"{slowdown:.3g} ×" if slowdown < 1000 else f"{slowdown:,.0f} ×"
 
 
-def _number(value: float) -> str:
-    return f"{value:.4f}".replace("-", "−")
-
-
 def _amount(change: Interval) -> str:
     """Write a rise or fall by its size: 0.0312 [0.0251, 0.0377]."""
     sign = 1 if change.estimate >= 0 else -1
     low, high = sorted((sign * change.low, sign * change.high))
-    return f"{sign * change.estimate:.4f} [{_number(low)}, {_number(high)}]"
+    return f"{sign * change.estimate:.4f} [{number(low, 4)}, {number(high, 4)}]"
 
 
 def _signed(change: Interval) -> str:
-    return f"{change.estimate:+.4f} [{change.low:+.4f}, {change.high:+.4f}]".replace("-", "−")
+    return f"{signed(change.estimate, 4)} {interval(change, 4)}"
 
 
 def _accuracy(change: Interval) -> str:
-    points = 100 * np.array([change.estimate, change.low, change.high])
-    estimate, low, high = (f"{p:+.1f}".replace("-", "−") for p in points)
-    return f"{estimate} points [{low}, {high}]"
+    return f"{signed(100 * change.estimate, 1)} points {interval(change, 1, 100)}"

@@ -101,7 +101,7 @@ def test_helps_where_views_have_noise_of_their_own() -> None:
     assert row.over_plain is not None
     gain = row.over_plain["cll"]
     assert f"{gain.estimate:.4f} [{gain.low:.4f}, {gain.high:.4f}]" in verdict.sentence
-    assert "over the mirror image with 2 views and a learned average; " in verdict.sentence
+    assert "over the image and its mirror image (with a learned average); " in verdict.sentence
     assert "at 4 × the time of one view" in verdict.sentence
     assert verdict.sentence.endswith(
         "All of the policy's gain over the plain image comes from its views."
@@ -249,9 +249,9 @@ def test_a_baseline_that_is_as_good_and_cheaper_is_recommended() -> None:
     assert verdict.outcome == "averaging helps"
     assert (verdict.recommended_method, verdict.recommended_views) == ("flip", 2)
     assert verdict.sentence.startswith(
-        "Averaging helps, the learned views add nothing to it: use the mirror image with 2 views."
+        "Averaging helps, the learned views add nothing to it: use the image and its mirror image."
     )
-    assert "but falls behind the mirror image with 2 views (−0.0" in verdict.sentence
+    assert "but falls behind the image and its mirror image (−0.0" in verdict.sentence
 
 
 def test_a_policy_that_leads_without_proof_is_not_said_to_help() -> None:
@@ -278,10 +278,10 @@ def test_a_baseline_that_helps_is_recommended_though_the_policy_does_not() -> No
     assert verdict.outcome == "averaging helps"
     assert verdict.recommended_method == "10c"
     assert verdict.sentence.startswith(
-        "Averaging helps, the learned views add nothing to it: use 10 crops (10C) with 10 views. "
+        "Averaging helps, the learned views add nothing to it: use 10 crops (10C). "
         "With 10 views the policy's held-out cLL changes by "
     )
-    assert "10 crops (10C) with 10 views: cLL rises by 0.0500 [" in verdict.sentence
+    assert "10 crops (10C): cLL rises by 0.0500 [" in verdict.sentence
 
 
 def test_too_few_images_are_said_with_how_many_would_do() -> None:
