@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.data.class_map import chance_note
-from relook.deploy.recommended import deployed
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
@@ -74,6 +73,7 @@ class PolicySearch:
         policy's, and so is an early exit. The other `options` are TTA's.
         """
         from relook.deploy import TTA
+        from relook.deploy.recommended import deployed
 
         if self.deployment is None:
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
