@@ -66,12 +66,36 @@ def test_a_run_brings_its_model_and_names(
         *("--length", 2, "--out", run),
     )
     out = tmp_path / "out.csv"
-    relook.ok("predict", run, "--data", pictures, "--out", out)
+    done = relook.ok("predict", run, "--data", pictures, "--out", out)
     assert len(out.read_text().splitlines()) == 13
+    assert "as the verdict recommends; --method policy takes the whole policy" in done.err
+    advice = json.loads((run / "comparison.json").read_text())["verdict"]
+    assert f"1×32×32, {advice['recommended_views']} views each" in done.err
+    common = ("predict", run, "--data", pictures, "--out", out, "--force")
+    told = relook.ok(*common, "--method", "plain")
+    assert "recommends" not in told.err
+    assert "1×32×32, 1 views each" in told.err
+    assert "unknown method 'flop'" in relook.refused(*common, "--method", "flop").err
+    other = relook.ok(*common, "--policy", "preset:d4")
+    assert "8 views each" in other.err
+    assert "preset:d4 is not calibrated" in other.err
     relook.ok("calibrate", run, "--data", data)
     assert (run / "policy.calibrated.json").exists()
     nothing = relook.refused("calibrate", "--model", model, "--data", data)
     assert "expected RUN, the directory of a search or a policy file" in nothing.err
+
+
+def test_a_preset_is_calibrated_and_used(
+    relook: Relook, model: str, data: str, pictures: Path, tmp_path: Path
+) -> None:
+    calibrated, out = tmp_path / "flip.json", tmp_path / "out.csv"
+    relook.ok("calibrate", "preset:flip", "--model", model, "--data", data, "--out", calibrated)
+    assert Policy.load(calibrated).temperatures is not None
+    assert Policy.load(calibrated).subpolicies == Policy.preset("flip").subpolicies
+    done = relook.ok("predict", calibrated, "-m", model, "-d", pictures, "-o", out)
+    assert "2 views each" in done.err
+    wrong = relook.refused("predict", "preset:flop", "-m", model, "-d", pictures, "-o", out)
+    assert "unknown preset 'flop'" in wrong.err
 
 
 @pytest.mark.parametrize(

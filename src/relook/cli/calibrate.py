@@ -15,6 +15,7 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation import wording
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
+from relook.policy.presets import PREFIX, is_preset
 from relook.report.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")
@@ -67,7 +68,7 @@ def calibrate_command(
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
     policy = source.policy
     found = Policy.load(policy)
-    target = policy.with_suffix(".calibrated.json") if out is None else out
+    target = out or _beside(policy)
     sources.check_free(target, force)
     given = options.origin(model=model or None, **reading.given(), **network.given())
     # Another model than the search's may want other images: nothing of the search holds for it.
@@ -118,6 +119,13 @@ def calibrate_command(
     for length in shown:
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
     say(f"written to {target}")
+
+
+def _beside(policy: Path) -> Path:
+    """Return where the calibrated policy goes; a preset's goes here, under its name."""
+    if is_preset(policy):
+        return Path(f"{str(policy).removeprefix(PREFIX).partition('?')[0]}.calibrated.json")
+    return policy.with_suffix(".calibrated.json")
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:

@@ -35,6 +35,7 @@ def export_command(
             show_default="generated images",
         ),
     ] = None,
+    method: sources.MethodOption = None,
     views: sources.ViewsOption = None,
     temperature: sources.TemperatureOption = "policy",
     seed: Annotated[
@@ -67,20 +68,20 @@ def export_command(
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
     sources.check_free(out, force)
-    policy, record = source.policy, source.record()
+    record = source.record()
     if record is not None and record.data.get("full_size"):
         say("the search cut its views from full-size images; the file cuts them from its input")
     given = options.origin(model=model or None, **image.given(), **network.given())
+    chosen = sources.deployed_of(source, given, method, views)
     known = sources.ModelOfRun.load(record, given)
     names = known.class_names
     images, found = _images(data, known, resize_from)
     with resumable("Nothing was written.", timeout):
         done = export(
             known.predictor,
-            policy,
+            chosen.policy,
             out,
-            views=views,
-            temperature=sources.temperature_of(temperature),
+            temperature=sources.temperature_of(temperature, chosen.temperature),
             seed=seed,
             output=output,
             layout=layout,

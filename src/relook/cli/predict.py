@@ -42,6 +42,7 @@ def predict_command(
         ),
     ],
     model: sources.SearchedModelOption = None,
+    method: sources.MethodOption = None,
     views: sources.ViewsOption = None,
     top: Annotated[int, typer.Option(help="Likeliest classes to write.", min=1)] = 5,
     temperature: sources.TemperatureOption = "policy",
@@ -74,12 +75,13 @@ def predict_command(
     sources.check_free(out, force)
     policy = source.policy
     given = options.origin(model=model or None, **images.given(), **network.given())
+    method = "policy" if method is None and early_exit is not None else method
+    chosen = sources.deployed_of(source, given, method, views)
     known = sources.ModelOfRun.load(source.record(), given, device)
     tta = TTA(
         known.predictor,
-        policy,
-        views=views,
-        temperature=sources.temperature_of(temperature),
+        chosen.policy,
+        temperature=sources.temperature_of(temperature, chosen.temperature),
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
         classes=known.class_names,

@@ -106,6 +106,16 @@ def weigh_policy(
     return WeighedPolicy(_with_temperatures(chosen, entries, dataset.labels), learned, used)
 
 
+def fitted_policy(policy: Policy, log_probs: LogProbs, labels: Labels) -> Policy:
+    """Return the policy with a view temperature and temperatures for predictions of its entries."""
+    if len(log_probs) != len(policy) or log_probs.shape[1:2] != labels.shape:
+        raise RelookError(
+            f"expected a label per image, {log_probs.shape[1]} of them, got shape {labels.shape}"
+        )
+    found = choose_view_temperature(log_probs, labels)
+    return _with_temperatures(replace(policy, view_temperature=found), log_probs, labels)
+
+
 def _with_view_temperature(
     policy: Policy, log_probs: LogProbs, dataset: Dataset, weights: FloatArray | None = None
 ) -> Policy:

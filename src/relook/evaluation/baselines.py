@@ -15,10 +15,18 @@ import numpy as np
 from relook.errors import RelookError, unknown_name
 from relook.foundation.registry import by_name
 from relook.numerics.randomness import Stream, uniforms
-from relook.policy import DrawKind, Policy, Step, SubPolicy
+from relook.policy import DrawKind, Policy, SubPolicy
 from relook.policy.pool import sample_pool
+from relook.policy.presets import (
+    CROP_OF_7_8,
+    five_crops,
+    mirror_image,
+    plain_image,
+    random_crops,
+    ten_crops,
+    turns_and_flips,
+)
 from relook.policy.recipes import Group, Recipe
-from relook.policy.views import freeze_subpolicy
 from relook.transforms.full_images import FullImages
 
 GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
@@ -29,10 +37,8 @@ POLICY_METHOD = "gps"
 
 POLICY_LABEL = "learned policy (GPS)"
 
-_CROP_OF_7_8 = 7.5
-_CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 # Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
-_SHUFFLE, _SCALES = 2, 3
+_SHUFFLE = 2
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Options:
     magnitude: float = 45.0
     grid_magnitude: float | None = None
     grid_views: int = 20
-    crop_zoom: float = _CROP_OF_7_8
+    crop_zoom: float = CROP_OF_7_8
 
     def for_images(self, images: object) -> Options:
         """Return the options for these images: full-size ones are cropped as in the paper.
@@ -103,56 +109,39 @@ def randaugment(
 
     The same seed at another magnitude gives the same transforms, scaled.
     """
-    single = replace(recipe, groups=(Group(views, length, magnitude),))
+    of_start = None if recipe.start is None else magnitude
+    single = replace(recipe, groups=(Group(views, length, magnitude, of_start),))
     return sample_pool(single, views, seed, draws=draws, plain=False)
 
 
 def _plain(*_: object) -> Sequence[SubPolicy]:
-    return (SubPolicy(),)
+    return plain_image()
 
 
 def _flip(*_: object) -> Sequence[SubPolicy]:
-    return (SubPolicy(), SubPolicy((Step("flip", 0),)))
+    return mirror_image()
 
 
 def _five_crops(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
 ) -> Sequence[SubPolicy]:
-    return tuple(
-        SubPolicy((Step("zoom", options.crop_zoom, draws={"x": x, "y": y}),)) for x, y in _CORNERS
-    )
+    return five_crops(options.crop_zoom)
 
 
 def _ten_crops(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
 ) -> Sequence[SubPolicy]:
-    upright = _five_crops(recipe, views, seed, draws, options)
-    return (*upright, *(SubPolicy((*sub.steps, Step("flip", 0))) for sub in upright))
+    return ten_crops(options.crop_zoom)
 
 
 def _dihedral(*_: object) -> Sequence[SubPolicy]:
-    turns = [(Step("quarter_turn", quarters),) if quarters else () for quarters in range(4)]
-    ends: tuple[tuple[Step, ...], ...] = ((), (Step("flip", 0),))
-    return tuple(SubPolicy((*turn, *end)) for end in ends for turn in turns)
+    return turns_and_flips()
 
 
 def _crop_flip(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
 ) -> Sequence[SubPolicy]:
-    return tuple(_random_crop(recipe, view, seed, draws) for view in range(views))
-
-
-def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPolicy:
-    steps: tuple[Step, ...] = ()
-    finish = recipe.finish
-    if recipe.start is not None:
-        # The area is linear in the magnitude, so this is a scale uniform on 0.08 … 1.
-        u = float(uniforms(seed, image=_SCALES, view=view, stream=Stream.POOL))
-        steps = (Step(recipe.start.transform, recipe.start.magnitude * u),)
-    elif finish is None:
-        finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
-    subpolicy = SubPolicy(steps, finish)
-    return subpolicy if draws == "fresh" else freeze_subpolicy(subpolicy, seed, view)
+    return random_crops(recipe, views, seed, draws)
 
 
 def _at_training(

@@ -25,8 +25,10 @@ from relook.evaluation.baselines import (
     label_of,
 )
 from relook.evaluation.comparison import (
+    LEARNED,
     MOST_CHANGED,
     Comparison,
+    Fitted,
     Measured,
     ReliabilityBin,
     Row,
@@ -71,7 +73,8 @@ class ComparisonSettings:
     `methods` names the baselines (default: all); the plain image and the policy are always
     there. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
     seeds seed, seed + 1, …; a policy under fresh draws gets other draws. `margin` is a difference
-    in cLL that nobody should care about.
+    in cLL that nobody should care about. Without `learned_averages` baselines have the usual
+    average alone, as in the paper.
     """
 
     budgets: Sequence[int] = (1, 5, 10, 20)
@@ -84,6 +87,7 @@ class ComparisonSettings:
     halvings: int = 5
     resamples: int = 2000
     measure_cost: bool = True
+    learned_averages: bool = True
 
     def setup(
         self,
@@ -110,6 +114,7 @@ class ComparisonSettings:
             runs=self.runs,
             halvings=self.halvings,
             resamples=self.resamples,
+            both_averages=self.learned_averages,
             store=store_path,
             batch=self.batch,
             progress=progress,
@@ -129,6 +134,7 @@ class ComparisonKeywords(TypedDict, total=False):
     halvings: int
     resamples: int
     measure_cost: bool
+    learned_averages: bool
 
 
 def compare(
@@ -168,7 +174,8 @@ def compare(
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     scores = _scores(setup, lines)
     rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if asked.measure_cost else None)
-    likelihoods = {key: per_image(runs, "cll") for key, runs in scores.evaluations.items()}
+    learned = f"cll{LEARNED if setup.both_averages else ''}"
+    likelihoods = {key: per_image(runs, learned) for key, runs in scores.evaluations.items()}
     verdict = judge(
         rows,
         likelihoods,
@@ -264,11 +271,12 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
 class _Scores:
     """Evaluations, one per run, and costs by method and budget.
 
-    `log_probs` `[n, c]` are those of a method's first run with the most views.
+    `fitted` is that of a method's first run, and so are `log_probs` `[n, c]`, with the most views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
+    fitted: dict[Key, Fitted] = field(default_factory=dict)
     log_probs: dict[str, FloatArray] = field(default_factory=dict)
 
 
@@ -286,6 +294,8 @@ def _scores(setup: Setup, lines: Sequence[MethodRun]) -> _Scores:
         scores.evaluations.setdefault(one.key, []).append(one.evaluation)
         scores.views[one.key] = max(one.views, scores.views.get(one.key, 0))
         if one.line.run == 0:
+            if one.fitted is not None:
+                scores.fitted[one.key] = one.fitted
             scores.log_probs[one.line.method] = one.log_probs
     return scores
 
@@ -308,10 +318,22 @@ def _rows(
         }
         for key, ones in scores.evaluations.items()
     }
-    cll = {key: metrics["cll"].mean for key, metrics in means.items()}
+    ending = LEARNED if setup.both_averages else ""
+    cll = {key: metrics[f"cll{ending}"].mean for key, metrics in means.items()}
 
-    def over(key: Key, other: Key) -> dict[str, Interval]:
-        return setup.differences(scores.evaluations[key], scores.evaluations[other])
+    def over(key: Key, other: Key, average: str = "") -> dict[str, Interval]:
+        return setup.differences(scores.evaluations[key], scores.evaluations[other], average)
+
+    def over_plain(key: Key) -> dict[str, Interval]:
+        usual = over(key, ("plain", 1))
+        if not setup.both_averages:
+            return usual
+        same = all(
+            one.per_image["cll"] is one.per_image[f"cll{LEARNED}"]
+            for one in scores.evaluations[key]
+        )
+        learned = usual if same else over(key, ("plain", 1), LEARNED)
+        return {**usual, **{f"{name}{LEARNED}": one for name, one in learned.items()}}
 
     rows = []
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
@@ -326,9 +348,10 @@ def _rows(
             views=views,
             slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
             metrics=means[key],
-            over_plain=None if plain else over(key, ("plain", 1)),
-            over_rival=None if rival is None else over(key, rival),
+            over_plain=None if plain else over_plain(key),
+            over_rival=None if rival is None else over(key, rival, ending),
             rival=None if rival is None else rival[0],
+            fitted=scores.fitted.get(key),
         )
         rows.append(row)
     return tuple(rows)

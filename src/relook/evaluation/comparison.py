@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,10 +37,14 @@ METRICS_OF_A_ROW = (
     "ece_calibrated",
     "temperature",
 )
-
+USUAL, LEARNED = "_usual_average", "_learned_average"
+"""The endings of cLL and accuracy under the usual average of views, and under a learned one."""
+METRICS_OF_AVERAGES = tuple(name + end for end in (USUAL, LEARNED) for name in ("cll", "accuracy"))
 
 MOST_CHANGED = 12
 GALLERY = 6
+
+T = TypeVar("T")
 
 _GALLERY_SLOT = 1 << 31  # away from the slots that views are drawn with
 
@@ -54,13 +58,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """What a method is deployed with: numbers fitted on all images of the comparison."""
+
+    view_temperature: float
+    temperature: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One method at one budget, scored on the held-out images.
 
     `views` is what it costs (model passes per image), at most `budget`; `slowdown` is its
-    measured time relative to one pass over the plain image. `over_plain` and `over_rival`
-    hold the differences in `cll` and `accuracy`, this row minus the plain image and minus
-    the best baseline of the same budget; None where there is nothing to compare with.
+    measured time relative to one pass over the plain image. `cll` and the other metrics are those
+    of the method as it is: the usual average, or a policy's own. `over_plain` and `over_rival`
+    hold the differences in `cll` and `accuracy`, this row minus the plain image and minus the best
+    baseline of the same budget, both with a learned average; None where there is nothing to
+    compare with.
     """
 
     method: str
@@ -72,6 +86,25 @@ class Row:
     over_plain: Mapping[str, Interval] | None = None
     over_rival: Mapping[str, Interval] | None = None
     rival: str | None = None
+    fitted: Fitted | None = None
+
+    @property
+    def best_cll(self) -> float:
+        """The cLL with a learned average; a policy's is its own."""
+        return self.metrics.get(f"cll{LEARNED}", self.metrics["cll"]).mean
+
+    @property
+    def with_learned_average(self) -> Row:
+        """The row with the figures of its learned average in place of its own."""
+        return replace(
+            self,
+            metrics=_learned_first(self.metrics),
+            over_plain=self.over_plain and _learned_first(self.over_plain),
+        )
+
+
+def _learned_first(found: Mapping[str, T]) -> dict[str, T]:
+    return {name: found.get(f"{name}{LEARNED}", one) for name, one in found.items()}
 
 
 @dataclass(frozen=True)
@@ -97,12 +130,18 @@ class ChangedImage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer: `outcome` is "helps", "no difference" or "hurts"."""
+    """The plain answer: `outcome` is "helps", "averaging helps", "no difference" or "hurts".
+
+    `from_views` is the policy's gain in cLL over the plain image with the usual average of its
+    views, `from_average` what its own average adds to that.
+    """
 
     outcome: str
     sentence: str
     recommended_method: str
     recommended_views: int
+    from_views: float | None = None
+    from_average: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +167,18 @@ class Comparison:
     images: int
     classes: tuple[str, ...]
     settings: Mapping[str, Any]
+
+    @property
+    def learned_averages(self) -> Comparison | None:
+        """The comparison with a learned average for every method; None where none is another."""
+        changed = any(
+            row.metrics.get(f"cll{end}", row.metrics["cll"]) != row.metrics["cll"]
+            for row in self.rows
+            for end in (USUAL, LEARNED)
+        )
+        if not changed:
+            return None
+        return replace(self, rows=tuple(row.with_learned_average for row in self.rows))
 
     def row(self, method: str, budget: int) -> Row | None:
         """Return the row of a method at a budget, if it was scored."""
@@ -178,10 +229,11 @@ class Comparison:
 COMPARISON = Kind(
     Comparison,
     "relook-comparison",
-    version=1,
+    version=2,
     what="a comparison",
     command="compare",
     forms={"policy": POLICY_FORM},
+    oldest=1,
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
 from relook.evaluation.comparison import ReliabilityBin
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.numerics.metrics import (
     ECE_BINS,
@@ -35,6 +35,15 @@ class Evaluation:
     metrics: Mapping[str, float]
     per_image: Mapping[str, FloatArray]
 
+    def named(self, **others: Evaluation) -> Evaluation:
+        """Add the cLL and accuracy of other averages of the same views, as `cll_NAME`."""
+        metrics, values = dict(self.metrics), dict(self.per_image)
+        for name, other in others.items():
+            for metric in ("cll", "accuracy"):
+                metrics[f"{metric}_{name}"] = other.metrics[metric]
+                values[f"{metric}_{name}"] = other.per_image[metric]
+        return Evaluation(metrics, values)
+
 
 def cross_validated(
     log_probs: LogProbs,
@@ -43,26 +52,30 @@ def cross_validated(
     seed: int,
     halvings: int = 5,
     groups: ArrayLike | None = None,
+    averages: Callable[[Indices], LogProbs] | None = None,
 ) -> Evaluation:
     """Score log-probabilities `[n, c]` as the paper does; `halvings` of 5 gives ten values.
 
     Each random halving is used both ways: the temperature comes from one half, all metrics
-    from the other. The images of a group stay in one half.
+    from the other. The images of a group stay in one half. `averages` gives the log-probabilities
+    `[n, c]` that the half to calibrate on asks for; they take the place of `log_probs`.
     """
     _check(log_probs, labels)
     pairs = halve(len(labels), halvings, seed, groups)
-    correct = per_image_accuracy(log_probs, labels)
-    cll = np.zeros(len(labels))
+    correct, cll = np.zeros(len(labels)), np.zeros(len(labels))
     found: list[dict[str, float]] = []
     start = 1.0
     for calibrate, score in pairs:
+        log_probs = log_probs if averages is None else averages(calibrate)
         _, start = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate], start=start)
         calibrated = temper(log_probs[score], start)
         likelihoods = per_image_log_likelihood(calibrated, labels[score])
         cll[score] += likelihoods / halvings
+        right = per_image_accuracy(log_probs[score], labels[score])
+        correct[score] += right
         found.append(
             {
-                "accuracy": float(correct[score].mean()),
+                "accuracy": float(right.mean()),
                 "log_likelihood": log_likelihood(log_probs[score], labels[score]),
                 "cll": float(likelihoods.mean()),
                 "brier": brier(log_probs[score], labels[score]),
@@ -77,7 +90,7 @@ def cross_validated(
     metrics = {
         name: float(np.average([one[name] for one in found], weights=sizes)) for name in found[0]
     }
-    return Evaluation(metrics, {"cll": cll, "accuracy": correct})
+    return Evaluation(metrics, {"cll": cll, "accuracy": correct / halvings})
 
 
 def cross_calibrated(

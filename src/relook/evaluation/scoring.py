@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
+from relook.evaluation.averages import learned_view_temperatures, prefix_averages
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
-from relook.evaluation.cross_validation import Evaluation, cross_validated, prefix_log_probs
+from relook.evaluation.comparison import Fitted
+from relook.evaluation.cross_validation import Evaluation, cross_validated
 from relook.foundation.progress import Progress
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray
+from relook.numerics.arrays import FloatArray, Indices, LogProbs
+from relook.numerics.calibration import fit_temperature
 from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.splits import halvings as halve
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import View, distinct_views, fill_store, predict_views
@@ -28,6 +32,7 @@ BASELINE_DRAWS: DrawKind = "fresh"
 """One crop for all images may be a lucky one; what people do is to draw one for each."""
 
 DEFAULTS = Options()
+_USUAL, _EVERYTHING = "usual", "everything"  # besides the halves, what averages are made for
 
 Key = tuple[str, int]
 """A method and a budget."""
@@ -37,7 +42,8 @@ Key = tuple[str, int]
 class Setup:
     """What decides how methods are scored, checked; `places` are the images' own indices.
 
-    `store` is where predictions are kept: a path, or a URL of an object store.
+    `store` is where predictions are kept: a path, or a URL of an object store. With
+    `both_averages` every method is scored by the usual and by a learned average of its views.
     """
 
     predictor: Predictor
@@ -50,11 +56,14 @@ class Setup:
     runs: int = 1
     halvings: int = 5
     resamples: int = 2000
+    both_averages: bool = False
     store: str | Path | None = None
     batch: int | None = None
     progress: Progress | None = None
 
-    def evaluated(self, log_probs: FloatArray) -> Evaluation:
+    def evaluated(
+        self, log_probs: FloatArray, averages: Callable[[Indices], LogProbs] | None = None
+    ) -> Evaluation:
         """Return the cross-validated metrics of log-probabilities `[n, c]`."""
         return cross_validated(
             log_probs,
@@ -62,6 +71,7 @@ class Setup:
             seed=self.seed,
             halvings=self.halvings,
             groups=self.dataset.groups,
+            averages=averages,
         )
 
     def paired(self, one: FloatArray, other: FloatArray) -> Interval:
@@ -71,11 +81,16 @@ class Setup:
         )
 
     def differences(
-        self, one: Sequence[Evaluation], other: Sequence[Evaluation]
+        self, one: Sequence[Evaluation], other: Sequence[Evaluation], average: str = ""
     ) -> dict[str, Interval]:
-        """Return the differences in cLL and accuracy between two methods, each with its runs."""
+        """Return the differences in cLL and accuracy between two methods, each with its runs.
+
+        `average` is the ending of the metrics that are compared.
+        """
         return {
-            metric: self.paired(per_image(one, metric), per_image(other, metric))
+            metric: self.paired(
+                per_image(one, f"{metric}{average}"), per_image(other, f"{metric}{average}")
+            )
             for metric in ("cll", "accuracy")
         }
 
@@ -118,13 +133,17 @@ Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Scored:
-    """One line at one budget: its mean log-probabilities `[n, c]` and how good they are."""
+    """One line at one budget: its mean log-probabilities `[n, c]` and how good they are.
+
+    `fitted` is what the method would be deployed with, where both averages are scored.
+    """
 
     line: MethodRun
     budget: int
     views: int
     log_probs: FloatArray
     evaluation: Evaluation
+    fitted: Fitted | None = None
 
     @property
     def key(self) -> Key:
@@ -172,12 +191,51 @@ def score_budgets(
     for line in lines:
         wanted = lengths(setup, line)
         prefixes = sorted(set(wanted.values()))
-        means = prefix_log_probs(map(line.policy.tempered, read(line.views)), prefixes)
-        for length, mean in zip(prefixes, means, strict=True):
-            found = setup.evaluated(mean)
+        log_probs, own = read(line.views), line.policy.view_temperature
+        learned = _learned(setup, line, log_probs)
+        averages = prefix_averages(log_probs, prefixes, {own, *learned.values()})
+        for length, means in zip(prefixes, averages, strict=True):
+            found, fitted = setup.evaluated(means[own]), None
+            if setup.both_averages:
+                found = _with_both(setup, found, own, means, learned)
+                kappa = learned[_EVERYTHING]
+                fitted = Fitted(kappa, fit_temperature(means[kappa], setup.dataset.labels))
             views = line.policy[:length].views
-            for budget in (b for b, own in wanted.items() if own == length):
-                yield Scored(line, budget, views, mean, found)
+            for budget in (b for b, entries in wanted.items() if entries == length):
+                yield Scored(line, budget, views, means[own], found, fitted)
+
+
+def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | bytes, float]:
+    """Return the view temperatures of both averages: by the half to calibrate on, and for all.
+
+    A policy has brought its own, which was learned on other images.
+    """
+    if not setup.both_averages:
+        return {}
+    labels, groups = setup.dataset.labels, setup.dataset.groups
+    pairs = halve(len(labels), setup.halvings, setup.seed, groups)
+    parts = {calibrate.tobytes(): calibrate for calibrate, _ in pairs}
+    asked = [*parts.values(), np.arange(len(labels))]
+    own = line.policy.view_temperature
+    found = [own] * len(asked)
+    if line.method != POLICY_METHOD:
+        found = learned_view_temperatures(log_probs, labels, asked, groups)
+    return {_USUAL: 1.0, **dict(zip([*parts, _EVERYTHING], found, strict=True))}
+
+
+def _with_both(
+    setup: Setup,
+    found: Evaluation,
+    own: float,
+    means: Mapping[float, FloatArray],
+    learned: Mapping[str | bytes, float],
+) -> Evaluation:
+    """Add how good the usual and the learned average are; one of them is the method's own."""
+    usual = found if own == 1 else setup.evaluated(means[1.0])
+    if all(kappa == own for part, kappa in learned.items() if part != _USUAL):
+        return found.named(usual_average=usual, learned_average=found)
+    other = setup.evaluated(means[own], lambda part: means[learned[part.tobytes()]])
+    return found.named(usual_average=usual, learned_average=other)
 
 
 def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:

@@ -1,38 +1,74 @@
-"""The plain answer to "is it better?", and the choice of a row for a budget.
+"""The plain answer to "is it better, and what should I deploy?", and the choice for a budget.
 
 What is claimed, and how it stays honest: the claim is about one row alone, the policy at the
-largest budget asked for, which was found on other images; no best row is sought for it. The
-recommendation does look at many rows, so each of the others must beat the plain image at a
-level that is divided by their number (Bonferroni), and it is named without a figure of gain.
+largest budget asked for, which was found on other images; no best row is sought for it. "Helps"
+means that it beats the plain image and the best baseline of the same budget, whose average was
+learned as well. The recommendation does look at many rows, so each of the others must beat the
+plain image at a level that is divided by their number (Bonferroni), and so are its intervals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log10
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
-from relook.evaluation.comparison import Comparison, Row, Verdict
-from relook.foundation.wording import views_text
+from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
+from relook.foundation.wording import interval, signed, views_text
+from relook.foundation.wording import plain as number
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_bootstrap
 
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless another is given."""
 
-HELPS, NO_DIFFERENCE, HURTS = "helps", "no difference", "hurts"
+HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no difference", "hurts"
 
-_CONFIDENCE = 0.95
-_NOTHING_LEARNED = (
-    "No difference: the policy predicts just what the plain image does. Use the plain image."
-)
 _UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
+_NAMES = {
+    "plain": "the plain image",
+    "flip": "the image and its mirror image",
+    "random": "the random policy",
+    POLICY_METHOD: "the learned policy",
+}
 
 Key = tuple[str, int]
-Bound = Callable[[Row, Row, float], Interval]
+Bound = Callable[[Row, Row], Interval]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a verdict is made of: `best` is what to deploy, one of `tried` rows and the plain image.
+
+    `alone` is the policy's outcome against the plain image, `same` whether it predicts just that.
+    """
+
+    policy: Row
+    best: Row
+    rival: Row | None
+    alone: str
+    same: bool
+    tried: int
+    margin: float
+    images: int
+
+    @property
+    def outcome(self) -> str:
+        """The answer: the policy's own, unless it is averaging that helps and not its views."""
+        if self.alone == HELPS:
+            return HELPS if self.beats_rival else AVERAGING
+        return self.alone if self.best.method == "plain" else AVERAGING
+
+    @property
+    def beats_rival(self) -> bool:
+        """Whether the policy is better than the best baseline, which had the same chance."""
+        return self.rival is None or (self.policy.over_rival or {})["cll"].low > 0
 
 
 def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
@@ -48,6 +84,19 @@ def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
     return NO_DIFFERENCE
 
 
+def corrected(found: Interval, number: int) -> Interval:
+    """Widen an interval so that it holds for the best of `number` (Bonferroni, normal tails)."""
+    level = (1 - found.confidence) / max(1, number)
+    normal = NormalDist()
+    wider = normal.inv_cdf(1 - level / 2) / normal.inv_cdf((1 + found.confidence) / 2)
+    return Interval(
+        found.estimate,
+        found.estimate - wider * (found.estimate - found.low),
+        found.estimate + wider * (found.high - found.estimate),
+        1 - level,
+    )
+
+
 def judge(
     rows: Sequence[Row],
     per_image: Mapping[Key, FloatArray],
@@ -58,13 +107,13 @@ def judge(
     resamples: int = 2000,
     groups: ArrayLike | None = None,
 ) -> Verdict:
-    """Say in one sentence whether the policy helps, and recommend the cheapest good choice.
+    """Say what to deploy, and in a few words why.
 
-    `per_image[method, budget]` `[n]` holds each image's calibrated log-likelihood, the same
-    images for every row. Recommended is, among the budgets asked for, the row with the
-    fewest views that is not worse than the best: the lower bound of the paired difference to
-    it is at least −margin. Only rows that show a gain over the plain image count, so without
-    such a row it is the plain image.
+    `per_image[method, budget]` `[n]` holds each image's calibrated log-likelihood with a learned
+    average, the same images for every row. Recommended is, among the budgets asked for, the row
+    with the fewest views that is not worse than the best: the lower bound of the paired difference
+    to it is at least −margin. Only rows that show a gain over the plain image count, so without
+    such a row it is the plain image; where the policy beats every baseline, only its own rows do.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -72,20 +121,29 @@ def judge(
     plain = next((row for row in rows if row.method == "plain"), None)
     if policy is None or plain is None or policy.over_plain is None:
         raise RelookError(_UNDONE.format(", ".join(sorted({row.method for row in rows}))))
+    own, before = per_image[policy.method, policy.budget], per_image["plain", 1]
 
-    def difference(one: Row, other: Row, confidence: float) -> Interval:
+    def difference(one: Row, other: Row) -> Interval:
         values = per_image[one.method, one.budget] - per_image[other.method, other.budget]
-        return paired_bootstrap(
-            values, seed=seed, resamples=resamples, confidence=confidence, groups=groups
-        )
+        return paired_bootstrap(values, seed=seed, resamples=resamples, groups=groups)
 
-    if np.allclose(per_image[policy.method, policy.budget], per_image["plain", 1], atol=1e-9):
-        return Verdict(NO_DIFFERENCE, _NOTHING_LEARNED, "plain", 1)
-    outcome = outcome_of(policy.over_plain["cll"], margin)
-    best = _recommended(rows, plain, policy, budgets, margin, difference)
-    rival = _rival(rows, policy) if outcome == HELPS else ""
-    sentence = f"{_claim(policy, outcome, margin, rival)} {_advice(best, policy)}".strip()
-    return Verdict(outcome, sentence, best.method, best.views)
+    asked = [row for row in rows if row.budget in budgets or has_own_budget(row.method)]
+    found = Judged(
+        policy=policy,
+        best=plain,
+        rival=_rival(rows, policy),
+        alone=outcome_of(policy.over_plain["cll"], margin),
+        same=np.allclose(own, before, atol=1e-9),
+        tried=sum(row is not plain and row is not policy for row in asked),
+        margin=margin,
+        images=len(before),
+    )
+    if found.outcome == HELPS:
+        asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
+    found = replace(found, best=_recommended(asked, found, difference))
+    views, average = _shares(plain, policy)
+    best = found.best
+    return Verdict(found.outcome, _sentence(found, plain), best.method, best.views, views, average)
 
 
 def pick(
@@ -93,10 +151,10 @@ def pick(
 ) -> Row:
     """Return the best row that costs at most this number of views and this slowdown.
 
-    Only rows whose own 95 % interval and the margin show a gain over the plain image count;
-    without one it is the plain image. Of those within the margin of the highest cLL it is the
-    one with the fewest views. It is the best of many on the same images: its own figures are a
-    little too good.
+    Only rows count that show a gain over the plain image, by the margin and by an interval that is
+    corrected for the number of rows; without one it is the plain image. Of those within the margin
+    of the highest cLL it is the one with the fewest views. It is the best of many on the same
+    images: its own figures are a little too good.
     """
     margin = float(comparison.settings.get("margin", MARGIN))
     affordable = [
@@ -111,15 +169,12 @@ def pick(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
             f"{views_text(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
         )
-    gaining = [
-        row
-        for row in affordable
-        if row.over_plain is not None and outcome_of(row.over_plain["cll"], margin) == HELPS
-    ]
+    tried = sum(row.method != "plain" for row in affordable)
+    gaining = [row for row in affordable if _gains(row, tried, margin)]
     worth = gaining or [row for row in affordable if row.method == "plain"] or affordable
-    best = max(row.metrics["cll"].mean for row in worth)
-    good = [row for row in worth if row.metrics["cll"].mean >= best - margin]
-    return min(good, key=lambda row: (row.views, -row.metrics["cll"].mean))
+    best = max(row.best_cll for row in worth)
+    good = [row for row in worth if row.best_cll >= best - margin]
+    return min(good, key=lambda row: (row.views, -row.best_cll))
 
 
 def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:
@@ -136,72 +191,138 @@ def _policy_row(rows: Sequence[Row], budget: int) -> Row | None:
     return max(own, key=lambda row: row.budget, default=None)
 
 
-def _recommended(
-    rows: Sequence[Row],
-    plain: Row,
-    policy: Row,
-    budgets: Sequence[int],
-    margin: float,
-    difference: Bound,
-) -> Row:
-    candidates = [row for row in rows if row.budget in budgets or has_own_budget(row.method)]
-    others = [row for row in candidates if row is not plain and row is not policy]
-    strict = 1 - (1 - _CONFIDENCE) / max(1, len(others))
+def _rival(rows: Sequence[Row], policy: Row) -> Row | None:
+    """Return the best baseline of the policy's budget; None where it is the plain image."""
+    if policy.rival in (None, "plain") or policy.over_rival is None:
+        return None
+    own = [row for row in rows if row.method == policy.rival and row.budget <= policy.budget]
+    return max(own, key=lambda row: row.budget)
+
+
+def _gains(row: Row, tried: int, margin: float) -> bool:
+    if row.method == "plain" or row.over_plain is None:
+        return False
+    found = row.with_learned_average.over_plain or {}
+    return outcome_of(corrected(found["cll"], tried), margin) == HELPS
+
+
+def _recommended(asked: Sequence[Row], found: Judged, difference: Bound) -> Row:
+    plain, policy = found.best, found.policy
 
     def gains(row: Row) -> bool:
-        confidence = strict if row in others else _CONFIDENCE
-        return outcome_of(difference(row, plain, confidence), margin) == HELPS
+        tried = 1 if row is policy else found.tried
+        return outcome_of(corrected(difference(row, plain), tried), found.margin) == HELPS
 
-    gaining = [row for row in candidates if row is not plain and gains(row)]
+    gaining = [row for row in asked if row is not plain and gains(row)]
     if not gaining:
         return plain
-    best = max(gaining, key=lambda row: row.metrics["cll"].mean)
-    good = [row for row in gaining if difference(row, best, _CONFIDENCE).low >= -margin]
-    return min(good, key=lambda row: (row.views, row is not policy, -row.metrics["cll"].mean))
+    best = max(gaining, key=lambda row: row.best_cll)
+    good = [row for row in gaining if difference(row, best).low >= -found.margin]
+    return min(good, key=lambda row: (row.views, row is not policy, -row.best_cll))
 
 
-def _claim(policy: Row, outcome: str, margin: float, rival: str) -> str:
-    over_plain = policy.over_plain or {}
-    cll = over_plain["cll"]
-    start = f"with {views_text(policy.views)} held-out cLL"
-    accuracy = _accuracy(over_plain["accuracy"])
-    cost = f"at {_times(policy.slowdown)} the time of one view"
-    if outcome == NO_DIFFERENCE:
-        doubt = "an interval that includes zero"
-        if cll.low > 0 or cll.high < 0:
-            doubt = f"within the margin of indifference, {margin:g}"
-        return (
-            f"No difference: {start} changes by {_signed(cll)} against the plain image, {doubt}, "
-            f"and accuracy by {accuracy}, {cost}."
-        )
-    word, verb = ("Helps", "rises") if outcome == HELPS else ("Hurts", "falls")
-    against = "over" if outcome == HELPS else "against"
+def _shares(plain: Row, policy: Row) -> tuple[float | None, float | None]:
+    """Return what the views bring over the plain image, and what the average adds to it."""
+    if f"cll{USUAL}" not in policy.metrics:
+        return None, None
+    usual = policy.metrics[f"cll{USUAL}"].mean
+    return usual - plain.metrics["cll"].mean, policy.best_cll - usual
+
+
+def _sentence(found: Judged, plain: Row) -> str:
+    """Say what to deploy, why, and at what price."""
+    parts = [_headline(found), _of_policy(found)]
+    if found.best is not found.policy and found.best is not plain:
+        parts.append(_of_choice(found))
+    if found.alone == HELPS:
+        parts.append(_attribution(*_shares(plain, found.policy)))
+    return " ".join(part for part in parts if part)
+
+
+def _headline(found: Judged) -> str:
+    outcome = found.outcome.capitalize()
+    if found.outcome == AVERAGING and found.best.method != POLICY_METHOD:
+        outcome += ", the learned views add nothing to it"
+    shorter = found.best is not found.policy and found.best.method == POLICY_METHOD
+    as_good = f", as good as {found.policy.views}" if shorter and found.alone == HELPS else ""
+    return f"{outcome}: use {_name(found.best)}{as_good}."
+
+
+def _of_policy(found: Judged) -> str:
+    policy, over = found.policy, found.policy.over_plain or {}
+    if found.same:
+        return "The policy predicts just what the plain image does."
+    cll, accuracy = over["cll"], _accuracy(over["accuracy"])
+    change = {
+        HELPS: f"rises by {_amount(cll)} over",
+        HURTS: f"falls by {_amount(cll)} against",
+        NO_DIFFERENCE: f"changes by {_signed(cll)} against",
+    }
+    text = f"With {views_text(policy.views)} the policy's held-out cLL {change[found.alone]} "
+    text += "the plain image" + (_doubt(found) if found.alone == NO_DIFFERENCE else "")
+    if found.alone == HELPS and found.rival is not None:
+        over_rival = policy.over_rival or {}
+        text += _against(over_rival["cll"], found.rival)
+        accuracy += f" and by {_accuracy(over_rival['accuracy'])}"
+    return f"{text}; accuracy changes by {accuracy}, {_price(policy)}."
+
+
+def _doubt(found: Judged) -> str:
+    cll = (found.policy.over_plain or {})["cll"]
+    if cll.low > 0 or cll.high < 0:
+        return f", within the margin of indifference, {found.margin:g}"
+    if cll.estimate <= found.margin:
+        return ", an interval that includes zero"
+    # Twice the images whose interval would just leave zero out: then four in five tries show it.
+    needed = 2 * found.images * (1 - cll.low / cll.estimate) ** 2
+    digits = 2 - ceil(log10(needed))
     return (
-        f"{word}: {start} {verb} by {_amount(cll)} {against} the plain image{rival}, "
-        f"accuracy changes by {accuracy}, {cost}."
+        ", an interval that includes zero: too few images to tell (about "
+        f"{max(found.images + 1, round(needed, digits)):,.0f} would show such a gain)"
     )
 
 
-def _rival(rows: Sequence[Row], policy: Row) -> str:
-    """Compare with the best baseline of the same budget; nothing to say if that is plain."""
-    if policy.rival in (None, "plain") or policy.over_rival is None:
-        return ""
-    own = [row for row in rows if row.method == policy.rival and row.budget <= policy.budget]
-    best = max(own, key=lambda row: row.budget)
-    what = f"{best.label} with {views_text(best.views)}"
-    cll = policy.over_rival["cll"]
+def _against(cll: Interval, rival: Row) -> str:
+    """Compare with the best baseline of the same budget."""
+    what = _name(rival)
+    if rival.fitted is not None and rival.fitted.view_temperature != 1:
+        what += " (with a learned average)"
     if cll.low > 0:
         return f" and by {_amount(cll)} over {what}"
     verdict = "falls behind" if cll.high < 0 else "shows no gain over"
     return f" but {verdict} {what} ({_signed(cll)})"
 
 
-def _advice(best: Row, policy: Row) -> str:
-    if best.method == "plain":
-        return "Use the plain image."
-    if best == policy:
+def _of_choice(found: Judged) -> str:
+    """Say what another choice than the whole policy brings; its intervals allow for the choice."""
+    over = found.best.with_learned_average.over_plain or {}
+    cll, accuracy = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
+    name = _name(found.best)
+    return (
+        f"{name[0].upper()}{name[1:]}: cLL rises by {_amount(cll)} over the plain image, accuracy "
+        f"changes by {_accuracy(accuracy)}, {_price(found.best)}."
+    )
+
+
+def _attribution(views: float | None, average: float | None) -> str:
+    if views is None or average is None:
         return ""
-    return f"The cheapest choice that is not worse: {best.label} with {views_text(best.views)}."
+    if average == 0:
+        return "All of the policy's gain over the plain image comes from its views."
+    return (
+        f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views and "
+        f"{number(average, 4)} from their learned average."
+    )
+
+
+def _name(row: Row) -> str:
+    """Name what a row is, as a sentence does."""
+    name = _NAMES.get(row.method, row.label)
+    return name if has_own_budget(row.method) else f"{name} with {views_text(row.views)}"
+
+
+def _price(row: Row) -> str:
+    return f"at {_times(row.slowdown)} the time of one view"
 
 
 def _times(slowdown: float) -> str:
@@ -213,14 +334,12 @@ def _amount(change: Interval) -> str:
     """Write a rise or fall by its size: 0.0312 [0.0251, 0.0377]."""
     sign = 1 if change.estimate >= 0 else -1
     low, high = sorted((sign * change.low, sign * change.high))
-    return f"{sign * change.estimate:.4f} [{low:.4f}, {high:.4f}]"
+    return f"{sign * change.estimate:.4f} [{number(low, 4)}, {number(high, 4)}]"
 
 
 def _signed(change: Interval) -> str:
-    return f"{change.estimate:+.4f} [{change.low:+.4f}, {change.high:+.4f}]".replace("-", "−")
+    return f"{signed(change.estimate, 4)} {interval(change, 4)}"
 
 
 def _accuracy(change: Interval) -> str:
-    points = 100 * np.array([change.estimate, change.low, change.high])
-    estimate, low, high = (f"{p:+.1f}".replace("-", "−") for p in points)
-    return f"{estimate} points [{low}, {high}]"
+    return f"{signed(100 * change.estimate, 1)} points {interval(change, 1, 100)}"

@@ -215,10 +215,23 @@ class Policy(Sequence[SubPolicy]):
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
-        """Read a policy file; a damaged one raises a RelookError that says where."""
+        """Read a policy file, or take `preset:NAME`; a damaged one raises and says where."""
         from relook.policy.file import load_policy
+        from relook.policy.presets import is_preset, named_preset
 
-        return load_policy(Path(path))
+        return named_preset(path) if is_preset(path) else load_policy(Path(path))
+
+    @classmethod
+    def preset(
+        cls, name: str, views: int | None = None, *, recipe: str | Path = "cifar", seed: int = 0
+    ) -> Policy:
+        """Return a ready policy, not calibrated: plain, flip, 5c, d4, 10c, or crops.
+
+        `recipe` and `seed` say which random crops; there are 20 unless `views` says otherwise.
+        """
+        from relook.policy.presets import preset
+
+        return preset(name, views, recipe=recipe, seed=seed)
 
     @classmethod
     def from_reference(cls, path: str | Path) -> Policy:

@@ -12,6 +12,7 @@ from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
 from relook.numerics.splits import Split, search_split
 from relook.policy import Step
+from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
 from relook.policy_search.job import check_apart
 from relook.policy_search.run_record import RunRecord, load_run, searched_images
@@ -32,7 +33,7 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
     searched on, only its held-out images may be used for a claim; another one that holds
     searched images is refused.
     """
-    if not (policy_path.parent / "run.json").is_file():
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
         return None
     record = load_run(policy_path.parent)
     searched = _as_searched(record, dataset)

@@ -66,13 +66,29 @@ class PolicySearch:
     selection: SelectionPlan | None = None
     deployment: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    def model(self, **options: Any) -> TTA:
-        """Return the searched model with its policy as one module; `options` are TTA's."""
+    def model(self, *, method: str | None = None, views: int | None = None, **options: Any) -> TTA:
+        """Return the searched model as one module that predicts as the verdict recommends.
+
+        `method` ("policy", "plain", "cf" …) and `views` overrule the verdict; views alone are the
+        policy's, and so is an early exit. The other `options` are TTA's.
+        """
         from relook.deploy import TTA
+        from relook.deploy.recommended import deployed
 
         if self.deployment is None:
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
-        return TTA(policy=self.policy, **{**self.deployment, **options})
+        given = dict(self.deployment)
+        if options.get("early_exit") is not None:
+            method = method or "policy"
+        found = deployed(self.policy, self.comparison, given.pop("recipe"), method, views)
+        if found.by_verdict and not found.whole:
+            warnings.warn(
+                f"the model takes {found.text}, as the verdict recommends: method='policy' takes "
+                "the whole policy",
+                stacklevel=2,
+            )
+        own = {"policy": found.policy, "temperature": found.temperature}
+        return TTA(**{**given, **own, **options})
 
     def _repr_html_(self) -> str:
         return notebook.html(self)
@@ -133,7 +149,8 @@ def search(
         warnings.warn(note, stacklevel=2)
     names = None if classes is None else dataset.classes
     size = tuple(dataset.images.shape[2:])
-    return replace(found, deployment={"model": predictor, "size": size, "classes": names})
+    deployment = {"model": predictor, "size": size, "classes": names, "recipe": settings.recipe}
+    return replace(found, deployment=deployment)
 
 
 def search_dataset(

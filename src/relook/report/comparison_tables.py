@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
-from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.report.metrics import metric_of
@@ -55,15 +55,25 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return a line per method and budget; the best that a budget buys is bold.
 
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
-    most the same, then to the plain image.
+    most the same, then to the plain image. Where a learned average changes a method, cLL and
+    differences are those with learned averages, and the usual average's cLL stands beside them.
     """
-    return method_table(
-        comparison.results().where(asked=True),
-        ("slowdown", "cll", "accuracy"),
-        _VERSUS,
-        title=f"{comparison.images:,} held-out images; cLL: calibrated log-likelihood, "
-        "higher is better",
+    images = f"{comparison.images:,} held-out images"
+    title = f"{images}; cLL: calibrated log-likelihood, higher is better"
+    metrics = ("slowdown", "cll", "accuracy")
+    fair = comparison.learned_averages
+    if fair is None:
+        results = comparison.results().where(asked=True)
+        return method_table(results, metrics, _VERSUS, title=title)
+    title += "; usual: with the usual average of views, not a learned one"
+    usual = f"cll{USUAL}"
+    more = (
+        Column(metric_of(usual).head, {"metric": usual}, optional=True),
+        Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=True),
     )
+    rival = {"rival": _VERSUS["rival"]}
+    results = fair.results().where(asked=True)
+    return method_table(results, metrics, rival, more=more, title=title)
 
 
 def method_table(
@@ -74,12 +84,13 @@ def method_table(
     compared: str = "cll",
     head: str = "method",
     keys: Mapping[str, str] | None = None,
+    more: Sequence[Column] = (),
     **about: Any,
 ) -> Table:
     """Return a line per method and budget: keys, metrics, and differences that may be left out.
 
     `versus` names the kinds of differences in the metric `compared`; `keys` has the heads of
-    keys that are shown (default: the views).
+    keys that are shown (default: the views); `more` columns come last.
     """
     measure = metric_of(compared).head.removesuffix(" %")
     columns = [
@@ -91,6 +102,7 @@ def method_table(
             for kind, other in versus.items()
             if results.where(versus=kind)
         ),
+        *more,
     ]
     return table_of(results, columns, method_sections(results), _best_but_cost, **about)
 
@@ -118,6 +130,7 @@ _JUDGED = ("cll", "accuracy", "log_likelihood", "muce")
 
 def frontier_table(comparison: Comparison) -> Table:
     """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
+    comparison = comparison.learned_averages or comparison
     rows = frontier(shown_rows(comparison))
     results = comparison.results()
     lowest, highest = rows[0].metrics["cll"].mean, rows[-1].metrics["cll"].mean

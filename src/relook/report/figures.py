@@ -102,6 +102,7 @@ def house_style() -> Iterator[None]:
 
 def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing]:
     """Draw what a comparison holds; `legend` puts the methods' names into the figures."""
+    comparison = comparison.learned_averages or comparison
     with house_style():
         drawings = (
             _metric_drawing(comparison, "cll", legend),

@@ -46,6 +46,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "accuracy": Metric("acc. %", "Accuracy (%)", 100.0, 2, 2),
         "log_likelihood": Metric("LL", "Log-likelihood"),
         "cll": Metric("cLL", "Calibrated log-likelihood"),
+        "cll_usual_average": Metric("cLL usual", "Calibrated log-likelihood, usual average"),
         "brier": Metric("Brier", "Brier score", lowest=True),
         "brier_calibrated": Metric("Brier cal.", "Calibrated Brier score", lowest=True),
         "ece": Metric("ECE %", "Expected calibration error (%)", 100.0, 2, lowest=True),

@@ -38,10 +38,12 @@ class Summary:
     `judged` is the row that the verdict is about: the recommended one is the pick of many, so
     its own figures would be a little too good. `about` says what methods are, as far as relook
     knows them. `reach` is how far the bars of differences in cLL go. `leaving` are the methods
-    that a metric's curves do not show, in part or whole; `confidence` is that of intervals.
+    that a metric's curves do not show, in part or whole; `confidence` is that of intervals. With
+    `both_averages` the figures are those of learned averages, and the usual ones are beside them.
     """
 
     comparison: Comparison
+    both_averages: bool
     sentence: str
     judged: Row | None
     recommended: str
@@ -57,6 +59,8 @@ class Summary:
 
 def summary_of(comparison: Comparison) -> Summary:
     """Return what pages show of a comparison."""
+    fair = comparison.learned_averages
+    comparison = fair or comparison
     rows, verdict = comparison.rows, comparison.verdict
     styles = method_styles(rows)
     most = max(comparison.budgets, default=0)
@@ -66,8 +70,9 @@ def summary_of(comparison: Comparison) -> Summary:
     differences = [found for row in rows for found in (row.over_plain or {}).values()]
     return Summary(
         comparison,
+        both_averages=fair is not None,
         # The outcome at the head of the sentence stands above it.
-        sentence=verdict.sentence.removeprefix(f"{verdict.outcome.capitalize()}: "),
+        sentence=verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, "),
         judged=max(own, key=lambda row: row.budget, default=None),
         recommended=recommended.label if recommended else shorten(verdict.recommended_method),
         groups=tuple(_groups(comparison)),

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 import torch
 from tests.support import refused
+from tests.unit.data.marked_images import TURNED
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
+from tests.unit.evaluation.compare_cases import pictures
 
 import relook
 from relook.data import load_data
+from relook.deploy.recommended import deployed
+from relook.evaluation.baselines import BASELINES
+from relook.evaluation.compare import compare
+from relook.models import CallablePredictor
 from relook.models.small import new_small
+from relook.policy.recipes import RECIPES
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "deploy.md"
 
@@ -35,6 +42,16 @@ def test_a_search_gives_its_model() -> None:
     torch.testing.assert_close(model(images), expected(images))
     assert model.predict(images)[0] in names
     refused("expected images of 32×32", model, images[:, :, :24, :24])
+    method = found.comparison.verdict.recommended_method
+    assert method == "plain"  # a network that has learned nothing
+    with pytest.warns(UserWarning, match="the model takes the plain image, as the verdict"):
+        advised = found.model()
+    assert advised.views == 1
+    row = found.comparison.row("plain", 1)
+    assert row is not None
+    assert row.fitted is not None
+    assert advised.temperature == row.fitted.temperature
+    assert found.model(method="policy").policy == found.policy
     assert "deployment" not in repr(found)
     with pytest.raises(relook.RelookError, match=r"relook\.TTA\(model, policy\)"):
         replace(found, deployment=None).model()
@@ -47,3 +64,72 @@ def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scope: dict[str, Any] = {"network": network(), "images": some_images()}
     exec(compile(example, PAGE.name, "exec"), scope)  # noqa: S102
     assert scope["probabilities"].shape == (10, 7)
+
+
+# What the verdict recommends is what is deployed
+
+
+def verdict_of(method: str, views: int) -> Any:
+    """A comparison of four turns that recommends this, and the policy that it is about."""
+    corner = CallablePredictor(lambda images: images[:, 0, 0, :3] / 99, outputs="logits", classes=3)
+    found = compare(
+        corner,
+        pictures(),
+        replace(TURNED, temperatures=(1.1, 1.2, 1.3, 1.4)),
+        recipe="small",
+        budgets=(1, 2, 4),
+        methods=("plain", "flip", "cf"),
+        measure_cost=False,
+        resamples=50,
+    )
+    chosen = replace(found.verdict, recommended_method=method, recommended_views=views)
+    return replace(found, verdict=chosen)
+
+
+@pytest.mark.parametrize(
+    ("method", "views", "whole"),
+    [
+        ("gps", 4, True),
+        ("gps", 2, False),
+        ("plain", 1, False),
+        ("flip", 2, False),
+        ("cf", 4, False),
+    ],
+)
+def test_each_recommendation_is_deployed(method: str, views: int, whole: bool) -> None:
+    comparison = verdict_of(method, views)
+    policy, recipe = comparison.policy, RECIPES["small"]
+    found = deployed(policy, comparison, recipe)
+    assert (found.by_verdict, found.whole, found.policy.views) == (True, whole, views)
+    if method == "gps":
+        assert found.policy == policy[:views]
+        assert found.temperature == "policy"
+        return
+    row = comparison.row(method, views)
+    assert found.policy.subpolicies == BASELINES[method].policy(recipe, views).subpolicies
+    assert (found.policy.view_temperature, found.temperature) == (
+        row.fitted.view_temperature,
+        row.fitted.temperature,
+    )
+
+
+def test_method_and_views_overrule_the_verdict() -> None:
+    comparison = verdict_of("plain", 1)
+    policy, recipe = comparison.policy, RECIPES["small"]
+    whole = deployed(policy, comparison, recipe, "policy")
+    assert (whole.policy, whole.whole, whole.by_verdict) == (policy, True, False)
+    assert deployed(policy, comparison, recipe, views=2).policy == policy[:2]
+    assert deployed(policy, comparison, recipe, "policy", 2).policy == policy[:2]
+    assert deployed(policy, comparison, recipe, "crops", 3).policy.views == 3
+    assert deployed(policy, comparison, recipe, "10c").temperature == "policy"  # not compared
+    refused("unknown method 'flop'", deployed, policy, comparison, recipe, "flop")
+    refused(
+        "method 'flip': expected 2 views, got 3", deployed, policy, comparison, recipe, "flip", 3
+    )
+
+
+def test_a_comparison_of_another_policy_recommends_nothing() -> None:
+    comparison = verdict_of("plain", 1)
+    other = comparison.policy[1:]
+    found = deployed(other, comparison, RECIPES["small"])
+    assert (found.policy, found.by_verdict) == (other, False)

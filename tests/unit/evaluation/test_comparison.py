@@ -9,7 +9,12 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 
 from relook.errors import FileFormatError
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import COMPARISON, Comparison, load_comparison
+from relook.evaluation.comparison import (
+    COMPARISON,
+    METRICS_OF_AVERAGES,
+    Comparison,
+    load_comparison,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +46,16 @@ def test_a_file_is_there_and_back_again(comparison: Comparison, tmp_path: Path) 
     assert file.read_bytes() == (tmp_path / "again.json").read_bytes()
 
 
+def test_a_comparison_of_the_first_version_is_read(comparison: Comparison) -> None:
+    content = json.loads(json.dumps(comparison.to_json())) | {"version": 1}
+    for row in content["rows"]:
+        del row["fitted"]
+        for metric in METRICS_OF_AVERAGES:
+            del row["metrics"][metric]
+    read = COMPARISON.from_json(content, "comparison")
+    assert [row.best_cll for row in read.rows] == [row.metrics["cll"].mean for row in read.rows]
+
+
 def test_a_row_is_found_by_method_and_budget(comparison: Comparison) -> None:
     found = comparison.row("d4", 8)
     assert found is not None
@@ -59,7 +74,7 @@ def spoil(content: dict[str, Any], path: list[str | int], value: object) -> None
     ("path", "value"),
     [
         (["format"], "something else"),
-        (["version"], 2),
+        (["version"], 3),
         (["rows"], None),
         (["rows", 0], {}),
         (["rows", 1, "metrics"], []),

@@ -9,7 +9,13 @@ from rich.console import Console
 from tests.unit.data.marked_images import TURNED, Oracle, noisy
 
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
+from relook.evaluation.comparison import (
+    METRICS_OF_A_ROW,
+    METRICS_OF_AVERAGES,
+    Comparison,
+    Measured,
+    Row,
+)
 from relook.numerics.intervals import Interval
 from relook.report.comparison_tables import (
     comparison_table,
@@ -40,7 +46,8 @@ def comparison() -> Comparison:
 
 
 def _with_cll(row: Row, cll: float) -> Row:
-    return replace(row, metrics={**row.metrics, "cll": Measured(cll, 0.0)})
+    metrics = {name: one for name, one in row.metrics.items() if name in METRICS_OF_A_ROW}
+    return replace(row, metrics={**metrics, "cll": Measured(cll, 0.0)})
 
 
 def text_of(table: Table, width: int = 140) -> str:
@@ -87,6 +94,34 @@ def test_intervals_are_shown_as_far_as_there_is_room(
 ) -> None:
     table = terminal(comparison_table(comparison), Console(width=width, file=io.StringIO()))
     assert len(table.columns) == columns
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (80, ["cLL", "acc. %", "cLL − best baseline"]),
+        (100, ["cLL", "acc. %", "cLL − best baseline", "cLL usual"]),
+        (140, ["cLL", "acc. %", "cLL − best baseline", "cLL usual", "cLL − plain image"]),
+    ],
+)
+def test_the_usual_average_stands_beside_the_learned_one(
+    comparison: Comparison, width: int, heads: list[str]
+) -> None:
+    rows = [
+        replace(
+            row,
+            metrics={
+                **row.metrics,
+                **{one: Measured(-0.4 + 0.1 * i, 0.0) for i, one in enumerate(METRICS_OF_AVERAGES)},
+            },
+        )
+        for row in comparison.rows
+    ]
+    table = comparison_table(replace(comparison, rows=tuple(rows)))
+    shown = terminal(table, Console(width=width, file=io.StringIO()))
+    assert [column.header for column in shown.columns][3:] == heads
+    assert "−0.2000" in text_of(table)  # learned
+    assert "−0.4000" in text_of(table)
 
 
 def test_one_interval_fits_into_a_terminal_of_eighty_columns(comparison: Comparison) -> None:

@@ -10,6 +10,7 @@ from relook.cli.shared.options import of_model
 from relook.data.specs import DATA_SOURCES
 from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
+from relook.policy.presets import is_preset
 from relook.policy.recipes import STARTS
 from relook.policy_search.run_record import load_run
 
@@ -47,7 +48,7 @@ def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
 
 def was_full_size(policy: Path) -> bool | None:
     """Return how the search next to a policy file saw its images; None: no such run."""
-    if not (policy.parent / "run.json").is_file():
+    if is_preset(policy) or not (policy.parent / "run.json").is_file():
         return None
     return bool(load_run(policy.parent).data.get("full_size", False))
 

@@ -21,6 +21,7 @@ from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.policy import Policy
+from relook.policy.presets import is_preset
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import SearchedData, held_out_part, recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
@@ -204,7 +205,7 @@ def _held_out(
 def _recipe(known: _Completed, policy: Policy) -> Recipe:
     """Return the recipe of the option, of the search, or of the policy, whichever is there."""
     given, record, directory = known.options, known.record, known.paths[0].parent
-    if record is None and (directory / "run.json").is_file():
+    if record is None and not is_preset(known.paths[0]) and (directory / "run.json").is_file():
         record = load_run(directory)
     if "recipe" in given:
         found = get_recipe(given["recipe"])

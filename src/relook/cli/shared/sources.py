@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from relook.cli.shared import options
+from relook.cli.shared.console import say
 from relook.data.class_map import read_classes
+from relook.deploy.recommended import METHODS, Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
+from relook.evaluation.comparison import load_comparison
 from relook.io.files import one_line
 from relook.models import Predictor
+from relook.policy import Policy
+from relook.policy.presets import is_preset
+from relook.policy.recipes import get_recipe
+from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
 
 _OF_RUN = ("model", "mean", "std", "outputs", "pretrained", "size", "crop", "channels", "classes")
@@ -39,6 +46,13 @@ GridViewsOption = Annotated[
 ]
 ViewsOption = Annotated[
     int | None, typer.Option(help="Model passes per image, at most.", min=1, show_default="all")
+]
+MethodOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"What to deploy, with --views: {', '.join(METHODS)}.",
+        show_default="what the run's verdict recommends; with --views alone, the policy",
+    ),
 ]
 TemperatureOption = Annotated[
     str, typer.Option(help="policy, a number, or none for predictions without calibration.")
@@ -137,6 +151,29 @@ class ModelOfRun:
         return channels, height, width
 
 
+def deployed_of(
+    source: RunOrPolicy, given: Mapping[str, Any], method: str | None, views: int | None
+) -> Deployed:
+    """Return what to deploy, and say what it is where nobody named it.
+
+    The verdict's recommendation is for the model that was searched with.
+    """
+    policy, record = Policy.load(source.policy), source.record()
+    file = None if record is None else record.path / "comparison.json"
+    searched = {} if record is None else record.origin
+    named = [options.as_list(one["model"]) for one in (given, searched) if "model" in one]
+    own = all(one == named[0] for one in named)
+    comparison = load_comparison(file) if own and file is not None and file.is_file() else None
+    recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
+    found = deployed(policy, comparison, recipe, method, views)
+    if found.by_verdict:
+        say(f"{found.text}, as the verdict recommends; --method policy takes the whole policy")
+    if is_preset(source.policy) and found.temperature == "policy":
+        say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")
+        return replace(found, temperature=None)
+    return found
+
+
 def model_of(given: Mapping[str, Any], device: str) -> Predictor:
     """Load the model that the options name."""
     if "model" not in given:
@@ -147,10 +184,10 @@ def model_of(given: Mapping[str, Any], device: str) -> Predictor:
     )
 
 
-def temperature_of(text: str) -> TemperatureChoice:
-    """Read `policy`, `none` or a number."""
+def temperature_of(text: str, own: TemperatureChoice = "policy") -> TemperatureChoice:
+    """Read `policy`, which is what is deployed with its `own`, `none` or a number."""
     if text in ("policy", "none"):
-        return "policy" if text == "policy" else None
+        return own if text == "policy" else None
     try:
         return float(text)
     except ValueError:

@@ -6,14 +6,16 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from relook.deploy.calibrate import fitted_policy
 from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
 from relook.deploy.tta.exits import plan_with_exits, run_early_exit
@@ -26,6 +28,7 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
 from relook.policy import DrawKind, Policy
+from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
 
 Output = Literal["probabilities", "log_probs", "logits"]
@@ -48,12 +51,14 @@ class TTA(nn.Module):
     policy repeats it. `model` is a torch module
     (`mean`, `std`, `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
 
-    `views` is a budget of model passes per image. `temperature` is the policy's for that budget,
-    a number, or None for none. A policy of fresh draws is frozen by `seed`, unless
-    `draws="fresh"`: then views are drawn by counter, one index per image. `max_batch` views go
-    through the model at once (default: by the images' size). `size` (height, width) is what
-    images must have; `classes` are names for `predict`. `early_exit`, a rule or its file, ends
-    each image after as many views as it needs, with the rule's own temperatures.
+    `policy` may be a policy's file, or the name of a preset (`flip`, `preset:10c` …), which is not
+    calibrated until `calibrate` has seen labelled images. `views` is a budget of model passes per
+    image. `temperature` is the policy's for that budget, a number, or None for none. A policy of
+    fresh draws is frozen by `seed`, unless `draws="fresh"`: then views are drawn by counter, one
+    index per image. `max_batch` views go through the model at once (default: by the images' size).
+    `size` (height, width) is what images must have; `classes` are names for `predict`.
+    `early_exit`, a rule or its file, ends each image after as many views as it needs, with the
+    rule's own temperatures.
 
     The model runs in eval mode and without gradients. Compiled and exported, all views go
     through the model at once and values are not checked; an exported graph makes its views of
@@ -189,6 +194,22 @@ class TTA(nn.Module):
         ]
         columns = zip(*(vars(part).values() for part in found), strict=True)
         return Uncertainty(*map(np.concatenate, columns))
+
+    def calibrate(self, images: Images, labels: ArrayLike, *, first_index: int = 0) -> TTA:
+        """Fit the view temperature and the temperatures on labelled images; returns itself.
+
+        Do not claim a gain on these images.
+        """
+        if self.early_exit is not None:
+            raise RelookError("each exit has temperatures of its own: leave early_exit out")
+        self.plan = replace(self.plan, policy=replace(self.policy, view_temperature=1.0))
+        batches = [part.cpu().numpy() for part in self._batches(images, first_index)]
+        _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
+        log_probs = np.concatenate(batches, axis=1)[order]
+        policy = fitted_policy(self.policy, log_probs, np.asarray(labels, dtype=np.int64))
+        temperature = (policy.temperatures or (1.0,))[-1]
+        self.plan = replace(self.plan, policy=policy, temperature=temperature)
+        return self
 
     def get_extra_state(self) -> Tensor:
         """Return the policy, temperature and normalisation as bytes, for the state dict."""

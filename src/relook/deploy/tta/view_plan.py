@@ -15,6 +15,7 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
+from relook.policy.presets import is_preset
 from relook.policy.views import apply_subpolicy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
@@ -68,7 +69,12 @@ def plan_views(
     draws: DrawKind = "fixed",
     seed: int | None = None,
 ) -> ViewPlan:
-    """Return the plan for a policy, or a policy's file, at a budget of `views` model passes."""
+    """Return the plan for a policy, its file or a preset's name, at a budget of model passes.
+
+    A preset that is given by its name alone runs without calibration.
+    """
+    if temperature == "policy" and is_preset(policy):
+        temperature = None
     given = policy if isinstance(policy, Policy) else Policy.load(policy)
     if not len(given):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")

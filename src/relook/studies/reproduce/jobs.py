@@ -141,6 +141,7 @@ def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]
         batch=inputs.batch(entry),
         progress=_passes(inputs),
         measure_cost=False,
+        learned_averages=inputs.study.search.strategy != "paper",
         record=_record(job, inputs, entry),
     )
     found.save(directory / "comparison.json")

@@ -1,0 +1,72 @@
+"""What is deployed: what a comparison's verdict recommends, or a method that is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from relook.deploy.tta.view_plan import TemperatureChoice
+from relook.errors import RelookError, unknown_name
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
+from relook.evaluation.comparison import Comparison
+from relook.foundation.wording import views_text
+from relook.policy import Policy
+from relook.policy.recipes import Recipe
+
+_ALIASES = {"policy": POLICY_METHOD, "crops": "cf"}
+METHODS = ("policy", *BASELINES)
+"""What `method` may name, besides the names that comparisons use."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """Views and temperature to deploy; `text` says what they are.
+
+    `by_verdict` says that a verdict recommends them, `whole` that they are all of the policy.
+    """
+
+    policy: Policy
+    temperature: TemperatureChoice
+    text: str
+    by_verdict: bool = False
+    whole: bool = False
+
+
+def deployed(
+    policy: Policy,
+    comparison: Comparison | None,
+    recipe: Recipe,
+    method: str | None = None,
+    views: int | None = None,
+) -> Deployed:
+    """Return what to deploy: what the comparison of this policy recommends, unless told.
+
+    `method` and `views` overrule it; `views` alone are the policy's. Another method than the
+    policy gets the temperatures that were fitted when it was compared; one that was not compared
+    has none. A comparison of another policy counts for nothing.
+    """
+    if comparison is not None and comparison.policy.subpolicies != policy.subpolicies:
+        comparison = None
+    by_verdict = method is None and views is None and comparison is not None
+    if by_verdict and comparison is not None:
+        found = comparison.verdict
+        method, views = found.recommended_method, found.recommended_views
+    name = _ALIASES.get(method or POLICY_METHOD, method or POLICY_METHOD)
+    if name == POLICY_METHOD:
+        cut = policy if views is None else policy.for_budget(views)
+        text = f"the learned policy with {views_text(cut.views)}"
+        return Deployed(cut, "policy", text, by_verdict, len(cut) == len(policy))
+    if name not in BASELINES:
+        raise unknown_name("method", name, (*METHODS, *_ALIASES))
+    row = BASELINES[name]
+    if row.budget is not None and views not in (None, row.budget):
+        raise RelookError(f"method {name!r}: expected {views_text(row.budget)}, got {views}")
+    wanted = row.budget or views or policy.views
+    settings = {} if comparison is None else comparison.settings
+    options = Options(**settings.get("randaugment", {}))
+    made = row.policy(recipe, wanted, settings.get("seed", 0), "fixed", options)
+    text = "the plain image" if name == "plain" else f"{label_of(name)} with {views_text(wanted)}"
+    scored = None if comparison is None else comparison.row(name, wanted)
+    if scored is None or scored.fitted is None:
+        return Deployed(made, "policy", text, by_verdict)
+    made = replace(made, view_temperature=scored.fitted.view_temperature)
+    return Deployed(made, scored.fitted.temperature, text, by_verdict)

@@ -1,0 +1,121 @@
+"""Ready policies: the usual ways to look again, without a search, by name.
+
+`preset:NAME` stands wherever a policy file may, with options as in `preset:crops?views=10`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from relook.errors import RelookError, unknown_name
+from relook.foundation.spec_query import split_query
+from relook.policy.policy import DrawKind, Policy, Step, SubPolicy
+from relook.policy.recipes import Recipe, get_recipe
+from relook.policy.views import freeze_subpolicy
+
+CROP_OF_7_8 = 7.5
+"""The zoom of the five and ten crops: 7/8 of the side."""
+
+PREFIX = "preset:"
+
+_RECIPE = "cifar"
+_CROPS = 20
+_CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+_OPTIONS = ("views", "recipe", "seed")
+
+
+def plain_image() -> tuple[SubPolicy, ...]:
+    """Return the image as it is."""
+    return (SubPolicy(),)
+
+
+def mirror_image() -> tuple[SubPolicy, ...]:
+    """Return the image and its mirror image."""
+    return (SubPolicy(), SubPolicy((Step("flip", 0),)))
+
+
+def five_crops(zoom: float = CROP_OF_7_8) -> tuple[SubPolicy, ...]:
+    """Return a central crop and four corner crops."""
+    return tuple(SubPolicy((Step("zoom", zoom, draws={"x": x, "y": y}),)) for x, y in _CORNERS)
+
+
+def ten_crops(zoom: float = CROP_OF_7_8) -> tuple[SubPolicy, ...]:
+    """Return five crops and their mirror images."""
+    upright = five_crops(zoom)
+    return (*upright, *(SubPolicy((*sub.steps, Step("flip", 0))) for sub in upright))
+
+
+def turns_and_flips() -> tuple[SubPolicy, ...]:
+    """Return the eight symmetries of a square."""
+    turns = [(Step("quarter_turn", quarters),) if quarters else () for quarters in range(4)]
+    ends: tuple[tuple[Step, ...], ...] = ((), (Step("flip", 0),))
+    return tuple(SubPolicy((*turn, *end)) for end in ends for turn in turns)
+
+
+def random_crops(recipe: Recipe, views: int, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
+    """Return random crops as the recipe has them, with flips where it has them."""
+    return tuple(_random_crop(recipe, view, seed, draws) for view in range(views))
+
+
+def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPolicy:
+    steps: tuple[Step, ...] = ()
+    finish = recipe.finish
+    if recipe.start is not None:
+        # Every scale down to the start's smallest: the usual random resized crop.
+        anywhere = recipe.start.transform.replace("scale_crop", "resized_crop")
+        steps = (Step(anywhere, recipe.start.magnitude),)
+    elif finish is None:
+        finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
+    subpolicy = SubPolicy(steps, finish)
+    return subpolicy if draws == "fresh" else freeze_subpolicy(subpolicy, seed, view)
+
+
+Maker = Callable[[Recipe, int, int], tuple[SubPolicy, ...]]
+
+PRESETS: Mapping[str, Maker] = MappingProxyType(
+    {
+        "plain": lambda *_: plain_image(),
+        "flip": lambda *_: mirror_image(),
+        "5c": lambda *_: five_crops(),
+        "d4": lambda *_: turns_and_flips(),
+        "10c": lambda *_: ten_crops(),
+        "crops": lambda recipe, views, seed: random_crops(recipe, views, seed, "fixed"),
+    }
+)
+"""The ready policies by name: `make(recipe, views, seed)` lists the views."""
+
+
+def preset(
+    name: str, views: int | None = None, *, recipe: Recipe | str | Path = _RECIPE, seed: int = 0
+) -> Policy:
+    """Return a ready policy, or its first `views` views; random crops are 20 by default.
+
+    Recipe and seed say what random crops are cut.
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    crops = get_recipe(recipe)
+    made = PRESETS[name](crops, _CROPS if views is None else max(1, views), seed)
+    if views is not None and not 1 <= views <= len(made):
+        raise RelookError(f"preset {name!r}: expected 1 to {len(made)} views, got {views}")
+    return Policy(made[:views], recipe=crops.name, seed=seed)
+
+
+def is_preset(policy: object) -> bool:
+    """Whether a policy is given by the name of a preset: `flip` or `preset:flip`."""
+    return (isinstance(policy, str) and policy in PRESETS) or (
+        isinstance(policy, str | Path) and str(policy).startswith(PREFIX)
+    )
+
+
+def named_preset(text: str | Path) -> Policy:
+    """Read `flip`, `preset:flip` or `preset:crops?views=10&recipe=imagenet`."""
+    options = dict.fromkeys(_OPTIONS, ())
+    name, said = split_query(str(text).removeprefix(PREFIX), "preset", options)
+    for key in ("views", "seed"):
+        if not said.get(key, "0").isdecimal():
+            raise RelookError(f"{text}: expected {key} as a whole number, got {said[key]!r}")
+    views = int(said["views"]) if "views" in said else None
+    return preset(name, views, recipe=said.get("recipe", _RECIPE), seed=int(said.get("seed", "0")))

@@ -1,0 +1,153 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+from tests.unit.data.marked_images import TURNED, Oracle, noisy
+from tests.unit.evaluation.compare_cases import QUICK
+
+from relook.data import Dataset
+from relook.evaluation.averages import learned_view_temperatures, prefix_averages
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison
+from relook.evaluation.cross_validation import cross_validated
+from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, temper
+from relook.numerics.splits import halvings
+from relook.numerics.view_temperature import VIEW_TEMPERATURES, most_probable
+
+FloatArray = NDArray[np.float64]
+SURE = 4.0  # times the logits: a network that is far too sure
+
+
+def overconfident(images: int = 600) -> tuple[Dataset, FloatArray]:
+    dataset, logits = noisy(images)
+    return dataset, SURE * logits
+
+
+def mean_of(log_probs: FloatArray, kappa: float) -> FloatArray:
+    return np.asarray(np.log(np.exp(temper(log_probs, kappa)).mean(axis=0)))
+
+
+def test_the_usual_average_is_the_mean_of_probabilities() -> None:
+    log_probs = log_softmax(overconfident(40)[1], axis=-1)
+    for length, means in zip((1, 3), prefix_averages(log_probs, (1, 3), (1.0, 4.0)), strict=True):
+        usual = np.log(np.exp(log_probs[:length]).mean(axis=0))
+        np.testing.assert_allclose(means[1.0], usual, rtol=1e-12)
+        np.testing.assert_allclose(means[4.0], mean_of(log_probs[:length], 4.0), rtol=1e-12)
+
+
+def test_a_network_that_is_too_sure_gets_another_average_than_a_sound_one() -> None:
+    dataset, logits = overconfident()
+    everything = [np.arange(len(dataset))]
+    (sure,) = learned_view_temperatures(log_softmax(logits, -1), dataset.labels, everything)
+    assert sure >= 2
+    one = log_softmax(logits, -1)[:1]
+    assert learned_view_temperatures(one, dataset.labels, everything) == [1.0]
+
+
+def test_what_a_part_asks_for_is_what_fitting_on_it_alone_would_choose() -> None:
+    dataset, logits = overconfident()
+    log_probs, labels = log_softmax(logits, -1), dataset.labels
+    parts = [part for part, _ in halvings(len(labels), 2, 0)]
+    found = learned_view_temperatures(log_probs, labels, parts)
+    for part, kappa in zip(parts, found, strict=True):
+        scores = [
+            calibrated_log_likelihood(mean_of(log_probs[:, part], one), labels[part])[0]
+            for one in VIEW_TEMPERATURES
+        ]
+        plain = fit_temperature(log_probs[0, part], labels[part])
+        assert kappa == most_probable(scores, len(part), plain)
+
+
+def test_near_copies_of_few_images_say_little_about_the_average() -> None:
+    dataset, logits = noisy(10, seed=4)
+    copies = np.repeat(np.arange(10), 50)
+    log_probs, labels = log_softmax(logits, -1)[:, copies], dataset.labels[copies]
+    everything = [np.arange(len(labels))]
+    assert learned_view_temperatures(log_probs, labels, everything) > (
+        learned_view_temperatures(log_probs, labels, everything, copies)
+    )
+
+
+# In a comparison
+
+
+@pytest.fixture(scope="module")
+def sure() -> tuple[Comparison, FloatArray, Dataset]:
+    dataset, logits = overconfident(200)
+    oracle = Oracle(logits)
+    policy = replace(TURNED, view_temperature=4.0)
+    options = {**QUICK, "methods": ("d4",), "budgets": (4, 8)}
+    found = compare(oracle.predictor, dataset, policy, **options)
+    return found, oracle.log_probs.double().numpy(), dataset
+
+
+def test_a_policy_is_scored_with_its_own_average_and_with_the_usual_one(
+    sure: tuple[Comparison, FloatArray, Dataset],
+) -> None:
+    comparison, log_probs, dataset = sure
+    row = comparison.row("gps", 4)
+    assert row is not None
+    for metric, kappa in (("cll", 4.0), ("cll_learned_average", 4.0), ("cll_usual_average", 1.0)):
+        mean = mean_of(log_probs, kappa)
+        expected = cross_validated(mean, dataset.labels, seed=0).metrics["cll"]
+        assert row.metrics[metric].mean == pytest.approx(expected, abs=1e-6)
+    assert row.metrics["cll"].mean > row.metrics["cll_usual_average"].mean + 0.05
+
+
+def test_a_baseline_learns_its_average_on_the_half_that_calibrates_it(
+    sure: tuple[Comparison, FloatArray, Dataset],
+) -> None:
+    comparison, turns, dataset = sure
+    labels = dataset.labels
+    # The eight views of D4 are the four turns twice: a mirror image carries its number too.
+    row = comparison.row("d4", 8)
+    assert row is not None
+    assert row.metrics["cll"] == row.metrics["cll_usual_average"]
+    log_probs = np.concatenate([turns, turns])
+    pairs = halvings(len(labels), 5, 0)
+    chosen = learned_view_temperatures(log_probs, labels, [part for part, _ in pairs])
+    values = []
+    for (calibrate, score), kappa in zip(pairs, chosen, strict=True):
+        mean = mean_of(log_probs, kappa)
+        _, temperature = calibrated_log_likelihood(mean[calibrate], labels[calibrate])
+        calibrated = temper(mean[score], temperature)
+        values.append(calibrated[np.arange(len(score)), labels[score]].mean())
+    learned = row.metrics["cll_learned_average"].mean
+    assert learned == pytest.approx(np.mean(values), abs=1e-6)
+    assert learned > row.metrics["cll"].mean + 0.05
+    assert row.fitted is not None
+    assert row.fitted.view_temperature > 1
+
+
+def test_the_papers_comparison_knows_the_usual_average_alone() -> None:
+    dataset, logits = overconfident(100)
+    options = {**QUICK, "methods": ("d4",), "budgets": (8,), "learned_averages": False}
+    found = compare(Oracle(logits).predictor, dataset, TURNED, **options)
+    assert {name for row in found.rows for name in row.metrics} == set(METRICS_OF_A_ROW)
+    policy, rival = found.row("gps", 8), found.row("d4", 8)
+    assert policy is not None
+    assert rival is not None
+    gap = policy.metrics["cll"].mean - rival.metrics["cll"].mean
+    assert (policy.over_rival or {})["cll"].estimate == pytest.approx(gap, abs=1e-9)
+    assert found.learned_averages is None
+
+
+def test_the_policy_is_compared_with_a_baseline_that_had_the_same_chance(
+    sure: tuple[Comparison, FloatArray, Dataset],
+) -> None:
+    comparison, _, _ = sure
+    policy, rival = comparison.row("gps", 8), comparison.row("d4", 8)
+    assert policy is not None
+    assert rival is not None
+    assert policy.over_rival is not None
+    assert policy.over_plain is not None
+    fair = policy.metrics["cll"].mean - rival.metrics["cll_learned_average"].mean
+    assert policy.over_rival["cll"].estimate == pytest.approx(fair, abs=1e-6)
+    unfair = policy.metrics["cll"].mean - rival.metrics["cll"].mean
+    assert unfair > fair + 0.05
+    learned = (rival.over_plain or {})["cll_learned_average"]
+    plain = comparison.rows[0].metrics["cll"].mean
+    assert learned.estimate == pytest.approx(rival.best_cll - plain, abs=1e-6)
+    assert learned.low < learned.estimate < learned.high
