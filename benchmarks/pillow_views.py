@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 from relook.transforms.geometry import rotation
-from relook.transforms.resampling import scaled_box
+from relook.transforms.resampling import CROP_SHARES, crop_box
 
 Draws = Mapping[str, float]
 Picture = Image.Image
@@ -112,8 +112,9 @@ def _crop_flip(image: Picture, value: float, draws: Draws) -> Picture:
 
 
 def _scale_crop_flip(image: Picture, value: float, draws: Draws) -> Picture:
-    places = (draws[name] for name in ("area", "aspect", "x", "y"))
-    box = scaled_box(image.width, image.height, value, *places)
+    share = CROP_SHARES["scale_crop"](np.float64(value), draws["area"])
+    places = (draws[name] for name in ("aspect", "x", "y"))
+    box = crop_box(image.width, image.height, float(share), *places)
     corners = (box.left, box.top, box.left + box.width, box.top + box.height)
     resized = image.crop(corners).resize(image.size, BICUBIC)
     return ImageOps.mirror(resized) if draws["flip"] else resized

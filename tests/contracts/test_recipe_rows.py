@@ -89,4 +89,5 @@ def toml_of(recipe: Recipe) -> str:
     for group in recipe.groups:
         lines += ["[[groups]]", f"count = {group.count}", f"length = {group.length}"]
         lines.append(f"magnitude = {group.magnitude}")
+        lines += [] if group.start is None else [f"start = {group.start}"]
     return "\n".join(lines)

@@ -123,11 +123,23 @@ def _resized_box(image: Image.Image, width: int, height: int, draws: Draws) -> I
 
 
 def _scale_crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
-    area = image.width * image.height * min(1.0, value + 0.01 * draws["area"])
+    return _cropped(image, min(1.0, value + 0.01 * draws["area"]), draws)
+
+
+def _resized_crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    return _cropped(image, value + (1 - value) * draws["area"], draws)
+
+
+def _cropped(image: Image.Image, share: float, draws: Draws) -> Image.Image:
+    """The nearest aspect is the drawn one, clipped to those with which the area fits."""
+    area = image.width * image.height * share
     aspect = 3 / 4 * (16 / 9) ** draws["aspect"]
-    width = min(max(round(math.sqrt(area * aspect)), 1), image.width)
-    height = min(max(round(math.sqrt(area / aspect)), 1), image.height)
-    return _resized_box(image, width, height, draws)
+    width, height = math.sqrt(area * aspect), math.sqrt(area / aspect)
+    if aspect > image.width**2 / area:
+        width, height = image.width, area / image.width
+    if aspect < area / image.height**2:
+        width, height = area / image.height, image.height
+    return _resized_box(image, max(round(width), 1), max(round(height), 1), draws)
 
 
 def _zoom(image: Image.Image, value: float, draws: Draws) -> Image.Image:
@@ -158,6 +170,10 @@ ORACLES: dict[str, Oracle] = {
         _scale_crop(image, value, draws), draws
     ),
     "scale_crop": _scale_crop,
+    "resized_crop_flip": lambda image, value, draws: _mirrored(
+        _resized_crop(image, value, draws), draws
+    ),
+    "resized_crop": _resized_crop,
     "crop_flip": lambda image, value, draws: _mirrored(_crop(image, value, draws), draws),
     "crop": _crop,
     "flip": lambda image, value, draws: ImageOps.mirror(image),

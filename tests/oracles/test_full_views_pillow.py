@@ -14,7 +14,7 @@ from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages, plain_views
-from relook.transforms.resampling import scaled_box
+from relook.transforms.resampling import CROP_SHARES, crop_box
 
 SIDES = st.integers(8, 90)
 SHARES = st.floats(0, 1)
@@ -39,18 +39,19 @@ def one_view(images: FullImages, *steps: Step) -> np.ndarray:
 
 @given(
     SIDES, SIDES, SIDES, SIDES, st.sampled_from([1, 3]), st.floats(0, 30), SHARES, SHARES,
-    SHARES, SHARES, st.booleans(),
+    SHARES, SHARES, st.booleans(), st.sampled_from(["scale_crop_flip", "resized_crop_flip"]),
 )  # fmt: skip
 def test_a_scale_crop_is_cut_from_the_large_image(
     height: int, width: int, down: int, across: int, channels: int, magnitude: float,
-    area: float, aspect: float, x: float, y: float, flip: bool,
+    area: float, aspect: float, x: float, y: float, flip: bool, name: str,
 ) -> None:  # fmt: skip
     """Shrinking and enlarging, and each way round: Pillow chooses its order of passes by both."""
     levels = image(height, width, channels)
     images = in_memory([levels], CentreCrop((down, across), 0.875, channels))
     draws = {"area": area, "aspect": aspect, "x": x, "y": y, "flip": float(flip)}
-    step = Step("scale_crop_flip", magnitude, draws=draws)
-    box = scaled_box(width, height, step.value, area, aspect, x, y)
+    step = Step(name, magnitude, draws=draws)
+    share = CROP_SHARES[name](np.float64(step.value), area)
+    box = crop_box(width, height, float(share), aspect, x, y)
     edges = (box.left, box.top, box.left + box.width, box.top + box.height)
     expected = as_pillow(levels).crop(edges).resize((across, down), Image.Resampling.BICUBIC)
     if flip:
@@ -67,7 +68,7 @@ def test_a_scale_crop_is_cut_from_the_large_image(
 def test_both_orders_of_pillow(box: tuple[int, int], size: tuple[int, int]) -> None:
     levels = image(*box, 3)
     step = Step("scale_crop", 0, draws={"area": 1.0, "aspect": 0.5, "x": 0.0, "y": 0.0})
-    found = scaled_box(box[1], box[0], step.value, 1.0, 0.5, 0.0, 0.0)
+    found = crop_box(box[1], box[0], step.value + 0.01, 0.5, 0.0, 0.0)
     edges = (found.left, found.top, found.left + found.width, found.top + found.height)
     expected = as_pillow(levels).crop(edges).resize(size[::-1], Image.Resampling.BICUBIC)
     made = one_view(in_memory([levels], CentreCrop(size, 1.0, 3)), step)

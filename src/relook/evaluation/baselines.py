@@ -32,7 +32,7 @@ POLICY_LABEL = "learned policy (GPS)"
 _CROP_OF_7_8 = 7.5
 _CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 # Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
-_SHUFFLE, _SCALES = 2, 3
+_SHUFFLE = 2
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def randaugment(
 
     The same seed at another magnitude gives the same transforms, scaled.
     """
-    single = replace(recipe, groups=(Group(views, length, magnitude),))
+    of_start = None if recipe.start is None else magnitude
+    single = replace(recipe, groups=(Group(views, length, magnitude, of_start),))
     return sample_pool(single, views, seed, draws=draws, plain=False)
 
 
@@ -146,9 +147,9 @@ def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPo
     steps: tuple[Step, ...] = ()
     finish = recipe.finish
     if recipe.start is not None:
-        # The area is linear in the magnitude, so this is a scale uniform on 0.08 … 1.
-        u = float(uniforms(seed, image=_SCALES, view=view, stream=Stream.POOL))
-        steps = (Step(recipe.start.transform, recipe.start.magnitude * u),)
+        # Every scale down to the start's smallest: the usual random resized crop.
+        anywhere = recipe.start.transform.replace("scale_crop", "resized_crop")
+        steps = (Step(anywhere, recipe.start.magnitude),)
     elif finish is None:
         finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
     subpolicy = SubPolicy(steps, finish)

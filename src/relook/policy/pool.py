@@ -112,8 +112,9 @@ def _sample(recipe: Recipe, group: Group, candidate: int, seed: int, draws: Draw
         for place in range(1, group.length + 1)
     ]
     if recipe.start is not None:
+        largest = recipe.start.magnitude if group.start is None else group.start
         u = _uniform(seed, candidate, 0)
-        steps.insert(0, Step(recipe.start.transform, recipe.start.magnitude * u))
+        steps.insert(0, Step(recipe.start.transform, largest * u))
     if not steps:  # an empty sub-policy would be the plain image, without its finish
         steps = [Step("identity", 0)]
     subpolicy = SubPolicy(tuple(steps), recipe.finish)

@@ -16,12 +16,13 @@ from relook.io.files import describe, one_line, read_toml
 from relook.io.records import convert
 from relook.policy import Step
 from relook.transforms import TRANSFORMS
+from relook.transforms.resampling import CROP_SHARES
 
 _CROPS = ("crop", "crop_flip")
-STARTS = ("scale_crop", "scale_crop_flip")
+STARTS = tuple(CROP_SHARES)
 """The crops that a sub-policy may begin with; of full-size images they see the original."""
 
-_WITHOUT_FLIP = {"crop_flip": "crop", "scale_crop_flip": "scale_crop"}
+_WITHOUT_FLIP = {name: name.removesuffix("_flip") for name in (*STARTS, *_CROPS)}
 _MOST_CANDIDATES = 1_000_000
 _LONGEST = 16
 _LARGEST_SIDE = 100_000
@@ -29,19 +30,24 @@ _LARGEST_SIDE = 100_000
 
 @dataclass(frozen=True)
 class Group:
-    """`count` sub-policies of `length` steps, each magnitude uniform on [0, `magnitude`]."""
+    """`count` sub-policies of `length` steps, each magnitude uniform on [0, `magnitude`].
+
+    `start` is the largest magnitude of the recipe's start here; None: what the start itself says.
+    """
 
     count: int
     length: int
     magnitude: float
+    start: float | None = None
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A prior over sub-policies: groups of random steps between a start and a finish.
 
-    `start` is a crop whose magnitude is drawn from [0, its magnitude]; `finish` is the crop
-    that ends each sub-policy. `image_size` is the side in pixels that it is meant for.
+    `start` is a crop whose magnitude is drawn from [0, its magnitude], or as a group says;
+    `finish` is the crop that ends each sub-policy. `image_size` is the side in pixels that it is
+    meant for.
     """
 
     name: str
@@ -88,8 +94,11 @@ def _check_groups(recipe: Recipe) -> None:
             )
         if not 0 <= group.length <= _LONGEST:
             raise _nonsense(recipe, f"expected a length from 0 to {_LONGEST}, got {group.length!r}")
-        if not 0 <= group.magnitude <= 60:
-            raise _nonsense(recipe, f"expected a magnitude from 0 to 60, got {group.magnitude!r}")
+        for magnitude in (group.magnitude, group.start or 0.0):
+            if not 0 <= magnitude <= 60:
+                raise _nonsense(recipe, f"expected a magnitude from 0 to 60, got {magnitude!r}")
+        if group.start is not None and recipe.start is None:
+            raise _nonsense(recipe, "a group says how far its start goes, but there is no start")
         if group.length and not recipe.transforms:
             raise _nonsense(recipe, f"{group.length} steps asked for, but no transform is left")
         if not group.length and recipe.start is None and recipe.finish is None:
@@ -128,7 +137,7 @@ def _without(recipe: Recipe, name: str) -> Recipe:
             transforms=tuple(t for t in recipe.transforms if t != "flip"),
         )
     if recipe.start is not None and recipe.start.transform == name:
-        return replace(recipe, start=None)
+        return replace(recipe, start=None, groups=_of_any_start(recipe.groups))
     if recipe.finish is not None and recipe.finish.transform == name:
         return replace(recipe, finish=None)
     if name not in recipe.transforms:
@@ -137,6 +146,10 @@ def _without(recipe: Recipe, name: str) -> Recipe:
             f"cannot leave out {name!r}; " + str(unknown_name("transform", name, _names(recipe))),
         )
     return replace(recipe, transforms=tuple(t for t in recipe.transforms if t != name))
+
+
+def _of_any_start(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    return tuple(replace(group, start=None) for group in groups)
 
 
 def _unflipped(step: Step | None) -> Step | None:
@@ -181,10 +194,10 @@ RECIPES: Mapping[str, Recipe] = by_name(
             "imagenet",
             (*_CIFAR, "invert", "equalize"),
             (
-                Group(300, 2, 45),
-                Group(300, 2, 20),
-                Group(100, 3, 10),
-                Group(100, 1, 45),
+                Group(300, 2, 45, start=45),
+                Group(300, 2, 20, start=20),
+                Group(100, 3, 10, start=10),
+                Group(100, 1, 45, start=45),
                 Group(100, 0, 0),
             ),
             start=Step("scale_crop_flip", 30),
@@ -262,7 +275,10 @@ def _from_file(file: _RecipeFile, stem: str) -> Recipe:
             raise RelookError(f"expected {' and '.join(sorted(missing))}, or a base recipe")
         recipe = Recipe(**said)
     elif file.base in RECIPES:
-        recipe = replace(RECIPES[file.base], **said)
+        base = RECIPES[file.base]
+        if file.start is not None:  # what the base's groups say is about its own start
+            base = replace(base, groups=_of_any_start(base.groups))
+        recipe = replace(base, **said)
     else:
         raise unknown_name("base recipe", file.base, RECIPES)
     return recipe.without(file.exclude)

@@ -6,7 +6,7 @@ sub-policy, so views are the same bytes for any batch size, split, order or thre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,9 +22,12 @@ from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_steps
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages, open_images
-from relook.transforms.steps import AppliedStep, StepError
+from relook.transforms.resampling import CROP_SHARES, aspect_of, aspect_ratio
+from relook.transforms.steps import AppliedStep, Floats, StepError
 
 _SLOTS_PER_STEP = 8
+_SLOTS_PER_ATTEMPT = 1 << 16  # beyond the slots of every step
+_ATTEMPTS = 10
 
 
 def make_views(
@@ -60,12 +63,7 @@ def apply_subpolicy(
 
     Of full-size images, a first step that crops is cut from the large original.
     """
-    check_seed(seed)
-    draws = draws_for_batch(subpolicy.all_steps, indices, seed, view)
-    steps: Sequence[AppliedStep] = [
-        AppliedStep(step.transform, np.full(len(images), step.value), drawn, place)
-        for place, (step, drawn) in enumerate(zip(subpolicy.all_steps, draws, strict=True))
-    ]
+    steps: Sequence[AppliedStep] = applied_steps(subpolicy, images, indices, seed, view)
     if isinstance(images, FullImages):
         images, steps = open_images(images, steps)
         if not steps:
@@ -73,6 +71,28 @@ def apply_subpolicy(
     check_images(images)
     with naming_steps(subpolicy):
         return apply_steps(images, steps)
+
+
+def applied_steps(
+    subpolicy: SubPolicy,
+    images: Tensor | FullImages,
+    indices: NDArray[np.int64],
+    seed: int,
+    view: int,
+) -> list[AppliedStep]:
+    """Return the steps with all that is drawn for each image."""
+    check_seed(seed)
+
+    def uniform(place: int, slot: int) -> Floats:
+        return uniforms(seed, image=indices, view=view, slot=place * _SLOTS_PER_STEP + slot)
+
+    draws = draws_for_batch(subpolicy.all_steps, indices, seed, view)
+    steps = []
+    for place, (step, drawn) in enumerate(zip(subpolicy.all_steps, draws, strict=True)):
+        applied = AppliedStep(step.transform, np.full(len(images), step.value), drawn, place)
+        fresh = step.draws is None
+        steps.append(with_fitting_boxes(applied, images, uniform) if fresh else applied)
+    return steps
 
 
 def fixed_steps(subpolicy: SubPolicy) -> list[AppliedStep]:
@@ -135,6 +155,49 @@ def draws_for_batch(
         else {name: outcome(name, next(drawn)) for name in slots[place]}
         for place, step in enumerate(steps)
     ]
+
+
+def with_fitting_boxes(
+    step: AppliedStep, images: Tensor | FullImages, uniform: Callable[[int, int], Floats]
+) -> AppliedStep:
+    """Draw area and aspect of crops again where the box does not fit its image.
+
+    Ten times in all; then the whole image, or as much of its centre as has an aspect in the
+    range: the usual random resized crop. `uniform(place, slot)` draws numbers in [0, 1) `[n]`.
+    """
+    if step.transform not in CROP_SHARES:
+        return step
+    height, width = _seen_sizes(images, first=step.place == 0)
+    draws = dict(step.draws)
+    for attempt in range(1, _ATTEMPTS + 1):
+        shares = CROP_SHARES[step.transform](step.values, draws["area"])
+        ratios = aspect_ratio(draws["aspect"])
+        pixels = height * width * shares
+        across, down = np.rint(np.sqrt(pixels * ratios)), np.rint(np.sqrt(pixels / ratios))
+        lost = (across > width) | (down > height)
+        if not lost.any():
+            return replace(step, draws=draws)
+        if attempt < _ATTEMPTS:
+            for slot, name in enumerate(("area", "aspect")):
+                again = uniform(step.place, slot + attempt * _SLOTS_PER_ATTEMPT)
+                draws[name] = np.where(lost, again, draws[name])
+    aspects = aspect_of(width / height).clip(0.0, 1.0)
+    excess = width / height / aspect_ratio(aspects)
+    middle = np.full(len(lost), 0.5)
+    whole = {"area": np.zeros(len(lost)), "aspect": aspects, "x": middle, "y": middle}
+    draws |= {name: np.where(lost, value, draws[name]) for name, value in whole.items()}
+    values = np.where(lost, np.minimum(excess, 1 / excess), step.values)
+    return replace(step, values=values, draws=draws)
+
+
+def _seen_sizes(images: Tensor | FullImages, first: bool) -> tuple[Floats, Floats]:
+    """Return height and width `[n]` of what a step sees: a first crop sees the original."""
+    if isinstance(images, FullImages) and first:
+        sizes = images.shapes
+    else:
+        sizes = np.tile(images.shape[2:], (len(images), 1))
+    height, width = sizes.astype(np.float64).T
+    return height, width
 
 
 def _scalar_draws(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from relook.foundation.threads import share_work
 from relook.transforms.centre_crop import CentreCrop, Levels, centre_view, resized
-from relook.transforms.resampling import Box, placed_box, scaled_box
+from relook.transforms.resampling import CROP_SHARES, Box, crop_box, placed_box
 from relook.transforms.steps import AppliedStep
 from relook.transforms.table import TRANSFORMS, load_form
 
@@ -137,8 +137,9 @@ def plain_views(images: Tensor | FullImages) -> Tensor:
 def scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
     """Cut a box of the large image and resize it to the input's size."""
     height, width = (int(side) for side in images.shapes[place])
-    area, aspect, x, y = (float(step.draws[name][place]) for name in ("area", "aspect", "x", "y"))
-    box = scaled_box(width, height, float(step.values[place]), area, aspect, x, y)
+    share = CROP_SHARES[step.transform](step.values[place], step.draws["area"][place])
+    aspect, x, y = (float(step.draws[name][place]) for name in ("aspect", "x", "y"))
+    box = crop_box(width, height, float(share), aspect, x, y)
     return _to_input(images.picture(place, box), images)
 
 

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from relook.errors import RelookError
 from relook.transforms.checks import checked
-from relook.transforms.resampling import BITS, Box, boxes_of, resize_taps, scaled_box, zoomed_box
+from relook.transforms.resampling import (
+    BITS,
+    CROP_SHARES,
+    Box,
+    boxes_of,
+    crop_box,
+    resize_taps,
+    zoomed_box,
+)
 from relook.transforms.steps import Numbers
 
 # Far outside every image; it keeps coordinates and paddings within exact integers.
@@ -84,25 +92,37 @@ def scale_crop(
 ) -> Tensor:
     """Cut a box of area share `value + 0.01 · area` and resize it to the image's size.
 
-    Its width over its height is `¾ · (16/9)^aspect`: from 3/4 to 4/3.
+    Its width over its height is `¾ · (16/9)^aspect`, from 3/4 to 4/3, or as near as fits.
     """
-    height, width = images.shape[2:]
-    boxes = boxes_of(scaled_box, width, height, values, area, aspect, x, y)
-    return resize(images, boxes, (height, width))
+    return _cropped("scale_crop", images, values, area, aspect, x, y)
 
 
 @checked
-def scale_crop_flip(
-    images: Tensor,
-    values: Tensor,
-    area: Tensor,
-    aspect: Tensor,
-    x: Tensor,
-    y: Tensor,
-    flip: Tensor,
+def resized_crop(
+    images: Tensor, values: Tensor, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
+    """Crop as `scale_crop` does, a box whose area share is anything from `value` to 1."""
+    return _cropped("resized_crop", images, values, area, aspect, x, y)
+
+
+def _cropped(
+    name: str, images: Tensor, values: Tensor, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor
+) -> Tensor:
+    height, width = images.shape[2:]
+    shares = CROP_SHARES[name](values, area)
+    return resize(images, boxes_of(crop_box, width, height, shares, aspect, x, y), (height, width))
+
+
+@checked
+def scale_crop_flip(images: Tensor, values: Tensor, flip: Tensor, **box: Tensor) -> Tensor:
     """Crop and resize as `scale_crop` does, then mirror left to right where flip is 1."""
-    return _flip_where(scale_crop(images, values, area=area, aspect=aspect, x=x, y=y), flip)
+    return _flip_where(scale_crop(images, values, **box), flip)
+
+
+@checked
+def resized_crop_flip(images: Tensor, values: Tensor, flip: Tensor, **box: Tensor) -> Tensor:
+    """Crop and resize as `resized_crop` does, then mirror left to right where flip is 1."""
+    return _flip_where(resized_crop(images, values, **box), flip)
 
 
 @checked

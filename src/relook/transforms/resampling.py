@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-Floats = NDArray[np.float64]
+from relook.transforms.steps import AppliedStep, Floats, Numbers
+
+Aspect = TypeVar("Aspect", float, Floats)
 
 BITS = 22
 """Pillow's fixed point for 8-bit resizing."""
@@ -28,13 +30,48 @@ class Box:
     height: int
 
 
-def scaled_box(
-    width: int, height: int, share: float, area: float, aspect: float, x: float, y: float
-) -> Box:
-    """Return the box of `scale_crop` for one image."""
-    pixels = width * height * min(1.0, share + 0.01 * area)
-    ratio = 0.75 * (16 / 9) ** aspect
-    return placed_box(width, height, math.sqrt(pixels * ratio), math.sqrt(pixels / ratio), x, y)
+def crop_box(width: int, height: int, share: float, aspect: float, x: float, y: float) -> Box:
+    """Return the box of a share of an image's area.
+
+    One that does not fit keeps its area and takes the nearest aspect that does.
+    """
+    pixels, ratio = width * height * share, aspect_ratio(aspect)
+    across, down = math.sqrt(pixels * ratio), math.sqrt(pixels / ratio)
+    if across > width:
+        across, down = width, pixels / width
+    elif down > height:
+        across, down = pixels / height, height
+    return placed_box(width, height, across, down, x, y)
+
+
+def aspect_ratio(aspect: Aspect) -> Aspect:
+    """Return width over height: from 3/4 (aspect 0) to 4/3 (aspect 1), by logarithm."""
+    ratio: Aspect = 0.75 * (16 / 9) ** aspect
+    return ratio
+
+
+def aspect_of(ratio: Floats) -> Floats:
+    """Return the aspect of a width over height; outside 0 … 1 where the range is left."""
+    return np.log(ratio / 0.75) / math.log(16 / 9)
+
+
+def _narrow_share(value: Numbers, area: Numbers) -> Numbers:
+    return (value + 0.01 * area).clip(max=1.0)
+
+
+def _wide_share(value: Numbers, area: Numbers) -> Numbers:
+    return value + (1.0 - value) * area
+
+
+CROP_SHARES: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {
+        "scale_crop": _narrow_share,
+        "scale_crop_flip": _narrow_share,
+        "resized_crop": _wide_share,
+        "resized_crop_flip": _wide_share,
+    }
+)
+"""The share of the area that a crop keeps, of its value and its draw `area`, both `[n]`."""
 
 
 def zoomed_box(width: int, height: int, share: float, x: float, y: float) -> Box:
@@ -53,11 +90,18 @@ def placed_box(
     return Box(left, top, across, down)
 
 
-def boxes_of(make: Callable[..., Box], width: int, height: int, *numbers: Tensor) -> list[Box]:
+def boxes_of(make: Callable[..., Box], width: int, height: int, *numbers: Numbers) -> list[Box]:
     """Return each image's box from numbers `[n]`; equal ones, as of fixed draws, are made once."""
     rows = list(zip(*(each.tolist() for each in numbers), strict=True))
     made = {row: make(width, height, *row) for row in set(rows)}
     return [made[row] for row in rows]
+
+
+def crop_boxes(step: AppliedStep, width: int, height: int) -> list[Box]:
+    """Return each image's box of `scale_crop` and its kin."""
+    draws = step.draws
+    shares = CROP_SHARES[step.transform](step.values, draws["area"])
+    return boxes_of(crop_box, width, height, shares, draws["aspect"], draws["x"], draws["y"])
 
 
 @lru_cache(maxsize=2048)

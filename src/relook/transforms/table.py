@@ -196,6 +196,11 @@ _ROWS = (
         "scale_crop_flip", geometry.scale_crop_flip, draws=("area", "aspect", "x", "y", "flip")
     ),
     _scale_crop("scale_crop", geometry.scale_crop, draws=("area", "aspect", "x", "y")),
+    # The usual random resized crop, for the random-crops baseline: any area from the value to 1.
+    _scale_crop(
+        "resized_crop_flip", geometry.resized_crop_flip, draws=("area", "aspect", "x", "y", "flip")
+    ),
+    _scale_crop("resized_crop", geometry.resized_crop, draws=("area", "aspect", "x", "y")),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
     _move(
         "crop_flip",

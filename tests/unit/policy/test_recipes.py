@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.support import refused
 
 from relook import RelookError, Step
+from relook.policy.pool import sample_pool
 from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe
 
 XRAY = """
@@ -46,11 +47,21 @@ def test_a_recipe_can_start_from_a_built_in_one(tmp_path: Path) -> None:
     assert "cutout" not in recipe.transforms
 
 
+def test_a_start_of_its_own_holds_for_the_groups_of_a_built_in_recipe(tmp_path: Path) -> None:
+    start = 'base = "imagenet"\nstart = { transform = "scale_crop", magnitude = 8 }'
+    recipe = load_recipe(write(tmp_path, start))
+    assert {group.start for group in recipe.groups} == {None}
+    pool = sample_pool(recipe, 100, plain=False)
+    assert max(sub.steps[0].magnitude for sub in pool) <= 8
+
+
 def test_transforms_can_be_left_out() -> None:
     recipe = RECIPES["imagenet"].without(["cutout", " invert", "flip"])
     assert not {"cutout", "invert"} & set(recipe.transforms)
     assert recipe.start == Step("scale_crop", 30)
     assert RECIPES["cifar"].without(["crop_flip"]).finish is None
+    started = Recipe("own", ("rotate",), (Group(9, 1, 5, start=5),), start=Step("scale_crop", 9))
+    assert started.without(["scale_crop"]).groups == (Group(9, 1, 5),)
     refused("did you mean 'cutout'", RECIPES["cifar"].without, ["cutut"])
 
 
@@ -104,6 +115,14 @@ def test_transforms_can_be_left_out() -> None:
             "finish: expected an object with transform, magnitude, got 3",
         ),
         ('base = "cifar"\nimage_size = 2', "at least 8"),
+        (
+            'base = "cifar"\ngroups = [{count = 1, length = 1, magnitude = 1, start = 3}]',
+            "but there is no start",
+        ),
+        (
+            'base = "imagenet"\ngroups = [{count = 1, length = 1, magnitude = 1, start = 61}]',
+            "expected a magnitude from 0 to 60",
+        ),
     ],
 )
 def test_a_recipe_that_makes_no_sense_is_refused(tmp_path: Path, text: str, expected: str) -> None:

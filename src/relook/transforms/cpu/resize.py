@@ -16,8 +16,8 @@ from relook.transforms.resampling import (
     BITS,
     Box,
     boxes_of,
+    crop_boxes,
     resize_taps,
-    scaled_box,
     zoomed_box,
 )
 from relook.transforms.steps import AppliedStep
@@ -28,11 +28,8 @@ _TAPS = 4
 
 
 def scale_crop(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the resize of `scale_crop`, or of `scale_crop_flip`."""
-    values, draws = step.tensors()
-    places = (draws[name] for name in ("area", "aspect", "x", "y"))
-    boxes = boxes_of(scaled_box, shape[3], shape[2], values, *places)
-    return _resize(boxes, shape, step.draws.get("flip"))
+    """Return the resize of `scale_crop` and its kin."""
+    return _resize(crop_boxes(step, shape[3], shape[2]), shape, step.draws.get("flip"))
 
 
 def zoom(step: AppliedStep, shape: Shape) -> Operation:

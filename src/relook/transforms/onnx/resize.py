@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 
 from relook.transforms.onnx.graph import Graph, Shape, Value
 from relook.transforms.onnx.pixels import take_columns, take_rows, turned
-from relook.transforms.resampling import BITS, Box, boxes_of, resize_taps, scaled_box, zoomed_box
+from relook.transforms.resampling import BITS, Box, boxes_of, crop_boxes, resize_taps, zoomed_box
 from relook.transforms.steps import AppliedStep
 
 
 def scale_crop(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
-    """Append the resize of `scale_crop`, or of `scale_crop_flip`."""
-    values, draws = step.tensors()
-    places = (draws[name] for name in ("area", "aspect", "x", "y"))
-    (box,) = boxes_of(scaled_box, shape.width, shape.height, values, *places)
+    """Append the resize of `scale_crop` and its kin."""
+    (box,) = crop_boxes(step, shape.width, shape.height)
     images = resize(graph, images, shape, box, (shape.height, shape.width))
-    if "flip" in draws and draws["flip"] == 1:
+    if step.draws.get("flip") == 1:
         return take_columns(graph, images, np.arange(shape.width)[::-1], shape.width)
     return images
 

@@ -245,7 +245,7 @@ def test_code_that_cannot_be_kept_on_disk_is_compiled_all_the_same() -> None:
 _WITHOUT_AVX512 = """
 import sys
 import numpy as np, torch
-from tests.unit.transforms.test_cpu_views import applied, images_of
+from tests.unit.transforms.cpu.test_cpu_views import applied, images_of
 from relook.transforms.apply import apply_kernels, apply_steps
 images, generator = images_of((3, 80, 72), copies=1), np.random.default_rng(0)
 for name in ("zoom", "equalize", "rotate", "shear_y"):
