@@ -10,6 +10,7 @@ from tests.e2e.conftest import Relook
 from relook.data import load_data
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
+from relook.transforms.centre_crop import CentreCrop
 
 
 @pytest.fixture
@@ -96,6 +97,33 @@ def test_a_preset_is_calibrated_and_used(
     assert "2 views each" in done.err
     wrong = relook.refused("predict", "preset:flop", "-m", model, "-d", pictures, "-o", out)
     assert "unknown preset 'flop'" in wrong.err
+
+
+def test_a_policy_alone_prepares_images_as_its_search_did(
+    relook: Relook, model: str, pictures: Path, tmp_path: Path
+) -> None:
+    for i, path in enumerate(sorted(pictures.iterdir())):
+        (pictures.parent / "set" / str(i % 2)).mkdir(parents=True, exist_ok=True)
+        path.rename(pictures.parent / "set" / str(i % 2) / path.name)
+    data, run = f"folder:{pictures.parent / 'set'}", tmp_path / "run"
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(map(str, range(10))))
+    relook.ok(
+        *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
+        *("--length", 2, "--crop", 0.6, "--split", "6:6", "--out", run),
+        *("--classes", names),
+    )
+    policy = Policy.load(run / "policy.json")
+    assert policy.preparation == CentreCrop((32, 32), 0.6, 1, every=True)
+    (tmp_path / "moved").mkdir()
+    policy.save(tmp_path / "moved" / "policy.json")
+    written = []
+    for name in (run, tmp_path / "moved" / "policy.json"):
+        out = tmp_path / f"{name.name}.csv"
+        done = relook.ok("predict", name, "--model", model, "--data", data, "--out", out)
+        assert "the centre crop keeps 0.6" in done.err
+        written.append(out.read_text())
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def calibrate_command(
     known = sources.ModelOfRun.load(record, given, device)
     kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
     how = {**options.images_of(known.given), "full_size": kept}
-    dataset = options.read_data(data, model=known.predictor, **how)
+    searched = None if model else found.preparation
+    dataset = options.read_data(data, model=known.predictor, searched=searched, **how)
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":

@@ -89,6 +89,7 @@ def export_command(
             size=known.size,
             channels=known.channels,
             resize_from=options.pixels(resize_from),
+            crop=given.get("crop"),
             classes=names or found,
             images=images,
         )

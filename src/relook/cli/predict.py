@@ -17,6 +17,7 @@ from relook.deploy.batch.image_source import ImageSource, file_source, open_sour
 from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
 from relook.io.files import one_line
+from relook.transforms.centre_crop import CentreCrop
 
 _SHOWN = 20
 
@@ -89,7 +90,7 @@ def predict_command(
         early_exit=early_exit,
     )
     full = images_kept.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
-    found = _images(data, known, skip_bad, full)
+    found = _images(data, known, tta.policy.preparation, skip_bad, full)
     most = "" if early_exit is None else "at most "
     say(f"{len(found.names):,} images of {found.prepared}, {most}{tta.views} views each")
     with (
@@ -109,7 +110,13 @@ def predict_command(
     _print(done, as_json)
 
 
-def _images(data: str, known: sources.ModelOfRun, skip_bad: bool, full_size: bool) -> ImageSource:
+def _images(
+    data: str,
+    known: sources.ModelOfRun,
+    searched: CentreCrop | None,
+    skip_bad: bool,
+    full_size: bool,
+) -> ImageSource:
     given = known.given
     wanted = Preparation(
         options.pixels(given.get("size")),
@@ -118,14 +125,16 @@ def _images(data: str, known: sources.ModelOfRun, skip_bad: bool, full_size: boo
         skip_bad=skip_bad,
         full_size=full_size,
         log=say,
-    ).for_model(known.predictor)
+    )
+    wanted = wanted.for_model(known.predictor).as_searched(searched)
+    searched_channels = None if searched is None else searched.channels
     with options.reading_bars() as progress:
         return open_source(
             data,
             replace(
                 wanted,
                 size=wanted.size or known.size,
-                channels=wanted.channels or known.channels,
+                channels=wanted.channels or known.channels or searched_channels,
                 progress=progress,
             ),
         )

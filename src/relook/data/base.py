@@ -14,6 +14,7 @@ from torch import Tensor, from_numpy
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages, content_of, plain_views
 
@@ -28,7 +29,8 @@ class Dataset:
     `images` is uint8 `[n, c, h, w]`, or holds images of many shapes at full size; `labels` is
     int64 `[n]`, each an index into `classes`.
     `groups` says which images belong together (one patient, one video …), as whole numbers
-    or text `[n]`; `columns` holds what else the source knows about each image.
+    or text `[n]`; `columns` holds what else the source knows about each image. `prepared` says
+    how images were brought to their size, where relook has done it.
     """
 
     images: Tensor | FullImages
@@ -37,6 +39,7 @@ class Dataset:
     name: str
     groups: Column | None = None
     columns: Mapping[str, Column] = field(default_factory=dict)
+    prepared: CentreCrop | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, FullImages):

@@ -84,7 +84,8 @@ def decode_all(
     """Return the images `[n, c, h, w]` of the files that have a head, and which they are."""
     nbytes = check_memory(len(heads), plan, where)
     if wanted.log is not None:
-        wanted.log(f"{where}: {len(heads):,} images of {plan}, {nbytes / 1e6:,.1f} MB")
+        shown = plan.described(head.size for head in heads.values())
+        wanted.log(f"{where}: {len(heads):,} images of {shown}, {nbytes / 1e6:,.1f} MB")
     with quiet():
         images, failed = _decoded([files[i] for i in heads], plan, wanted)
     places = np.array(list(heads), dtype=np.int64)

@@ -75,7 +75,7 @@ def read_images(
     report_faults(faults, files, wanted, where)
     grey = all(head.grey for head in heads.values())
     plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
-    if wanted.full_size and plan.crop is not None:
+    if wanted.full_size and any(plan.changes(head.size) for head in heads.values()):
         return _read_full(files, heads, faults, plan, wanted, where)
     return decode_all(files, heads, plan, wanted, where)
 
@@ -88,7 +88,7 @@ def _kept_before(files: Sequence[ImageFile], wanted: Preparation, where: str) ->
         found = find_decoded(directory, _key(files, wanted))
         if found is not None:
             report_faults(found.faults, files, wanted, where)
-            plan = _plan(wanted, found.channels)
+            plan = wanted.plan(wanted.size, found.channels)
             _log(wanted, f"{where}: {_amount(found)}, decoded before, from {directory}")
             return _images(found, plan)
     return None
@@ -113,7 +113,8 @@ def _read_full(
         if len(found.faults) == len(files):
             raise nothing_left(where, len(files))
         found = keep(found)
-    _log(wanted, f"{where}: decoded {_amount(found)}{place}; views are {plan}")
+    views = plan.described(head.size for head in heads.values())
+    _log(wanted, f"{where}: decoded {_amount(found)}{place}; views are {views}")
     return _images(found, plan)
 
 
@@ -217,12 +218,6 @@ def _images(found: Decoded, plan: CentreCrop) -> Found:
     return FullImages(
         found.pixels, starts, found.shapes[kept], found.fingerprints[kept], plan
     ), kept
-
-
-def _plan(wanted: Preparation, channels: int) -> CentreCrop:
-    if wanted.size is None:
-        raise AssertionError("the images are found by their size")
-    return CentreCrop(wanted.size, wanted.crop or wanted.usual_crop, channels, wanted.interpolation)
 
 
 def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:

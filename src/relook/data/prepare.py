@@ -30,8 +30,8 @@ class Preparation:
     """What a user, or the model, says about the images that a source yields.
 
     `size` is (height, width) in pixels, `channels` 1 or 3; None leaves the choice to the images.
-    `crop` is the share of the resized image that the centre crop keeps; None means
-    `usual_crop` where images have to be resized, and no change where all have the size already.
+    `crop` is the share of the resized image that the centre crop keeps, of every image; None
+    means `usual_crop`, and no change of images that have the size already.
     `skip_bad` leaves files out that cannot be read, instead of stopping. `full_size` keeps
     files larger than the input, so that crops are cut from the originals: in memory, in a
     directory `cache` where later calls find them, or, where they are too many for the memory,
@@ -79,6 +79,23 @@ class Preparation:
             interpolation=wanted.interpolation,
         )
 
+    def as_searched(self, plan: CentreCrop | None) -> Preparation:
+        """Fill in how a search prepared images of this size, where the user said nothing."""
+        if plan is None or self.size not in (None, plan.size):
+            return self
+        return replace(
+            self,
+            size=plan.size,
+            crop=self.crop or (plan.crop if plan.every else None),
+            usual_crop=plan.crop,
+            interpolation=plan.interpolation,
+        )
+
+    def plan(self, size: Size, channels: int) -> CentreCrop:
+        """Return what is done to images that become this size."""
+        crop = self.crop or self.usual_crop
+        return CentreCrop(size, crop, channels, self.interpolation, every=self.crop is not None)
+
 
 def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str) -> CentreCrop:
     """Decide what all images become; `grey` says whether every one of them is."""
@@ -91,18 +108,13 @@ def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str
             f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give --size, as 224"
         )
     channels = wanted.channels or (1 if grey else 3)
-    usual = None if found == {target} else wanted.usual_crop
-    return CentreCrop(target, wanted.crop or usual, channels, wanted.interpolation)
+    return wanted.plan(target, channels)
 
 
 def to_array(image: Image.Image, plan: CentreCrop) -> Levels:
     """Return a loaded image as the plan wants it, uint8 `[c, h, w]`; a ValueError says why not."""
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
-    if plan.crop is not None:
-        image = centre_view(image, plan)
-    if (image.height, image.width) != plan.size:
-        raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
-    levels = np.asarray(image)
+    levels = np.asarray(centre_view(image, plan))
     return levels[None] if levels.ndim == 2 else np.moveaxis(levels, 2, 0)
 
 
@@ -144,7 +156,7 @@ def fitted(dataset: Dataset, wanted: Preparation) -> Dataset:
         raise AssertionError("full-size images come prepared")
     _, channels, height, width = dataset.images.shape
     plan = make_plan([(height, width)], channels == 1, wanted, dataset.name)
-    if plan.crop is None and plan.channels == channels:
+    if not plan.changes((height, width)) and plan.channels == channels:
         return dataset
     check_memory(len(dataset), plan, dataset.name)
     images = torch.empty((len(dataset), plan.channels, *plan.size), dtype=torch.uint8)

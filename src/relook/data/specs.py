@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from relook.data.base import Dataset
@@ -55,7 +55,9 @@ def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
             f"{spec}: expected images of at least two classes, but all {len(dataset)} "
             f"are labelled {only!r}"
         )
-    return dataset if source.prepares else fitted(dataset, wanted)
+    dataset = dataset if source.prepares else fitted(dataset, wanted)
+    _, channels, height, width = dataset.images.shape
+    return replace(dataset, prepared=wanted.plan((height, width), channels))
 
 
 def _whole(load: Callable[[str], Dataset]) -> Callable[[str, Preparation], Dataset]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +14,7 @@ from torch import nn
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.wording import first_line
+from relook.io.fingerprint import fingerprint
 from relook.models.base import Predictor
 from relook.models.options import ModelOptions
 from relook.models.weights import load_checkpoint
@@ -42,7 +43,32 @@ def load_torch(rest: str, options: ModelOptions) -> Predictor:
         )
     if checkpoint:
         load_checkpoint(network, checkpoint)
-    return options.predictor(network)
+    plain = options.predictor(network)
+    # The weights do not say which code they run in, nor the numbers that it has besides them.
+    whole = fingerprint(plain.fingerprint, code, _configuration(network))
+    return options.predictor(network, fingerprint=whole)
+
+
+def _configuration(network: nn.Module) -> list[object]:
+    """Return the class of each module, and its attributes that are plain values."""
+    return [
+        [name, type(module).__qualname__, _plain_values(vars(module))]
+        for name, module in network.named_modules()
+    ]
+
+
+def _plain_values(attributes: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: repr(value)
+        for name, value in attributes.items()
+        if name != "training" and _is_plain(value)
+    }
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
 
 
 @contextmanager

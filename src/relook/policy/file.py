@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,11 +15,13 @@ from relook.io.files import LARGEST_JSON, describe, json_text, one_line, write_t
 from relook.io.records import Form, Kind, convert
 from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import TRANSFORMS
+from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
 
 MOST_SUBPOLICIES = 10_000
 MOST_STEPS = 64
 
 _LONGEST_RECIPE = 200
+_LARGEST_SIDE = 100_000
 _LARGEST = sys.float_info.max
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _WHOLE_DRAWS = ("sign", "edge")
@@ -70,6 +73,7 @@ class _PolicyFile(Struct):
     seed: _Seed = 0
     temperatures: Annotated[tuple[_Temperature, ...], _AtMostSubPolicies] | None = None
     view_temperature: _Temperature = 1.0
+    preparation: CentreCrop | None = None
 
 
 _POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
@@ -95,16 +99,20 @@ def load_policy(path: str | Path) -> Policy:
 
 def policy_to_json(policy: Policy) -> dict[str, object]:
     """Return the policy as JSON-able data, exact to the last bit."""
-    temperatures = policy.temperatures
-    # An older relook reads every policy whose average it knows.
+    temperatures, preparation = policy.temperatures, policy.preparation
+    # An older relook reads every policy whose average and preparation it knows.
     usual = policy.view_temperature == 1
+    prepared = {}
+    if preparation is not None:
+        prepared = {"preparation": {**asdict(preparation), "size": list(preparation.size)}}
     return {
         "format": _POLICY.format,
-        "version": 1 if usual else _POLICY.version,
+        "version": 1 if usual and preparation is None else _POLICY.version,
         "recipe": policy.recipe,
         "seed": policy.seed,
         **({} if usual else {"view_temperature": policy.view_temperature}),
         "temperatures": None if temperatures is None else list(temperatures),
+        **prepared,
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
 
@@ -163,13 +171,29 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
     subpolicies = tuple(
         _subpolicy(sub, f"{where}: subpolicies[{i}]") for i, sub in enumerate(file.subpolicies)
     )
+    _check_preparation(file.preparation, f"{where}: preparation")
     return Policy(
         subpolicies,
         file.temperatures,
         file.recipe,
         file.seed,
         view_temperature=file.view_temperature,
+        preparation=file.preparation,
     )
+
+
+def _check_preparation(plan: CentreCrop | None, where: str) -> None:
+    if plan is None:
+        return
+    for name, sound, wanted in (
+        ("size", all(1 <= side <= _LARGEST_SIDE for side in plan.size), "a height and a width"),
+        ("crop", 0 < plan.crop <= 1, "a share above 0 and at most 1"),
+        ("channels", plan.channels in (1, 3), "1 or 3"),
+        ("interpolation", plan.interpolation in INTERPOLATIONS, " or ".join(INTERPOLATIONS)),
+    ):
+        if not sound:
+            got = describe(getattr(plan, name))
+            raise FileFormatError(f"{where}.{name}: expected {wanted}, got {got}")
 
 
 def _subpolicy(file: _SubPolicy, where: str) -> SubPolicy:

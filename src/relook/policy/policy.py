@@ -16,6 +16,7 @@ from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import temper
 from relook.numerics.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
+from relook.transforms.centre_crop import CentreCrop
 
 Draws = tuple[tuple[str, float], ...]
 DrawKind = Literal["fixed", "fresh"]
@@ -116,6 +117,7 @@ class Policy(Sequence[SubPolicy]):
     `temperatures[k − 1]` calibrates the average of the first k views; None: not calibrated.
     `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable. Views
     are averaged as `tempered` says, at `view_temperature`: 1 is the usual average.
+    `preparation` says how images were brought to the model's size when it was searched.
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -123,6 +125,7 @@ class Policy(Sequence[SubPolicy]):
     recipe: str | None = None
     seed: int = 0
     view_temperature: float = 1.0
+    preparation: CentreCrop | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))

@@ -143,6 +143,7 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         recipe=job.settings.recipe.name,
         seed=job.settings.seed,
         view_temperature=selected.result.view_temperature,
+        preparation=job.dataset.prepared,
     )
 
 

@@ -119,8 +119,7 @@ def fill_store(
     manifest = passes.manifest(manifest_extra or {})
     store = PredictionStore.open(path, manifest, plan, precision, beside)
     missing = [block for block in plan.blocks() if not store.is_done(block)]
-    if missing:
-        _check_same_answers(passes, store)
+    _check_same_answers(passes, store)  # also of a whole store: what follows uses this model
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
     with closing(_computed(passes, missing, plan, counter.add, store)) as done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,21 +28,30 @@ MOST_PIXELS = 80_000_000
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """What is done to every image of a data set.
+    """What is done to an image, by its own size alone, whatever others are beside it.
 
-    `crop` is None where all images have the size already and are taken as they are.
+    `crop` is the share of the resized image that the centre keeps. An image that has the size
+    already is taken as it is, unless `every` image is to be resized and cropped.
     """
 
     size: Size
-    crop: float | None
+    crop: float
     channels: int
     interpolation: str = "bicubic"
+    every: bool = False
+
+    def changes(self, size: Size) -> bool:
+        """Whether an image of a size is resized and cropped."""
+        return self.every or size != self.size
+
+    def described(self, sizes: Iterable[Size]) -> str:
+        """Return what images of these sizes become, in words."""
+        if not any(map(self.changes, sizes)):
+            return str(self)
+        return f"{self} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
 
     def __str__(self) -> str:
-        text = f"{self.channels}×{self.size[0]}×{self.size[1]}"
-        if self.crop is None:
-            return text
-        return f"{text} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
+        return f"{self.channels}×{self.size[0]}×{self.size[1]}"
 
 
 def centre_view(image: Image.Image, plan: CentreCrop) -> Image.Image:
@@ -62,8 +72,9 @@ def resized(image: Image.Image, plan: CentreCrop) -> Image.Image:
 
 def resized_size(size: Size, plan: CentreCrop) -> Size:
     """Return what an image's size becomes before the crop; a ValueError says why it cannot."""
-    crop = 1.0 if plan.crop is None else plan.crop
-    height, width = (math.floor(side / crop) for side in plan.size)
+    if not plan.changes(size):
+        return size
+    height, width = (math.floor(side / plan.crop) for side in plan.size)
     if height * size[1] >= width * size[0]:
         width = max(width, height * size[1] // size[0])
     else:

@@ -56,7 +56,7 @@ class FullImages:
     def content(self) -> list[object]:
         """What the images hold and how they are shown, to take a fingerprint of."""
         plan = self.plan
-        shown = [list(plan.size), plan.crop, plan.channels, plan.interpolation]
+        shown = [list(plan.size), plan.crop, plan.channels, plan.interpolation, plan.every]
         return ["full-size images", self.fingerprints.tolist(), shown]
 
     def __getitem__(self, which: Which) -> FullImages:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -13,6 +14,8 @@ from tests.unit.data.image_files import GREEN, RED, encoded, photo, with_orienta
 from relook.data import Preparation, load_data
 from relook.data.prepare import in_mode, make_plan, to_array
 from relook.errors import RelookError
+from relook.policy import Step, SubPolicy
+from relook.policy.views import apply_subpolicy
 from relook.transforms.centre_crop import CentreCrop
 
 
@@ -121,7 +124,7 @@ def test_resizing_keeps_proportions_and_takes_the_centre(
     ramp = np.zeros((height, width, 3), dtype=np.uint8)
     ramp[..., 0] = np.linspace(60, 190, height)[:, None]
     ramp[..., 1] = np.linspace(60, 190, width)[None]
-    plan = CentreCrop(target, crop, 3)
+    plan = CentreCrop(target, crop, 3, every=True)
     got = to_array(Image.fromarray(ramp), plan).astype(float)
     assert got.shape == (3, *target)
     scale = max(math.floor(target[0] / crop) / height, math.floor(target[1] / crop) / width)
@@ -152,10 +155,36 @@ def test_resizing_is_the_usual_one(shape: tuple[int, int]) -> None:
 
 
 def test_images_of_the_size_are_taken_as_they_are_unless_a_crop_is_given() -> None:
-    wanted = Preparation(size=(40, 60))
-    assert make_plan([(40, 60)], False, wanted, "x").crop is None
-    assert make_plan([(40, 60), (41, 60)], False, wanted, "x").crop == 0.875
-    assert make_plan([(40, 60)], False, Preparation(crop=0.9), "x").crop == 0.9
+    own, other = photo(40, 60), photo(41, 60)
+    usual, asked = Preparation(size=(40, 60)), Preparation(size=(40, 60), crop=0.875)
+    for wanted, kept in ((usual, True), (asked, False)):
+        for sizes in ([(40, 60)], [(40, 60), (41, 60)]):
+            plan = make_plan(sizes, False, wanted, "x")
+            assert np.array_equal(to_array(own, plan), levels(own)) == kept
+            assert plan.described([(40, 60)]).startswith("3×40×60 (") != kept
+        want = make_plan([(41, 60)], False, asked, "x")
+        np.testing.assert_array_equal(to_array(other, plan), to_array(other, want))
+
+
+@pytest.mark.parametrize("full_size", [False, True], ids=["in memory", "full size"])
+def test_what_an_image_becomes_does_not_depend_on_its_neighbours(
+    tmp_path: Path, full_size: bool
+) -> None:
+    wanted = Preparation((24, 24), full_size=full_size)
+    read = []
+    for neighbour in ((24, 24), (30, 26)):
+        root = tmp_path / str(neighbour)
+        for folder, shape in (("a", (24, 24)), ("b", neighbour)):
+            (root / folder).mkdir(parents=True)
+            photo(*shape, seed=3).save(root / folder / "x.png")
+        dataset = load_data(f"folder:{root}", wanted)
+        crop = SubPolicy((Step("zoom", 10, draws={"x": 0.2, "y": 0.9}),))
+        read.append(
+            (dataset.plain[0], apply_subpolicy(crop, dataset.images, np.arange(2), 0, 0)[0])
+        )
+    for alone, beside in zip(*read, strict=True):
+        assert torch.equal(alone, beside)
+    np.testing.assert_array_equal(read[0][0], levels(photo(24, 24, seed=3)))
 
 
 @dataclass(frozen=True)
@@ -174,9 +203,11 @@ class Model:
 def test_the_model_says_what_the_user_does_not() -> None:
     wanted = Preparation().for_model(Model())
     assert make_plan([(40, 60)], False, wanted, "x") == CentreCrop((24, 20), 0.7, 1, "bilinear")
-    assert make_plan([(24, 20)], False, wanted, "x") == CentreCrop((24, 20), None, 1, "bilinear")
+    assert make_plan([(24, 20)], False, wanted, "x") == CentreCrop((24, 20), 0.7, 1, "bilinear")
     own = Preparation((16, 16), 1.0, channels=3).for_model(Model())
-    assert make_plan([(40, 60)], True, own, "x") == CentreCrop((16, 16), 1.0, 3, "bilinear")
+    assert make_plan([(40, 60)], True, own, "x") == CentreCrop(
+        (16, 16), 1.0, 3, "bilinear", every=True
+    )
     assert Preparation().for_model(Model(None)) == Preparation().for_model(None) == Preparation()
 
 

@@ -20,17 +20,26 @@ import torch
 from torch import nn
 
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, scale=1.0):
         super().__init__()
+        self.scale = scale
         self.body = nn.Conv2d(3, 4, 3)
         self.norm = nn.BatchNorm2d(4)
         self.head = nn.Linear(4, 5)
 
     def forward(self, images):
-        return self.head(self.norm(self.body(images)).mean(dim=(2, 3)))
+        return self.scale * self.head(self.norm(self.body(images)).mean(dim=(2, 3)))
 
 def build():
     return Net()
+
+def scaled():
+    return Net(scale=3.0)
+
+def calmer():
+    network = Net()
+    network.norm.eps = 0.1
+    return network
 
 def fails():
     raise ValueError("no weights here" + chr(10) + "second line")
@@ -109,6 +118,19 @@ def test_a_safetensors_checkpoint_is_loaded(user_module: Path, images: Tensor) -
     predictor = load_model(f"torch:{NAME}:build@weights.safetensors")
     want = seeded()(images.float() / 255).log_softmax(dim=1)
     torch.testing.assert_close(predictor(images), want)
+
+
+def test_a_fingerprint_has_the_factory_and_its_configuration(user_module: Path) -> None:
+    save_file(WEIGHTS, user_module / "weights.safetensors")
+    factories = ("build", "Net", "scaled", "calmer")
+    one, again = (
+        [load_model(f"torch:{NAME}:{name}@weights.safetensors").fingerprint for name in factories]
+        for _ in range(2)
+    )
+    assert one == again
+    assert len(set(one)) == len(factories)
+    other = load_model(f"torch:{NAME}:build@weights.safetensors", mean=0.5)
+    assert other.fingerprint not in one
 
 
 def test_a_factory_needs_no_checkpoint(user_module: Path, images: Tensor) -> None:

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 
 from relook import Policy, RelookError, Step, SubPolicy
 from relook.policy.file import policy_from_json, policy_to_json
+from relook.transforms.centre_crop import CentreCrop
 
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "policy.schema.json").read_text(encoding="utf-8")
@@ -27,6 +28,7 @@ SMALL = Policy(
     (1.5, 0.1 + 0.2, 1e-300, 7),
     "imagenet",
     2**64 - 1,
+    preparation=CentreCrop((224, 192), 0.875, 3, "bilinear", every=True),
 )
 
 STRANGE: list[Any] = [

@@ -14,6 +14,7 @@ from relook import TRANSFORMS, Policy, RelookError, Step, SubPolicy
 from relook.errors import FileFormatError
 from relook.policy import file as policy_file
 from relook.policy.file import load_policy, policy_from_json, policy_to_json, save_policy
+from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
 
 _SHARE = st.floats(0, 1)
 _DRAW = {"sign": st.sampled_from([-1, 1]), "edge": st.integers(0, 1), "flip": st.booleans()}
@@ -31,6 +32,16 @@ def steps(draw: st.DrawFn) -> Step:
     )
 
 
+preparations = st.builds(
+    CentreCrop,
+    st.tuples(st.integers(1, 100_000), st.integers(1, 100_000)),
+    st.floats(0, 1, exclude_min=True),
+    st.sampled_from([1, 3]),
+    st.sampled_from(list(INTERPOLATIONS)),
+    st.booleans(),
+)
+
+
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
     finish = st.none() | steps()
@@ -45,6 +56,7 @@ def policies(draw: st.DrawFn) -> Policy:
         draw(st.none() | names),
         draw(st.integers(0, 2**64 - 1)),
         view_temperature=draw(st.just(1.0) | positive),
+        preparation=draw(st.none() | preparations),
     )
 
 

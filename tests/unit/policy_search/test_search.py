@@ -1,6 +1,7 @@
 """The way of a search: short, and each value on it computed once."""
 
 import json
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support import refused
+from torch import Tensor, nn
 
 import relook
 from relook.data import load_data
@@ -106,6 +108,27 @@ def test_a_run_with_the_strategys_former_name_goes_on(tmp_path: Path) -> None:
     assert searched(tmp_path / "run").policy == first.policy
     with pytest.raises(RunError, match='strategy: "conservative" there, "greedy" here'):
         searched(tmp_path / "run", strategy="greedy")
+
+
+def test_a_search_whose_pool_is_whole_does_not_go_on_with_another_model(tmp_path: Path) -> None:
+    """The weights are the same, the code is not: policy and proof would be two models'."""
+
+    class Changed(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.network, self.factor = new_small(seed=1), factor
+
+        def forward(self, images: Tensor) -> Tensor:
+            scores: Tensor = self.network(images) * self.factor
+            return scores
+
+    run = tmp_path / "run"
+    search_dataset(TorchPredictor(Changed(1.0)), DIGITS, SETTINGS, run=run)
+    for file in ("policy.json", "run.json", "heldout.zarr"):  # as if killed after the pool
+        shutil.rmtree(run / file) if (run / file).is_dir() else (run / file).unlink()
+    with pytest.raises(RunError, match="no longer answers as it did"):
+        search_dataset(TorchPredictor(Changed(3.0)), DIGITS, SETTINGS, run=run)
+    assert not (run / "policy.json").exists()
 
 
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_what_is_stored_is_not_computed_again(url: str, images: Any) -> None:
     for toy in (first, again):
         fill_store(toy, images[:5], VIEWS, url, seed=7, batch=2)
     assert first.calls > 0
-    assert again.calls == 0
+    assert again.calls == 1  # to see that the model still answers the same
 
 
 def test_another_process_writes_to_an_open_store(url: str) -> None:

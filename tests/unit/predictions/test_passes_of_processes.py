@@ -93,5 +93,5 @@ def test_two_processes_fill_one_store(tmp_path: Path) -> None:
         assert child.returncode == 0
     again = Toy()
     result = predict_views(again, forty(), VIEWS, seed=0, batch=2, store_path=tmp_path / "store")
-    assert again.calls == 0
+    assert again.calls == 1  # to see that the model still answers the same
     np.testing.assert_array_equal(result, predict_views(Toy(), forty(), VIEWS, seed=0, batch=2))

@@ -157,7 +157,9 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
     kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
     given = {**known.options, "full_size": kept_full}
     predictor = sources.model_of(given, device)
-    dataset, validation = _images(given, predictor, None if record is None else record.path)
+    overflow = None if record is None else images_kept.next_to(record.path)
+    how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
+    dataset, validation = _images(given, how | options.images_of(given))
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     indices = np.arange(len(dataset))
     if splits:
@@ -170,12 +172,8 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
     return PolicyInputs(predictor, dataset, indices, validation, policies, kept)
 
 
-def _images(
-    given: Mapping[str, Any], predictor: Predictor, run: Path | None
-) -> tuple[Dataset, Dataset | None]:
+def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
     """Return the images to compare on and those for validation, with the same classes."""
-    overflow = None if run is None else images_kept.next_to(run)
-    how = {"model": predictor, "overflow": overflow, **options.images_of(given)}
     if "validation" not in given:
         return options.read_data(given["data"], given.get("group"), **how), None
     if "test" in given:  # the search read its own images first, and the test set like them

@@ -20,6 +20,7 @@ from relook.foundation.memory import SHARE, parse_size
 from relook.foundation.progress import StageProgress
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
+from relook.transforms.centre_crop import CentreCrop
 
 OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
 """Options that say how images are read, as they are recorded."""
@@ -222,10 +223,12 @@ def read_data(
     full_size: bool = False,
     cache: str | Path | None = None,
     overflow: Path | None = None,
+    searched: CentreCrop | None = None,
 ) -> Dataset:
     """Load the images that the options describe, as the model takes them.
 
-    `like` is the data set that they are used with: they get its size and its classes.
+    `like` is the data set that they are used with: they get its size and its classes. `searched`
+    is how the search of a policy prepared its images.
     """
     wanted = Preparation(
         pixels(size),
@@ -239,6 +242,7 @@ def read_data(
     )
     if model is not None:
         wanted = wanted.for_model(model)
+    wanted = wanted.as_searched(searched)
     if like is not None:
         height, width = like.images.shape[2:]
         wanted = replace(wanted, size=(height, width), channels=like.images.shape[1])

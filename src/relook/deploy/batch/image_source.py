@@ -20,7 +20,7 @@ from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.transforms.centre_crop import CentreCrop, Levels
+from relook.transforms.centre_crop import CentreCrop, Levels, Size
 from relook.transforms.full_images import FullImages
 
 BLOCK = 256
@@ -105,21 +105,21 @@ def _from_dataset(dataset: Dataset) -> ImageSource:
 def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparation) -> ImageSource:
     if not names:
         raise RelookError(f"{one_line(where)}: expected image files, got none")
-    plan, faults = _look(root, names, where, wanted)
-    full = wanted.full_size and plan.crop is not None  # else all have the input's size
+    plan, sizes, faults = _look(root, names, where, wanted)
+    full = wanted.full_size and any(map(plan.changes, sizes))  # else all have the input's size
     side = max(1, plan.size[0] * plan.size[1]) * (LARGEST**2 if full else 1)
     block = min(BLOCK, max(8, int(_PIXELS // side)))
     read = partial(_blocks, root, names, plan, faults, full)
     shown = [one_line(name) for name in names]
-    prepared = f"{plan}{_CUT if full else ''}"
+    prepared = f"{plan.described(sizes)}{_CUT if full else ''}"
     return ImageSource(shown, _fingerprint(root, names), prepared, block, read)
 
 
 def _look(
     root: Path, names: Sequence[str], where: str, wanted: Preparation
-) -> tuple[CentreCrop, dict[int, str]]:
+) -> tuple[CentreCrop, set[Size], dict[int, str]]:
     """Look at the heads of all files, a few thousand at a time, and decide what they become."""
-    sizes: set[tuple[int, int]] = set()
+    sizes: set[Size] = set()
     faults: dict[int, str] = {}
     grey = True
     for start in range(0, len(names), _LOOKED_AT):
@@ -134,7 +134,7 @@ def _look(
             wanted.progress("looking at files", start + len(part), len(names))
     if len(faults) == len(names):
         raise nothing_left(where, len(names))
-    return make_plan(sizes, grey, wanted, where), faults
+    return make_plan(sizes, grey, wanted, where), sizes, faults
 
 
 def _blocks(

@@ -156,7 +156,7 @@ def _check_same_answers(
 ) -> None:
     """Raise where the model, by its weights the same, no longer answers as it did before."""
     done = next((part for part in source.ranges() if part not in missing), None)
-    if not missing or done is None:
+    if done is None:
         return
     stored = {one.file: one for one in _read(directory, done).predictions}
     with closing(source.read([done[:_COMPARED]])) as blocks:

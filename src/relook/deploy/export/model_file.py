@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -39,7 +39,7 @@ class FileForm:
     It takes uint8 images in a `layout`, any number of them, and returns `output` `[n, class]`.
     `size` (height, width) and `channels` are the network's, where it does not say;
     `resize_from` (height, width) is the images' own size, from which the file brings them to the
-    network's.
+    network's: as the policy's search did, unless `crop` says which share the centre crop keeps.
     """
 
     format: Format = "onnx"
@@ -48,6 +48,7 @@ class FileForm:
     size: int | tuple[int, int] | None = None
     channels: int | None = None
     resize_from: tuple[int, int] | None = None
+    crop: float | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("format", Format), ("output", Output), ("layout", Layout)):
@@ -72,15 +73,15 @@ def export(
 
     `model`, `views`, `temperature` and `seed` are as for `relook.TTA`: a policy of fresh draws is
     frozen. `options` are those of `FileForm` (`format`, `output`, `layout`, `size`, `channels`,
-    `resize_from`), and otherwise the model's, as for `relook.TTA`. `classes` are names that go
-    into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them) are what is checked on,
-    generated ones if None. Nothing is written if probabilities differ by more than `tolerance`.
+    `resize_from`, `crop`), and otherwise the model's, as for `relook.TTA`. `classes` are names that
+    go into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them) are what is checked
+    on, generated ones if None. Nothing is written if probabilities differ by more than `tolerance`.
     """
     of_file = {one.name for one in fields(FileForm)} & options.keys()
     form = FileForm(**{name: options.pop(name) for name in of_file})
     predictor = as_predictor(model, **options)
     plan = plan_views(policy, views, temperature, seed=seed)
-    given = image_input(predictor, form, images)
+    given = image_input(predictor, form, images, plan.policy.preparation)
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)
     with watched(lambda: "an image, before the export"):
@@ -92,8 +93,16 @@ def export(
     return WRITERS[form.format](job)
 
 
-def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> ImageInput:
-    """Decide what images the file takes, from what is said, the model, and the images given."""
+def image_input(
+    predictor: Predictor,
+    form: FileForm,
+    images: Tensor | None,
+    searched: CentreCrop | None = None,
+) -> ImageInput:
+    """Decide what images the file takes, from what is said, the model, and the images given.
+
+    `searched` is how the policy's search prepared its images, which then holds here too.
+    """
     spec = input_of(predictor)
     shape = None if images is None else tuple(images.shape)
     size = (form.size, form.size) if isinstance(form.size, int) else form.size
@@ -106,12 +115,16 @@ def image_input(predictor: Predictor, form: FileForm, images: Tensor | None) -> 
     if channels is None:
         raise RelookError("the model does not say its images' channels: give channels, 1 or 3")
     network = Shape(channels, *size)
-    if form.resize_from is None or form.resize_from == size:
+    if searched is not None and searched.size == size:
+        plan = replace(searched, channels=channels)
+    else:
+        spec = spec or InputSpec(size)
+        plan = CentreCrop(size, spec.crop, channels, spec.interpolation)
+    if form.crop is not None:
+        plan = replace(plan, crop=form.crop, every=True)
+    if form.resize_from is None or not plan.changes(form.resize_from):
         return ImageInput(network, network, form.layout)
-    source = Shape(channels, *form.resize_from)
-    spec = spec or InputSpec(size)
-    plan = CentreCrop(size, spec.crop, channels, spec.interpolation)
-    return ImageInput(source, network, form.layout, plan)
+    return ImageInput(Shape(channels, *form.resize_from), network, form.layout, plan)
 
 
 def _write_onnx(job: ExportJob) -> Export:

@@ -98,4 +98,5 @@ def describe_input(given: ImageInput) -> str:
     text = f"uint8 images {shape}"
     if given.preparation is None:
         return text
-    return f"{text}, brought to {given.preparation} inside"
+    source = given.source.height, given.source.width
+    return f"{text}, brought to {given.preparation.described([source])} inside"

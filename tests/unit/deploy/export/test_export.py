@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import relook
 from relook.deploy.export import export
+from relook.deploy.export.model_file import FileForm, image_input
 from relook.deploy.onnx import check as onnx_check
 from relook.deploy.onnx import file as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
@@ -25,6 +26,7 @@ from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import policy_from_json
+from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.onnx.graph import Shape
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
@@ -131,6 +133,17 @@ def sized(model: nn.Module, **spec: Any) -> TorchPredictor:
     predictor = TorchPredictor(model)
     predictor.input = InputSpec((32, 32), channels=3, **spec)
     return predictor
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_images_become_inside_what_they_became_in_the_search(every: bool) -> None:
+    searched = CentreCrop((32, 32), 0.6, 3, "bilinear", every)
+    for size, changed in (((32, 32), every), ((60, 48), True)):
+        form = FileForm(resize_from=size)
+        given = image_input(sized(network()), form, None, searched)
+        assert given.preparation == (searched if changed else None)
+        own = image_input(sized(network()), replace(form, crop=0.9), None, searched)
+        assert own.preparation == replace(searched, crop=0.9, every=True)
 
 
 @pytest.mark.parametrize("how", ["bicubic", "bilinear"])
