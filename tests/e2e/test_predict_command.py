@@ -95,7 +95,8 @@ def test_a_preset_is_calibrated_and_used(
     assert Policy.load(calibrated).subpolicies == Policy.preset("flip").subpolicies
     done = relook.ok("predict", calibrated, "-m", model, "-d", pictures, "-o", out)
     assert "2 views each" in done.err
-    wrong = relook.refused("predict", "preset:flop", "-m", model, "-d", pictures, "-o", out)
+    common = ("predict", "preset:flop", "-m", model, "-d", pictures, "-o", tmp_path / "no.csv")
+    wrong = relook.refused(*common)
     assert "unknown preset 'flop'" in wrong.err
 
 

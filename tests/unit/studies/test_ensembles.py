@@ -160,6 +160,7 @@ def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Result
             resamples=100,
             measure_cost=False,
             batch=64,
+            learned_averages=False,
         )
         for row in expected.rows:
             method = way if row.method == "gps" else row.method
