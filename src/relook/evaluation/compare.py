@@ -227,13 +227,13 @@ def available_methods(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the methods that can be scored, and why others cannot."""
     height, width = setup.dataset.images.shape[2:]
-    most = setup.budgets[-1]
+    most, searched = setup.budgets[-1], setup.options.grid_magnitude is not None
     chosen, left_out = [], {}
     for method in check_methods(methods):
         row = BASELINES.get(method)
         if row is None or row.name == "plain":
             chosen.append(method)
-        elif row.needs_validation and validation is None and _no_magnitude(setup):
+        elif row.needs_validation and validation is None and not searched:
             left_out[method] = "no validation images to search its magnitude on"
         elif row.square and height != width:
             left_out[method] = f"the images are not square ({height} × {width})"
@@ -242,10 +242,6 @@ def available_methods(
         else:
             chosen.append(method)
     return chosen, left_out
-
-
-def _no_magnitude(setup: Setup) -> bool:
-    return setup.options.grid_magnitude is None
 
 
 def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
