@@ -130,9 +130,28 @@ def tables(found: dict[str, list[Measurement]], size: int) -> list[str]:
     return lines + _table("at five views, learned − usual average; gain of greedy", columns, other)
 
 
+def summary(found: dict[str, list[Measurement]]) -> list[str]:
+    """Return README's table: means over the splits, 500 images to search on."""
+    own, plain = f"{DEFAULT}, 500 images", "quasi-random views, 500 images"
+    columns = ["plain image", "random crops, 5 views", "relook, 3", "relook, 5"]
+    columns += ["random crops, 20", "relook, 20", "accuracy %, plain → relook 5"]
+    cells = ((plain, "1"), (RANDOM, "5"), (own, "3"), (own, "5"), (RANDOM, "20"), (own, "20"))
+    rows = {}
+    for name, measured in found.items():
+        for one in measured[:1]:
+            means = [f"{np.mean(one.values(*cell)):.3f}".replace("-", "−") for cell in cells]
+            accuracies = (
+                f"{100 * np.mean(one.values(*cell, 'accuracy')):.1f}"
+                for cell in ((plain, "1"), (own, "5"))
+            )
+            rows[NAMES[name]] = [*means, " → ".join(accuracies)]
+    return _table("", columns, rows)
+
+
 def main() -> None:
     """Print every table."""
     found = read(Path(sys.argv[1]))
+    print("\n".join(summary(found)))
     for size in sorted({size for own in found.values() for one in own for size in one.sizes}):
         print("\n".join(tables(found, size)))
 
