@@ -211,7 +211,7 @@ def test_a_stored_comparison_goes_on_without_predicting(tmp_path: Path) -> None:
     first, oracle, _ = turned(store_path=store)
     assert sum(oracle.seen.values()) == 8 * 120
     again, oracle, _ = turned(store_path=store)
-    assert sum(oracle.seen.values()) == 0
+    assert sum(oracle.seen.values()) == 16  # whether the model still answers the same
     in_memory, _, _ = turned()
     assert first == again == in_memory
 

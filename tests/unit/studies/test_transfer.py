@@ -223,7 +223,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
     assert 0 < rest.calls < whole.calls
     again = ByBrightness()
     run(again, tmp_path)
-    assert again.calls == 0
+    assert again.calls == 1  # whether the model still answers the same
 
 
 def test_progress_counts_every_pass_once() -> None:
