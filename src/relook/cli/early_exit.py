@@ -85,13 +85,12 @@ def early_exit_command(
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
-    check_target(wanted, len(learn_on), len(plan.views))
+    groups_learned = _groups(dataset, learn_on)
+    check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     log_probs = _predictions(inputs, plan, accelerate_with, file, batch, timeout)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
-    rule = learn_early_exit(
-        *learned_on, plan.policy, wanted, seed=seed, groups=_groups(dataset, learn_on)
-    )
+    rule = learn_early_exit(*learned_on, plan.policy, wanted, seed=seed, groups=groups_learned)
     report = report_early_exit(
         rule,
         log_probs[:, report_on],

@@ -78,6 +78,18 @@ def mean_and_error(
     return mean, math.sqrt(float((shares**2 * (values - mean) ** 2).sum()))
 
 
+def independent_images(images: int, groups: ArrayLike | None) -> float:
+    """Return how many independent images there are if those of a group are one and the same.
+
+    That is the number of groups where all are of one size, and fewer where large ones dominate
+    (Kish's effective size).
+    """
+    if groups is None:
+        return float(images)
+    _, sizes = np.unique(np.asarray(groups), return_counts=True)
+    return float(images**2 / (sizes**2).sum())
+
+
 def _resampled_means(
     sums: FloatArray, counts: FloatArray | None, resamples: int, seed: int
 ) -> FloatArray:

@@ -22,11 +22,12 @@ from relook.deploy.early_exit.exits import (
     first_exits,
     take_exits,
 )
-from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
 from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
+from relook.numerics.intervals import independent_images, mean_and_error
+from relook.numerics.paired_shares import images_needed, loss_bound
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -70,21 +71,29 @@ def parse_target(text: str) -> ExitTarget:
     )
 
 
-def check_target(target: ExitTarget, images: int, views: int) -> None:
+def check_target(
+    target: ExitTarget, images: int, views: int, groups: ArrayLike | None = None
+) -> None:
     """Raise where no rule for this number of distinct views can be learned on `images` images.
 
-    For a loss of accuracy that is so where even images without a single loss are too few.
+    For a loss of accuracy that is so where even images without a single loss are too few; the
+    images of a group (`groups` `[n]`) count as one.
     """
     if views < 2:
         raise RelookError("expected a policy of at least 2 distinct views for early exit, got 1")
     if target.kind == "views" and target.value > views:
         raise RelookError(f"{target}: expected at most the policy's {views} distinct views")
     needed = 2 * images_needed(target.value) if target.kind == "accuracy-loss" else 2
-    if images < needed:
+    known = int(independent_images(images, groups))
+    if known < needed:
         raise RelookError(
-            f"{target}: {images:,} images to learn on are too few to support it: at least "
+            f"{target}: {known:,} {_units(groups)} to learn on are too few to support it: at least "
             f"{needed:,} are needed, half of them to make the rule and half to prove it"
         )
+
+
+def _units(groups: ArrayLike | None) -> str:
+    return "images" if groups is None else "groups of images"
 
 
 def learn_early_exit(
@@ -100,12 +109,13 @@ def learn_early_exit(
 
     The images must not be those that the policy was selected on. For a loss of accuracy, half
     of them (whole `groups`) make rules and the other half must support the one that is chosen:
-    rules are tried from the most careful on, each by a one-sided 95 % bound, until one fails. Too
-    few images to support the target are an error that says how many it takes.
+    rules are tried from the most careful on, each by a one-sided 95 % bound, until one fails;
+    for the bound the images of a group are one. Too few images to support the target are an
+    error that says how many it takes.
     """
     wanted = parse_target(target) if isinstance(target, str) else target
     counts = exit_counts(policy)
-    check_target(wanted, len(labels), len(counts))
+    check_target(wanted, len(labels), len(counts), groups)
     if labels.shape != log_probs.shape[1:2]:
         raise RelookError(
             f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
@@ -119,10 +129,13 @@ def learn_early_exit(
     if wanted.kind == "views":
         thresholds = rule_within(wanted.value, exits)
     else:
-        thresholds = _cheapest_supported(_family(exits.part(make)), exits.part(prove), wanted)
+        proof = None if groups is None else np.asarray(groups)[prove]
+        thresholds = _cheapest_supported(
+            _family(exits.part(make)), exits.part(prove), wanted, proof
+        )
     views = first_exits(exits.confidence, thresholds)
     if wanted.kind == "views":
-        _check_budget(views, wanted)
+        _check_budget(views, wanted, groups)
     return EarlyExit(
         thresholds,
         temperatures,
@@ -197,14 +210,17 @@ def _blend(one: Thresholds, other: Thresholds, share: float) -> Thresholds:
     return tuple((1 - share) * a + share * b for a, b in zip(one, other, strict=True))
 
 
-def _check_budget(views: Indices, target: ExitTarget) -> None:
-    spread = float(views.std(ddof=1)) if len(views) > 1 else math.inf
-    needed = (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
-    if not needed <= len(views):
+def _check_budget(views: Indices, target: ExitTarget, groups: ArrayLike | None) -> None:
+    known = independent_images(len(views), groups)
+    numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
+    _, error = mean_and_error(views.astype(np.float64), np.ones(len(views)), numbers)
+    spread = error * math.sqrt(known / (known - 1)) if known > 1 else math.inf
+    needed = known * (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
+    if not needed <= known:
         many = f"about {math.ceil(needed):,}" if math.isfinite(needed) else "more"
         raise RelookError(
-            f"{target}: {len(views):,} images are too few to know the mean number of views within "
-            f"{_VIEWS_ERROR:.0%}: {many} are needed".replace("0%", "0 %")
+            f"{target}: {int(known):,} {_units(groups)} are too few to know the mean number of "
+            f"views within {_VIEWS_ERROR:.0%}: {many} are needed".replace("0%", "0 %")
         )
 
 
@@ -218,38 +234,43 @@ def _family(fitted: ScoredExits) -> Iterator[Thresholds]:
 
 
 def _cheapest_supported(
-    family: Iterable[Thresholds], exits: ScoredExits, target: ExitTarget
+    family: Iterable[Thresholds],
+    exits: ScoredExits,
+    target: ExitTarget,
+    groups: ArrayLike | None = None,
 ) -> Thresholds:
     """Go through rules from the most careful on, and return the last one before the first failure.
 
-    In a fixed order and up to the first failure, each rule may be tested at the full level.
+    In a fixed order and up to the first failure, each rule may be tested at the full level. The
+    images of a group may all be lost together: as many count as there are groups.
     """
     full = exits.correct[-1] > 0
-    images = len(full)
+    images = independent_images(len(full), groups)
+    share = images / len(full)
     chosen = None
-    lost = gained = 0
+    lost = gained = 0.0
     for rule in family:
         views = first_exits(exits.confidence, rule)
         own = take_exits(exits.correct, views) > 0
-        lost, gained = int((full & ~own).sum()), int((own & ~full).sum())
+        lost, gained = share * (full & ~own).sum(), share * (own & ~full).sum()
         if loss_bound(lost, gained, images) > target.value:
             break
         if views.min() < len(exits.correct):
             chosen = rule
     if chosen is None:
         raise RelookError(
-            f"{target}: {2 * images:,} images support no rule that saves views: the most careful "
-            f"loses {lost} and gains {gained} of {images:,}; "
+            f"{target}: {2 * images:,.0f} {_units(groups)} support no rule that saves views: the "
+            f"most careful loses {lost:.3g} and gains {gained:.3g} of {images:,.0f}; "
             + _more_images(lost, gained, images, target.value)
         )
     return chosen
 
 
-def _more_images(lost: int, gained: int, images: int, loss: float) -> str:
+def _more_images(lost: float, gained: float, images: float, loss: float) -> str:
     """Say how many images would do if the rates stayed as they are."""
     if (lost - gained) / images >= loss:
         return "allow a larger loss"
     factor = 1
     while loss_bound(lost * factor, gained * factor, images * factor) > loss:
         factor += 1
-    return f"about {2 * images * factor:,} are needed, or allow a larger loss"
+    return f"about {2 * images * factor:,.0f} are needed, or allow a larger loss"

@@ -1,10 +1,12 @@
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tests.support import refused
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
@@ -17,11 +19,11 @@ from relook.deploy.early_exit.learn import (
     rule_within,
     thresholds_at,
 )
-from relook.deploy.early_exit.loss_bound import loss_bound
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import apply_early_exit
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
+from relook.numerics.paired_shares import loss_bound
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -216,3 +218,45 @@ def test_a_report_counts_what_the_rule_does() -> None:
     assert report.over_next.cll.estimate == pytest.approx(report.own.cll - high.cll)
     assert [point.views for point in report.curve] == sorted(p.views for p in report.curve)
     assert "views per image instead of 6" in report.sentence
+
+
+def _copies(groups: int, copies: int, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Predictions of images of which each is there `copies` times, and the groups that say so."""
+    log_probs, labels = predictions(groups, seed, views=3)
+    numbers = np.repeat(np.arange(groups), copies)
+    return log_probs[:, numbers], labels[numbers], numbers
+
+
+def test_copies_of_images_prove_no_more_than_the_images() -> None:
+    """As images of their own they supported rules that lose more than the limit, one in three."""
+    policy, target, limit = policy_of(3), "accuracy-loss=0.03", 0.03
+    truth, truth_labels = predictions(10_000, 999, views=3)
+    full = (mean_log_probs(truth).argmax(axis=1) == truth_labels).mean()
+    exceeded = []
+    for seed in range(15):
+        log_probs, labels, groups = _copies(200, 20, seed)
+        try:
+            rule = learn_early_exit(log_probs, labels, policy, target, seed=seed, groups=groups)
+        except RelookError:
+            continue
+        own = apply_early_exit(rule, truth, exit_counts(policy)).log_probs.argmax(axis=1)
+        exceeded.append(full - (own == truth_labels).mean() > limit)
+    assert len(exceeded) > 10
+    assert np.mean(exceeded) <= 0.1
+
+
+def test_too_few_groups_are_refused_with_the_number_needed() -> None:
+    log_probs, labels, groups = _copies(60, 40, 0)
+    refused(
+        "60 groups of images to learn on are too few .* at least 1,078 are needed",
+        learn_early_exit,
+        *(log_probs, labels, policy_of(3), "accuracy-loss=0.005"),
+        groups=groups,
+    )
+    log_probs, labels, groups = _copies(20, 40, 0)
+    refused(
+        r"views=2: 20 groups of images are too few .* about \d+ are",
+        learn_early_exit,
+        *(log_probs, labels, policy_of(3), "views=2"),
+        groups=groups,
+    )

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 from tests.support import refused
 
-from relook.deploy.early_exit.loss_bound import images_needed, loss_bound
+from relook.numerics.paired_shares import images_needed, loss_bound
 
 
 def _reference(lost: int, gained: int, images: int) -> float:

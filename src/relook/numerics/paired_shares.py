@@ -1,8 +1,8 @@
-"""How much accuracy a cheaper prediction may lose: a confidence bound for paired images.
+"""How far two predictions of the same images may differ in accuracy.
 
 T. Tango's score bound for the difference of two paired proportions (1998), the usual test of
 non-inferiority. Unlike the bootstrap it knows that images without a loss do not prove that
-there is none.
+there is none. Counts may be fractions: images that are not independent count for less.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 _HALVINGS = 60
 
 
-def loss_bound(lost: int, gained: int, images: int, confidence: float = CONFIDENCE) -> float:
+def loss_bound(lost: float, gained: float, images: float, confidence: float = CONFIDENCE) -> float:
     """Return the largest share of accuracy that may be lost, by what `images` images say.
 
     `lost` counts images that only the dearer prediction gets right, `gained` those that only
@@ -45,7 +45,7 @@ def images_needed(loss: float, confidence: float = CONFIDENCE) -> int:
     return math.ceil(z * z * (1 - loss) / loss)
 
 
-def _score(loss: float, lost: int, gained: int, images: int) -> float:
+def _score(loss: float, lost: float, gained: float, images: float) -> float:
     """Return how many standard errors the observed loss is above `loss`."""
     share = _gained_share(loss, lost, gained, images)
     spread = images * max(2 * share + loss - loss * loss, 0.0)
@@ -53,7 +53,7 @@ def _score(loss: float, lost: int, gained: int, images: int) -> float:
     return surplus / math.sqrt(spread) if spread > 0 else math.copysign(math.inf, surplus)
 
 
-def _gained_share(loss: float, lost: int, gained: int, images: int) -> float:
+def _gained_share(loss: float, lost: float, gained: float, images: float) -> float:
     """Return the likeliest share of gained images if the true loss were `loss`."""
     a = 2 * images
     b = 2 * (images - lost) * loss - (lost + gained) * (1 - loss)
