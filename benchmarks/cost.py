@@ -33,7 +33,7 @@ from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.numerics.arrays import Indices
 from relook.numerics.calibration import mean_log_probs
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import get_recipe
@@ -101,7 +101,7 @@ def exits(
     for target in TARGETS:
         rule = learn_early_exit(learned, learn.labels, plan.policy, parse_target(target), seed=0)
         told = report_early_exit(
-            rule, reported, report.labels, plan.policy, learned_on=(learned, learn.labels), seed=0
+            rule, reported, report.labels, plan.policy, learned_on=(learned, learn.labels)
         ).to_json()
         found[target] = {name: told[name] for name in ("own", "over_same", "over_full", "saving")}
     weights = learn_weights(
@@ -132,7 +132,7 @@ def measured(source: Source, pool: int, out: Path) -> dict[str, Any]:
         per_image(source, one.policy, report_on, out / f"{source.name}-{name}.zarr")
         for one, name in ((full, "full"), (raced, "race"))
     ]
-    change = paired_bootstrap(scores[1] - scores[0], seed=0)
+    change = paired_interval(scores[1] - scores[0])
     return {
         "network": source.name,
         "images": [len(images), len(learn_on), len(report_on)],

@@ -31,7 +31,7 @@ from relook.models import TorchPredictor, load_model
 from relook.models.accelerate import accelerate
 from relook.models.torchvision_import import import_torchvision
 from relook.numerics.calibration import floor_log_probs, mean_log_probs
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.splits import Split, stratified_split
 from relook.policy import Policy
 from relook.policy.recipes import get_recipe
@@ -217,7 +217,7 @@ def show(rows: Sequence[Row], seed: int) -> None:
 
 def _gain(one: Row, other: Row, metric: str, seed: int) -> Interval:
     difference = one.scores.per_image[metric] - other.scores.per_image[metric]
-    return paired_bootstrap(difference, seed=seed)
+    return paired_interval(difference)
 
 
 def _text(one: Interval, digits: int, scale: float) -> str:

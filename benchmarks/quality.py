@@ -95,7 +95,7 @@ class Source:
 
 def read_source(data: Path, network: str, images: int) -> Source:
     """Return the network on ONNX Runtime and so many test images, of each class as many."""
-    module, mean, std, dataset = _networks(data).load(network)
+    module, mean, std, dataset = load_networks(data).load(network)
     with np.load(data / f"{dataset}_test.npz") as arrays:
         pixels, labels = arrays["images"], arrays["labels"]
     _, chosen = stratified_split(labels, images / len(labels), seed=0)
@@ -110,7 +110,8 @@ def predictions(source: Source, pool: Sequence[SubPolicy], store: Path) -> NDArr
     return predict_views(source.predictor, source.images, views, seed=0, store_path=store)
 
 
-def _networks(data: Path) -> Any:
+def load_networks(data: Path) -> Any:
+    """Import DIR's networks.py."""
     spec = importlib.util.spec_from_file_location("networks", data / "networks.py")
     assert spec is not None
     assert spec.loader is not None

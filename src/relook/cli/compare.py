@@ -14,6 +14,7 @@ from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_bu
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import ComparisonKeywords, compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.cross_validation import check_protocol
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import views_text
 from relook.io.files import write_text_atomic
@@ -45,6 +46,21 @@ class ComparisonOptions:
         float, typer.Option(help="The magnitude that the model was trained with (MTrain).", min=0)
     ] = Options.magnitude
     grid_views: sources.GridViewsOption = Options.grid_views
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="How temperatures are fitted: standard, which shrinks them where images are few, "
+            "or paper, which is the paper's at every size."
+        ),
+    ] = "standard"
+    balanced: Annotated[
+        bool | None,
+        typer.Option(
+            "--balanced/--no-balanced",
+            help="Give each class the same weight in all figures.",
+            show_default="as the search did",
+        ),
+    ] = None
     seed: options.SeedOption = 0
     batch: options.BatchOption = None
 
@@ -58,6 +74,8 @@ class ComparisonOptions:
             "runs": self.runs,
             "margin": self.margin,
             "batch": self.batch,
+            "protocol": check_protocol(self.protocol),
+            "balanced": self.balanced is True,
         }
 
 
@@ -116,6 +134,8 @@ def compare_command(
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
     keywords = asked.keywords()
     inputs = compared.read()
+    if asked.balanced is None:
+        keywords["balanced"] = inputs.balanced
     target = results.out or compared.source.directory or Path("runs/compare")
     with (
         RunDirectory(target),

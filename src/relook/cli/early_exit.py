@@ -97,7 +97,6 @@ def early_exit_command(
         dataset.labels[report_on],
         plan.policy,
         learned_on=learned_on,
-        seed=seed,
         groups=_groups(dataset, report_on),
     )
     _finish(rule, report, inputs, plan, file, figures, as_json)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.deploy.weights import LearnedWeights, learn_weights, weighted_policy
 from relook.errors import RelookError
-from relook.evaluation.cross_validation import prefix_log_probs
+from relook.evaluation.cross_validation import prefix_temperatures
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
-from relook.numerics.calibration import fit_temperature
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.policy import Policy
 from relook.predictions.passes import View, predict_views
@@ -59,7 +59,7 @@ def calibrate_policy(
     weights = class_weights(dataset.labels) if balanced else None
     if not keep_view_temperature:
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
-    return _with_temperatures(policy, log_probs, dataset.labels, weights)
+    return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.groups)
 
 
 def weigh_policy(
@@ -103,7 +103,8 @@ def weigh_policy(
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
     entries = (of_view[sub] for sub in chosen)
-    return WeighedPolicy(_with_temperatures(chosen, entries, dataset.labels), learned, used)
+    fitted = _with_temperatures(chosen, entries, dataset.labels, groups=dataset.groups)
+    return WeighedPolicy(fitted, learned, used)
 
 
 def fitted_policy(policy: Policy, log_probs: LogProbs, labels: Labels) -> Policy:
@@ -129,8 +130,10 @@ def _with_temperatures(
     log_probs: Iterable[LogProbs],
     labels: Labels,
     weights: FloatArray | None = None,
+    groups: ArrayLike | None = None,
 ) -> Policy:
     """Fit a temperature for every prefix, from each entry's predictions `[n, class]`."""
-    means = prefix_log_probs(map(policy.tempered, log_probs), range(1, len(policy) + 1))
-    temperatures = tuple(fit_temperature(mean, labels, weights) for mean in means)
+    temperatures = prefix_temperatures(
+        map(policy.tempered, log_probs), len(policy), labels, weights, groups
+    )
     return replace(policy, temperatures=temperatures)

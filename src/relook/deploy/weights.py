@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import (
     calibrated_log_likelihood,
+    fit_temperature,
     floor_log_probs,
     mean_log_probs,
     temper,
 )
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
@@ -41,7 +42,7 @@ class LearnedWeights:
 
     `weights` `[view]` and `temperature` are fitted on all images; `equal` counts each view as
     often as the policy has it. cLL is that of held-out images, under weights and temperature of
-    the others; `gain` is learned minus equal there, with its paired bootstrap interval.
+    the others; `gain` is learned minus equal there, with its interval.
     `fit_cll` and `fit_cll_equal` are on the images of the fit, where learned weights cannot
     lose: the distance to `cll` is what they overfit.
     """
@@ -74,7 +75,6 @@ def learn_weights(
     counts: ArrayLike | None = None,
     seed: int = 0,
     groups: ArrayLike | None = None,
-    resamples: int = 2000,
 ) -> LearnedWeights:
     """Learn convex weights of views from their predictions `[view, n, class]`.
 
@@ -88,21 +88,24 @@ def learn_weights(
     first, second = stratified_split(labels, 0.5, seed, groups)
     gains, learned = np.empty(len(labels)), np.empty(len(labels))
     for make, score in ((first, second), (second, first)):
-        found = fit_weights(log_probs[:, make], labels[make], equal)
-        _, temperature = _calibrated(log_probs[:, make], labels[make], equal)
-        own = _scores(log_probs[:, score], labels[score], found[0], found[1])
-        learned[score] = own
-        gains[score] = own - _scores(log_probs[:, score], labels[score], equal, temperature)
-    weights, temperature, cll = fit_weights(log_probs, labels, equal)
+        found, _, _ = fit_weights(log_probs[:, make], labels[make], equal)
+        own, before = (
+            _held_out_scores(log_probs, labels, shares, make, score, groups)
+            for shares in (found, equal)
+        )
+        learned[score], gains[score] = own, own - before
+    weights, _, cll = fit_weights(log_probs, labels, equal)
     return LearnedWeights(
         weights=tuple(float(weight) for weight in weights),
         equal=tuple(float(weight) for weight in equal),
-        temperature=temperature,
+        temperature=fit_temperature(
+            mean_log_probs(log_probs, counts=weights), labels, groups=groups
+        ),
         fit_cll=cll,
         fit_cll_equal=_calibrated(log_probs, labels, equal)[0],
         cll=float(learned.mean()),
         cll_equal=float((learned - gains).mean()),
-        gain=paired_bootstrap(gains, seed=seed, resamples=resamples, groups=groups),
+        gain=paired_interval(gains, groups=groups),
     )
 
 
@@ -180,11 +183,19 @@ def _calibrated(
     return calibrated_log_likelihood(mean_log_probs(log_probs, counts=weights), labels, start=start)
 
 
-def _scores(
-    log_probs: LogProbs, labels: Labels, weights: FloatArray, temperature: float
+def _held_out_scores(
+    log_probs: LogProbs,
+    labels: Labels,
+    weights: FloatArray,
+    make: Indices,
+    score: Indices,
+    groups: ArrayLike | None,
 ) -> FloatArray:
+    """Return the log-likelihoods of the images to score, at the others' temperature."""
     average = mean_log_probs(log_probs, counts=weights)
-    return per_image_log_likelihood(temper(average, temperature), labels)
+    own = None if groups is None else np.asarray(groups)[make]
+    temperature = fit_temperature(average[make], labels[make], groups=own)
+    return per_image_log_likelihood(temper(average[score], temperature), labels[score])
 
 
 def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:

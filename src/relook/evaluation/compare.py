@@ -37,7 +37,12 @@ from relook.evaluation.comparison import (
     save_comparison,
 )
 from relook.evaluation.cost import Slowdown, measure_slowdown
-from relook.evaluation.cross_validation import Evaluation, cross_calibrated, reliability_bins
+from relook.evaluation.cross_validation import (
+    Evaluation,
+    check_protocol,
+    cross_calibrated,
+    reliability_bins,
+)
 from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude
 from relook.evaluation.scoring import (
     BASELINE_DRAWS,
@@ -46,6 +51,7 @@ from relook.evaluation.scoring import (
     Setup,
     best_rival,
     lengths_of,
+    likely_between,
     lines_of,
     per_image,
     score_budgets,
@@ -73,8 +79,9 @@ class ComparisonSettings:
     `methods` names the baselines (default: all); the plain image and the policy are always
     there. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
     seeds seed, seed + 1, …; a policy under fresh draws gets other draws. `margin` is a difference
-    in cLL that nobody should care about. Without `learned_averages` baselines have the usual
-    average alone, as in the paper.
+    in cLL that nobody should care about. `protocol` "paper" fits temperatures as the paper does,
+    whatever the number of images; `balanced` gives each class the same weight in all figures.
+    Without `learned_averages` baselines have the usual average alone, as in the paper.
     """
 
     budgets: Sequence[int] = (1, 5, 10, 20)
@@ -85,7 +92,8 @@ class ComparisonSettings:
     margin: float = MARGIN
     batch: int | None = None
     halvings: int = 5
-    resamples: int = 2000
+    protocol: str = "standard"
+    balanced: bool = False
     measure_cost: bool = True
     learned_averages: bool = True
 
@@ -113,7 +121,8 @@ class ComparisonSettings:
             seed=check_seed(self.seed),
             runs=self.runs,
             halvings=self.halvings,
-            resamples=self.resamples,
+            protocol=check_protocol(self.protocol),
+            balanced=self.balanced,
             both_averages=self.learned_averages,
             store=store_path,
             batch=self.batch,
@@ -132,7 +141,8 @@ class ComparisonKeywords(TypedDict, total=False):
     margin: float
     batch: int | None
     halvings: int
-    resamples: int
+    protocol: str
+    balanced: bool
     measure_cost: bool
     learned_averages: bool
 
@@ -181,9 +191,11 @@ def compare(
         likelihoods,
         budgets=setup.budgets,
         margin=asked.margin,
-        seed=setup.seed,
-        resamples=asked.resamples,
         groups=dataset.groups,
+        weights=setup.weights,
+        likely=lambda one, other: likely_between(
+            scores.evaluations[one], scores.evaluations[other], learned
+        ),
     )
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
     gained, lost = changed_images(before, after, dataset.labels, setup.places)
@@ -359,7 +371,9 @@ def _reliability(
     labels, groups = setup.dataset.labels, setup.dataset.groups
     bins = {name: reliability_bins(one, labels) for name, one in log_probs.items()}
     for name, one in log_probs.items():
-        calibrated = cross_calibrated(one, labels, seed=setup.seed, groups=groups)
+        calibrated = cross_calibrated(
+            one, labels, seed=setup.seed, groups=groups, protocol=setup.protocol
+        )
         bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels)
     return bins
 

@@ -1,17 +1,18 @@
-"""Test-time cross-validation (the paper's section 4): calibrate on one half, score the other."""
+"""Test-time cross-validation (the paper's section 4): calibrate on some images, score others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from relook.errors import RelookError
+from relook.errors import RelookError, unknown_name
 from relook.evaluation.comparison import ReliabilityBin
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.numerics.calibration import calibrated_log_likelihood, temper
+from relook.numerics.calibration import PRIOR, fit_temperature, temper, weighted_mean
+from relook.numerics.intervals import independent_images
 from relook.numerics.metrics import (
     ECE_BINS,
     brier,
@@ -20,29 +21,55 @@ from relook.numerics.metrics import (
     per_image_accuracy,
     per_image_log_likelihood,
 )
+from relook.numerics.splits import folds
 from relook.numerics.splits import halvings as halve
+
+PROTOCOLS = ("standard", "paper")
+"""How temperatures are fitted: shrunk, on ten folds where images are few; or as in the paper."""
+
+FEW = 1000
+"""With fewer independent images than this, halves of them are too small to calibrate on."""
+
+_FOLDS = 10
+_SAMPLE = 256  # images whose predictions are kept: what they expect is known well enough
+
+Pair = tuple[Indices, Indices]
+"""The images to calibrate on, and those to score."""
+
+Averages = Callable[[Indices], LogProbs]
+"""Which log-probabilities `[n, c]` belong to the images to calibrate on."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics by name, each the mean over all halves, and what single images add to them.
+    """Metrics by name, each the mean over all parts, and what single images add to them.
 
     `per_image["cll"]` `[n]` is an image's calibrated log-likelihood under the temperature of
-    the half that it is not in, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1
-    where the most probable class is the label.
+    images that it is not among, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1
+    where the most probable class is the label. `samples["cll"]` `[m, c]` are the calibrated
+    log-probabilities of some images, the same for all methods.
     """
 
     metrics: Mapping[str, float]
     per_image: Mapping[str, FloatArray]
+    samples: Mapping[str, NDArray[np.float32]]
 
     def named(self, **others: Evaluation) -> Evaluation:
         """Add the cLL and accuracy of other averages of the same views, as `cll_NAME`."""
-        metrics, values = dict(self.metrics), dict(self.per_image)
+        metrics, values, samples = dict(self.metrics), dict(self.per_image), dict(self.samples)
         for name, other in others.items():
             for metric in ("cll", "accuracy"):
                 metrics[f"{metric}_{name}"] = other.metrics[metric]
                 values[f"{metric}_{name}"] = other.per_image[metric]
-        return Evaluation(metrics, values)
+            samples[f"cll_{name}"] = other.samples["cll"]
+        return Evaluation(metrics, values, samples)
+
+
+def check_protocol(protocol: str) -> str:
+    """Return the protocol's name if there is one of that name, or raise."""
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    return protocol
 
 
 def cross_validated(
@@ -52,57 +79,123 @@ def cross_validated(
     seed: int,
     halvings: int = 5,
     groups: ArrayLike | None = None,
-    averages: Callable[[Indices], LogProbs] | None = None,
+    weights: FloatArray | None = None,
+    protocol: str = "standard",
+    averages: Averages | None = None,
 ) -> Evaluation:
-    """Score log-probabilities `[n, c]` as the paper does; `halvings` of 5 gives ten values.
+    """Score log-probabilities `[n, c]`, each image at a temperature that others gave.
 
-    Each random halving is used both ways: the temperature comes from one half, all metrics
-    from the other. The images of a group stay in one half. `averages` gives the log-probabilities
-    `[n, c]` that the half to calibrate on asks for; they take the place of `log_probs`.
+    In the protocol "paper" each random halving is used both ways: the temperature comes from one
+    half, all metrics from the other; `halvings` of 5 gives ten values. "standard" shrinks
+    the temperatures, and below `FEW` images calibrates on nine tenths of them for each
+    tenth, and all metrics are those of all images. The images of a group stay together;
+    `weights` `[n]` make all means weighted ones. `averages` gives the log-probabilities `[n, c]`
+    that the images to calibrate on ask for; they take the place of `log_probs`.
     """
     _check(log_probs, labels)
-    pairs = halve(len(labels), halvings, seed, groups)
+    rounds = partitions(len(labels), protocol, halvings, seed, groups)
+    # A tenth of few images is too small for metrics of its own.
+    whole = len(rounds[0]) > 2
+    parts = rounds if whole else [[pair] for one in rounds for pair in one]
+    fit = _Calibration(labels, weights, groups, protocol, averages or (lambda _: log_probs))
     correct, cll = np.zeros(len(labels)), np.zeros(len(labels))
+    chosen = np.unique(np.linspace(0, len(labels) - 1, _SAMPLE).round().astype(np.int64))
+    sample = np.empty((len(chosen), log_probs.shape[1]), dtype=np.float32)
     found: list[dict[str, float]] = []
-    start = 1.0
-    for calibrate, score in pairs:
-        log_probs = log_probs if averages is None else averages(calibrate)
-        _, start = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate], start=start)
-        calibrated = temper(log_probs[score], start)
-        likelihoods = per_image_log_likelihood(calibrated, labels[score])
-        cll[score] += likelihoods / halvings
-        right = per_image_accuracy(log_probs[score], labels[score])
+    sizes = []
+    for part in parts:
+        score = np.concatenate([score for _, score in part])
+        plain, calibrated, temperature = fit.of(part)
+        own, true = None if weights is None else weights[score], labels[score]
+        likelihoods = per_image_log_likelihood(calibrated, true)
+        right = per_image_accuracy(plain, true)
+        cll[score] += likelihoods / len(rounds)
         correct[score] += right
+        places = np.searchsorted(chosen, score).clip(max=len(chosen) - 1)
+        known = chosen[places] == score
+        sample[places[known]] = calibrated[known]
+        sizes.append(float(len(score) if own is None else own.sum()))
         found.append(
             {
-                "accuracy": float(right.mean()),
-                "log_likelihood": log_likelihood(log_probs[score], labels[score]),
-                "cll": float(likelihoods.mean()),
-                "brier": brier(log_probs[score], labels[score]),
-                "brier_calibrated": brier(calibrated, labels[score]),
-                "ece": ece(log_probs[score], labels[score]),
-                "ece_calibrated": ece(calibrated, labels[score]),
-                "temperature": start,
+                "accuracy": float(weighted_mean(right, own)),
+                "log_likelihood": log_likelihood(plain, true, own),
+                "cll": float(weighted_mean(likelihoods, own)),
+                "brier": brier(plain, true, own),
+                "brier_calibrated": brier(calibrated, true, own),
+                "ece": ece(plain, true, own),
+                "ece_calibrated": ece(calibrated, true, own),
+                "temperature": temperature,
             }
         )
-    # Groups make halves of any size: only then does a half count by its images.
-    sizes = None if groups is None else [len(score) for _, score in pairs]
+    # Groups and weights make parts of any size: only then does a part count by its images.
+    even = groups is None and weights is None
     metrics = {
-        name: float(np.average([one[name] for one in found], weights=sizes)) for name in found[0]
+        name: float(np.average([one[name] for one in found], weights=None if even else sizes))
+        for name in found[0]
     }
-    return Evaluation(metrics, {"cll": cll, "accuracy": correct / halvings})
+    per_image = {"cll": cll, "accuracy": correct / len(rounds)}
+    return Evaluation(metrics, per_image, {"cll": sample})
 
 
 def cross_calibrated(
-    log_probs: LogProbs, labels: Labels, *, seed: int, groups: ArrayLike | None = None
+    log_probs: LogProbs,
+    labels: Labels,
+    *,
+    seed: int,
+    groups: ArrayLike | None = None,
+    protocol: str = "standard",
 ) -> FloatArray:
-    """Return log-probabilities `[n, c]`, each half under the other half's temperature."""
+    """Return log-probabilities `[n, c]`, each under a temperature that other images gave."""
     _check(log_probs, labels)
+    (part,) = partitions(len(labels), protocol, 1, seed, groups)
     calibrated = np.empty(log_probs.shape)
-    for calibrate, score in halve(len(labels), 1, seed, groups):
-        _, temperature = calibrated_log_likelihood(log_probs[calibrate], labels[calibrate])
-        calibrated[score] = temper(log_probs[score], temperature)
+    score = np.concatenate([score for _, score in part])
+    _, calibrated[score], _ = _Calibration(labels, None, groups, protocol, lambda _: log_probs).of(
+        part
+    )
     return calibrated
+
+
+def partitions(
+    images: int, protocol: str, halvings: int, seed: int, groups: ArrayLike | None
+) -> list[list[Pair]]:
+    """Return partitions of the images, each of them with what to calibrate every part on."""
+    few = independent_images(np.ones(images), groups) < FEW
+    if few and check_protocol(protocol) == "standard":
+        return [folds(images, _FOLDS, seed, groups)]
+    pairs = halve(images, halvings, seed, groups)
+    return [pairs[place : place + 2] for place in range(0, len(pairs), 2)]
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    """How the images of a part are calibrated by others."""
+
+    labels: Labels
+    weights: FloatArray | None
+    groups: ArrayLike | None
+    protocol: str
+    averages: Averages
+
+    def of(self, pairs: Sequence[Pair]) -> tuple[LogProbs, FloatArray, float]:
+        """Return the scored images' log-probabilities, calibrated too, and the mean temperature."""
+        plain, calibrated, temperatures = [], [], [1.0]
+        for calibrate, score in pairs:
+            log_probs = self.averages(calibrate)
+            temperatures.append(
+                fit_temperature(
+                    log_probs[calibrate],
+                    self.labels[calibrate],
+                    None if self.weights is None else self.weights[calibrate],
+                    groups=None if self.groups is None else np.asarray(self.groups)[calibrate],
+                    prior=0.0 if self.protocol == "paper" else PRIOR,
+                    start=temperatures[-1],
+                )
+            )
+            plain.append(log_probs[score])
+            calibrated.append(temper(plain[-1], temperatures[-1]))
+        mean = float(np.mean(temperatures[1:]))
+        return np.concatenate(plain), np.concatenate(calibrated), mean
 
 
 def reliability_bins(log_probs: LogProbs, labels: Labels) -> tuple[ReliabilityBin, ...]:
@@ -144,6 +237,20 @@ def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> I
             done += 1
         with np.errstate(divide="ignore"):  # predictions from elsewhere may hold probability 0
             yield np.log(total / done)
+
+
+def prefix_temperatures(
+    log_probs: Iterable[LogProbs],
+    length: int,
+    labels: Labels,
+    weights: FloatArray | None = None,
+    groups: ArrayLike | None = None,
+) -> tuple[float, ...]:
+    """Return the temperature of each prefix of a policy of `length` entries; see there."""
+    found = [1.0]
+    for mean in prefix_log_probs(log_probs, range(1, length + 1)):
+        found.append(fit_temperature(mean, labels, weights, groups=groups, start=found[-1]))
+    return tuple(found[1:])
 
 
 def _check(log_probs: LogProbs, labels: Labels) -> None:

@@ -15,16 +15,21 @@ from relook.errors import RelookError
 from relook.evaluation.averages import learned_view_temperatures, prefix_averages
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.comparison import Fitted
-from relook.evaluation.cross_validation import Evaluation, cross_validated
+from relook.evaluation.cross_validation import Averages, Evaluation, cross_validated, partitions
 from relook.foundation.progress import Progress
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray, Indices, LogProbs
+from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import fit_temperature
-from relook.numerics.intervals import Interval, paired_bootstrap
-from relook.numerics.splits import halvings as halve
+from relook.numerics.intervals import (
+    Interval,
+    likely_variance,
+    paired_interval,
+    share_interval,
+)
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import View, distinct_views, fill_store, predict_views
+from relook.selection.objectives import class_weights
 
 _RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
 
@@ -55,15 +60,14 @@ class Setup:
     seed: int = 0
     runs: int = 1
     halvings: int = 5
-    resamples: int = 2000
+    protocol: str = "standard"
+    balanced: bool = False
     both_averages: bool = False
     store: str | Path | None = None
     batch: int | None = None
     progress: Progress | None = None
 
-    def evaluated(
-        self, log_probs: FloatArray, averages: Callable[[Indices], LogProbs] | None = None
-    ) -> Evaluation:
+    def evaluated(self, log_probs: FloatArray, averages: Averages | None = None) -> Evaluation:
         """Return the cross-validated metrics of log-probabilities `[n, c]`."""
         return cross_validated(
             log_probs,
@@ -71,14 +75,24 @@ class Setup:
             seed=self.seed,
             halvings=self.halvings,
             groups=self.dataset.groups,
+            weights=self.weights,
+            protocol=self.protocol,
             averages=averages,
         )
 
+    @property
+    def weights(self) -> FloatArray | None:
+        """What each image counts `[n]`: all the same, or each class the same."""
+        return class_weights(self.dataset.labels) if self.balanced else None
+
+    def temperature(self, log_probs: FloatArray) -> float:
+        """Return the temperature that all images give predictions `[n, c]`."""
+        labels, groups = self.dataset.labels, self.dataset.groups
+        return fit_temperature(log_probs, labels, self.weights, groups=groups)
+
     def paired(self, one: FloatArray, other: FloatArray) -> Interval:
         """Return the mean difference of values of the same images `[n]`, with its interval."""
-        return paired_bootstrap(
-            one - other, seed=self.seed, resamples=self.resamples, groups=self.dataset.groups
-        )
+        return paired_interval(one - other, groups=self.dataset.groups, weights=self.weights)
 
     def differences(
         self, one: Sequence[Evaluation], other: Sequence[Evaluation], average: str = ""
@@ -87,11 +101,15 @@ class Setup:
 
         `average` is the ending of the metrics that are compared.
         """
-        return {
-            metric: self.paired(
-                per_image(one, f"{metric}{average}"), per_image(other, f"{metric}{average}")
-            )
+        cll, accuracy = (
+            per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
             for metric in ("cll", "accuracy")
+        )
+        groups, weights = self.dataset.groups, self.weights
+        likely = likely_between(one, other, f"cll{average}")
+        return {
+            "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
+            "accuracy": share_interval(accuracy, groups=groups, weights=weights),
         }
 
     def record(self) -> dict[str, Any]:
@@ -102,7 +120,8 @@ class Setup:
             "seed": self.seed,
             "runs": self.runs,
             "halvings": self.halvings,
-            "resamples": self.resamples,
+            "protocol": self.protocol,
+            "balanced": self.balanced,
             "randaugment": asdict(self.options),
             "model": {"fingerprint": self.predictor.fingerprint},
             "data": {
@@ -199,7 +218,7 @@ def score_budgets(
             if setup.both_averages:
                 found = _with_both(setup, found, own, means, learned)
                 kappa = learned[_EVERYTHING]
-                fitted = Fitted(kappa, fit_temperature(means[kappa], setup.dataset.labels))
+                fitted = Fitted(kappa, setup.temperature(means[kappa]))
             views = line.policy[:length].views
             for budget in (b for b, entries in wanted.items() if entries == length):
                 yield Scored(line, budget, views, means[own], found, fitted)
@@ -213,8 +232,8 @@ def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | b
     if not setup.both_averages:
         return {}
     labels, groups = setup.dataset.labels, setup.dataset.groups
-    pairs = halve(len(labels), setup.halvings, setup.seed, groups)
-    parts = {calibrate.tobytes(): calibrate for calibrate, _ in pairs}
+    rounds = partitions(len(labels), setup.protocol, setup.halvings, setup.seed, groups)
+    parts = {calibrate.tobytes(): calibrate for one in rounds for calibrate, _ in one}
     asked = [*parts.values(), np.arange(len(labels))]
     own = line.policy.view_temperature
     found = [own] * len(asked)
@@ -236,6 +255,14 @@ def _with_both(
         return found.named(usual_average=usual, learned_average=found)
     other = setup.evaluated(means[own], lambda part: means[learned[part.tobytes()]])
     return found.named(usual_average=usual, learned_average=other)
+
+
+def likely_between(
+    one: Sequence[Evaluation], other: Sequence[Evaluation], metric: str = "cll"
+) -> float:
+    """Return the variance that the predictions expect of two methods' difference in cLL."""
+    samples = (np.mean([run.samples[metric] for run in runs], axis=0) for runs in (one, other))
+    return likely_variance(*samples)
 
 
 def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:

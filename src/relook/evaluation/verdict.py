@@ -23,7 +23,7 @@ from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
 from relook.foundation.wording import interval, signed, views_text
 from relook.foundation.wording import plain as number
 from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless another is given."""
@@ -40,6 +40,7 @@ _NAMES = {
 
 Key = tuple[str, int]
 Bound = Callable[[Row, Row], Interval]
+Likely = Callable[[Key, Key], float]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Judged:
     tried: int
     margin: float
     images: int
+    balanced: bool
 
     @property
     def outcome(self) -> str:
@@ -103,9 +105,9 @@ def judge(
     *,
     budgets: Sequence[int],
     margin: float = MARGIN,
-    seed: int = 0,
-    resamples: int = 2000,
     groups: ArrayLike | None = None,
+    weights: FloatArray | None = None,
+    likely: Likely | None = None,
 ) -> Verdict:
     """Say what to deploy, and in a few words why.
 
@@ -114,6 +116,8 @@ def judge(
     with the fewest views that is not worse than the best: the lower bound of the paired difference
     to it is at least −margin. Only rows that show a gain over the plain image count, so without
     such a row it is the plain image; where the policy beats every baseline, only its own rows do.
+    With `weights` `[n]` classes are balanced; `likely` gives the variance that the predictions of
+    two rows expect of their difference.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -124,8 +128,13 @@ def judge(
     own, before = per_image[policy.method, policy.budget], per_image["plain", 1]
 
     def difference(one: Row, other: Row) -> Interval:
-        values = per_image[one.method, one.budget] - per_image[other.method, other.budget]
-        return paired_bootstrap(values, seed=seed, resamples=resamples, groups=groups)
+        keys = (one.method, one.budget), (other.method, other.budget)
+        return paired_interval(
+            per_image[keys[0]] - per_image[keys[1]],
+            groups=groups,
+            weights=weights,
+            likely=None if likely is None else likely(*keys),
+        )
 
     asked = [row for row in rows if row.budget in budgets or has_own_budget(row.method)]
     found = Judged(
@@ -137,6 +146,7 @@ def judge(
         tried=sum(row is not plain and row is not policy for row in asked),
         margin=margin,
         images=len(before),
+        balanced=weights is not None,
     )
     if found.outcome == HELPS:
         asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
@@ -258,7 +268,8 @@ def _of_policy(found: Judged) -> str:
         HURTS: f"falls by {_amount(cll)} against",
         NO_DIFFERENCE: f"changes by {_signed(cll)} against",
     }
-    text = f"With {views_text(policy.views)} the policy's held-out cLL {change[found.alone]} "
+    kind = "class-balanced cLL" if found.balanced else "cLL"
+    text = f"With {views_text(policy.views)} the policy's held-out {kind} {change[found.alone]} "
     text += "the plain image" + (_doubt(found) if found.alone == NO_DIFFERENCE else "")
     if found.alone == HELPS and found.rival is not None:
         over_rival = policy.over_rival or {}

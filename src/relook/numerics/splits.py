@@ -105,6 +105,25 @@ def halvings(
     return pairs
 
 
+def folds(
+    images: int, count: int, seed: int, groups: ArrayLike | None = None
+) -> list[tuple[Indices, Indices]]:
+    """Cut the images into `count` parts at random: pairs of (all others, the part).
+
+    A group stays in one part; there may be fewer parts than asked for, at least 2.
+    """
+    units = np.arange(images) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(units)
+    if len(sizes) < 2:
+        raise RelookError(f"expected at least 2 images or groups to split, got {len(sizes)}")
+    order = np.random.default_rng([seed, count]).permutation(len(sizes))
+    ends = np.cumsum(sizes[order])
+    part = np.empty(len(sizes), dtype=np.int64)
+    part[order] = (ends - sizes[order] / 2) * count / images
+    own = part[units]
+    return [(np.flatnonzero(own != one), np.flatnonzero(own == one)) for one in np.unique(part)]
+
+
 def _split(
     labels: NDArray[Any], share: float, generator: np.random.Generator, groups: ArrayLike | None
 ) -> tuple[Indices, Indices]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
@@ -16,6 +17,7 @@ from relook.policy_search.job import SearchJob, kept_in_race
 from relook.predictions.memmap import mapped_predictions
 from relook.predictions.passes import View, fill_store, predict_views
 from relook.predictions.store import Predictions
+from relook.selection.objectives import class_weights
 from relook.selection.racing import race
 from relook.selection.record import TRACE, Log, Selected, Selection, select, selection_identity
 
@@ -135,16 +137,19 @@ def select_from_pool(
 
 
 def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> Policy:
-    """Return the sub-policies that were selected as a policy."""
+    """Return what was selected as a policy, with a temperature for each prefix."""
     rows = selected.result.picks
-    return Policy(
+    weights = class_weights(job.labels) if job.settings.balanced else None
+    policy = Policy(
         tuple(job.pool.candidates[predicted.candidates[row]] for row in rows),
-        temperatures=selected.result.temperatures,
         recipe=job.settings.recipe.name,
         seed=job.settings.seed,
         view_temperature=selected.result.view_temperature,
         preparation=job.dataset.prepared,
     )
+    entries = (policy.tempered(selected.log_probs[row]) for row in rows)
+    fitted = prefix_temperatures(entries, len(rows), job.labels, weights, job.groups)
+    return replace(policy, temperatures=fitted)
 
 
 def _held(log_probs: NDArray[Any]) -> Predictions:

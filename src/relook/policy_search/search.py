@@ -221,7 +221,11 @@ def _searched(
     return PolicySearch(
         policy,
         pool,
-        replace(trace, picks=tuple(int(candidates[pick]) for pick in trace.picks)),
+        replace(
+            trace,
+            picks=tuple(int(candidates[pick]) for pick in trace.picks),
+            temperatures=policy.temperatures or (),
+        ),
         comparison,
         job.split.search,
         job.split.held_out,
@@ -243,6 +247,7 @@ def _proof(job: SearchJob, policy: Policy, progress: Progress | None) -> Compari
         budgets=(policy.views,),
         methods=("plain", "cf"),
         seed=job.settings.seed,
+        balanced=job.settings.balanced,
         batch=job.settings.batch,
         store_path=job.place("heldout.zarr"),
         measure_cost=not on_other_gpus(),

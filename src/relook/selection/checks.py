@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
+from relook.numerics import intervals
 from relook.numerics.arrays import Labels, LogProbs
 
 SUSPECT = 0.98
@@ -75,10 +76,7 @@ def group_numbers(groups: ArrayLike | None, images: int) -> NDArray[np.int64]:
     """Return a number from 0 on for each image's group; without groups each is its own."""
     if groups is None:
         return np.arange(images)
-    given = np.asarray(groups)
-    if given.shape != (images,):
-        raise RelookError(f"expected {images} groups, one per image, got shape {given.shape}")
-    return np.unique(given, return_inverse=True)[1].astype(np.int64)
+    return intervals.group_numbers(groups, images)
 
 
 def _check_labels(labels: NDArray[Any], images: int, classes: int) -> None:

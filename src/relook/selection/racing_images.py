@@ -97,7 +97,7 @@ def _loss_and_gains(
     """Return the loss of the pilots' average `[image]`, and each one's gain `[image, pilot]`."""
     blocks = list(_blocks(predicted.shape))
     average = np.concatenate([mean_log_probs(predicted[:, block]) for block in blocks])
-    temperature = fit_temperature(average, labels, balance)
+    temperature = fit_temperature(average, labels, balance, prior=0.0)
     loss = np.empty(len(labels))
     gains = np.empty((len(labels), len(predicted)))
     for block in blocks:

@@ -218,4 +218,5 @@ def _mean(runs: Sequence[Evaluation]) -> Evaluation:
     return Evaluation(
         {name: float(np.mean([one.metrics[name] for one in runs])) for name in runs[0].metrics},
         {name: per_image(runs, name) for name in runs[0].per_image},
+        {"cll": np.mean([one.samples["cll"] for one in runs], axis=0)},
     )

@@ -185,7 +185,7 @@ METRICS = Study(
     "Tables acc-nll-cifars, acc-nll-ImageNet, and what they leave out",
     "Log-likelihood (LL), Brier score and expected calibration error (ECE) as the averages "
     "are; cLL and what is marked cal. at the temperature (T) that half of the images give and "
-    "the other half are scored with. Differences with 95 % intervals by paired bootstrap.",
+    "the other half are scored with. Differences with 95 % intervals, paired over images.",
     lambda results: [metrics_table(results)],
     metrics_table,
 )

@@ -62,10 +62,10 @@ def magnitudes(
     A view has `length` transforms with magnitudes uniform on [0, M]; the magnitudes M share
     their transforms and directions, so they differ in strength alone. Run r draws them from
     seed + r. Metrics are cross-validated as in `relook.compare`, and the keywords `seed`, `runs`,
-    `batch` and `halvings` mean the same. The paper averages 100 views.
+    `batch`, `halvings` and `protocol` mean the same. The paper averages 100 views.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
-    without = ("budgets", "methods", "options", "resamples")
+    without = ("budgets", "methods", "options")
     asked = asked_for(STUDY.name, settings, {}, without)
     seed, recipe, grid = check_seed(asked.seed), get_recipe(recipe), checked_grid(grid)
     for name, value in (("views", views), ("runs", asked.runs)):
@@ -91,7 +91,12 @@ def magnitudes(
         )
         for magnitude, mean in predicted:
             scored = cross_validated(
-                mean, dataset.labels, seed=seed, halvings=asked.halvings, groups=dataset.groups
+                mean,
+                dataset.labels,
+                seed=seed,
+                halvings=asked.halvings,
+                groups=dataset.groups,
+                protocol=asked.protocol,
             )
             found[magnitude].append(scored.metrics)
     keys = {
@@ -111,6 +116,7 @@ def magnitudes(
             "draws": draws,
             "seed": seed,
             "halvings": asked.halvings,
+            "protocol": asked.protocol,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
             **(record or {}),

@@ -15,7 +15,7 @@ from relook.evaluation.compare import checked_budgets
 from relook.evaluation.results import Result, Results, difference, measured
 from relook.foundation.wording import with_minus_signs
 from relook.models import Predictor
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.randomness import check_seed
 from relook.policy.file import policy_to_json
 from relook.policy_search.settings import SearchSettings
@@ -78,7 +78,7 @@ def objectives(
     found = [run_of(study, replace(settings, seed=seed + run), run) for run in range(runs)]
     results = Results(
         STUDY.name,
-        tuple(_rows(study, found, seed)),
+        tuple(_rows(study, found)),
         {**_settings(study, settings, found), **(record or {})},
     )
     return replace(results, sentence=sentence(results))
@@ -208,7 +208,7 @@ def _check(settings: SearchSettings) -> None:
         )
 
 
-def _rows(study: Searches, found: Sequence[Run], seed: int) -> Iterator[Result]:
+def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:
     """Yield each objective's metrics at each budget, and its differences to cLL."""
     for name, budget in found[0].scores:
         scores = [run.scores[name, budget] for run in found]
@@ -226,23 +226,18 @@ def _rows(study: Searches, found: Sequence[Run], seed: int) -> Iterator[Result]:
         if name in (PLAIN, REFERENCE) or REFERENCE not in study.objectives:
             continue
         for metric in COMPARED:
-            interval = _over_reference(found, (name, budget), metric, seed, study.asked.resamples)
+            interval = _over_reference(found, (name, budget), metric)
             yield difference(metric, interval, **keys, versus=REFERENCE, reference=REFERENCE)
 
 
-def _over_reference(
-    found: Sequence[Run], key: Key, metric: str, seed: int, resamples: int
-) -> Interval:
+def _over_reference(found: Sequence[Run], key: Key, metric: str) -> Interval:
     """Return the difference to searching with cLL; an image counts with all its runs."""
     reference = (REFERENCE, key[1])
     changes = [
         run.scores[key].per_image[metric] - run.scores[reference].per_image[metric] for run in found
     ]
-    return paired_bootstrap(
-        np.concatenate(changes),
-        seed=seed,
-        resamples=resamples,
-        groups=np.concatenate([run.units for run in found]),
+    return paired_interval(
+        np.concatenate(changes), groups=np.concatenate([run.units for run in found])
     )
 
 
@@ -260,7 +255,7 @@ def _settings(study: Searches, settings: SearchSettings, found: Sequence[Run]) -
         "balanced": settings.balanced,
         "holdout": None if study.test is not None else settings.holdout,
         "halvings": study.asked.halvings,
-        "resamples": study.asked.resamples,
+        "protocol": study.asked.protocol,
         "model": {"fingerprint": study.predictor.fingerprint},
         "data": {"name": study.dataset.name, "fingerprint": study.dataset.fingerprint},
         "test": None if study.test is None else study.test.fingerprint,

@@ -28,7 +28,7 @@ class StudyKeywords(TypedDict, total=False):
     runs: int
     batch: int | None
     halvings: int
-    resamples: int
+    protocol: str
 
 
 def asked_for(

@@ -95,7 +95,7 @@ def transfer(
             "seed": asked.seed,
             "runs": asked.runs,
             "halvings": asked.halvings,
-            "resamples": asked.resamples,
+            "protocol": asked.protocol,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
             **(record or {}),
         },

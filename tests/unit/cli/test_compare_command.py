@@ -101,6 +101,21 @@ def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
     assert content["picked"]["views"] <= 2
 
 
+def test_a_balanced_search_is_compared_by_balanced_figures(run: SearchedRun) -> None:
+    def asked(*options: str) -> tuple[bool, str]:
+        relook_compare(run.path, *options)
+        settings = load_comparison(run.path / "comparison.json").settings
+        return settings["balanced"], settings["protocol"]
+
+    assert asked() == (False, "standard")
+    record = json.loads((run.path / "run.json").read_text())
+    record["settings"]["balanced"] = True
+    (run.path / "run.json").write_text(json.dumps(record))
+    assert asked() == (True, "standard")
+    assert asked("--no-balanced", "--protocol", "paper") == (False, "paper")
+    refused("unknown protocol 'papers'", relook_compare, run.path, "--protocol", "papers")
+
+
 def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:
     table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
     relook_compare(run.path, "--csv", table, "--latex", tex)

@@ -80,7 +80,6 @@ def verdict_of(method: str, views: int) -> Any:
         budgets=(1, 2, 4),
         methods=("plain", "flip", "cf"),
         measure_cost=False,
-        resamples=50,
     )
     chosen = replace(found.verdict, recommended_method=method, recommended_views=views)
     return replace(found, verdict=chosen)

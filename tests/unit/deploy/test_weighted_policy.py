@@ -12,7 +12,7 @@ from relook.deploy import calibrate as module
 from relook.deploy.calibrate import weigh_policy
 from relook.deploy.tta.view_plan import plan_views
 from relook.deploy.weights import ENTRIES, weighted_policy
-from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
+from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, mean_log_probs
 from relook.policy import Policy, Step, SubPolicy
 
 POLICY = policy_of(3)
@@ -59,7 +59,9 @@ def test_weights_are_used_where_held_out_images_say_so(
     assert found.learned.better
     counts = np.array([dict(found.policy.counts()).get(sub, 0) for sub in POLICY])
     np.testing.assert_allclose(counts / 100, found.learned.weights, atol=0.01)
-    cll, temperature = calibrated_log_likelihood(mean_log_probs(log_probs, counts=counts), LABELS)
+    average = mean_log_probs(log_probs, counts=counts)
+    cll, _ = calibrated_log_likelihood(average, LABELS)
+    temperature = fit_temperature(average, LABELS)
     assert cll == pytest.approx(found.learned.fit_cll, abs=1e-3)
     assert found.policy.temperatures is not None
     assert found.policy.temperatures[-1] == pytest.approx(temperature, rel=1e-3)

@@ -73,7 +73,7 @@ def test_weights_are_those_of_scipys_optimiser() -> None:
 
 def test_better_views_get_more_and_held_out_images_say_so() -> None:
     log_probs, labels = _uneven(1500)
-    found = learn_weights(log_probs, labels, resamples=300)
+    found = learn_weights(log_probs, labels)
     assert found.weights[0] > 0.6 > 0.3 > found.weights[2]
     assert found.better
     assert found.gain.low > 0
@@ -83,7 +83,7 @@ def test_better_views_get_more_and_held_out_images_say_so() -> None:
 
 def test_equal_views_stay_equal_though_the_fit_likes_others() -> None:
     log_probs, labels = predictions(200, views=12)
-    found = learn_weights(log_probs, labels, resamples=300)
+    found = learn_weights(log_probs, labels)
     assert found.fit_cll > found.fit_cll_equal
     assert found.fit_cll - found.fit_cll_equal > found.gain.estimate
     assert not found.better
@@ -92,7 +92,7 @@ def test_equal_views_stay_equal_though_the_fit_likes_others() -> None:
 
 def test_what_the_policy_repeats_counts_as_often() -> None:
     log_probs, labels = predictions(100, views=3)
-    found = learn_weights(log_probs, labels, counts=(2, 1, 1), resamples=100)
+    found = learn_weights(log_probs, labels, counts=(2, 1, 1))
     assert found.equal == (0.5, 0.25, 0.25)
     expected = _cll(log_probs.astype(np.float64), labels, np.array([0.5, 0.25, 0.25]))
     assert found.fit_cll_equal == pytest.approx(expected)

@@ -7,7 +7,7 @@ import torch
 
 from relook.data import Dataset
 
-QUICK: dict[str, Any] = {"recipe": "small", "measure_cost": False, "resamples": 200}
+QUICK: dict[str, Any] = {"recipe": "small", "measure_cost": False}
 
 
 def pictures(count: int = 24, seed: int = 0, shape: tuple[int, int] = (16, 16)) -> Dataset:

@@ -25,7 +25,11 @@ from relook.evaluation.comparison import (
 )
 from relook.evaluation.cross_validation import cross_validated
 from relook.models import CallablePredictor
-from relook.numerics.intervals import paired_bootstrap
+from relook.numerics.intervals import (
+    likely_variance,
+    paired_interval,
+    share_interval,
+)
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
 
@@ -129,16 +133,59 @@ def test_differences_are_paired_over_images() -> None:
             (oracle.log_probs[:k].double().logsumexp(0) - np.log(k)).numpy(),
             dataset.labels,
             seed=1,
-        ).per_image
+        )
         for k in (1, 4)
     )
     found = row(comparison, "gps", 4).over_plain
     assert found is not None
-    for name in ("cll", "accuracy"):
-        expected = paired_bootstrap(policy[name] - plain[name], seed=1, resamples=200)
+    expected_of = {
+        "cll": paired_interval(
+            policy.per_image["cll"] - plain.per_image["cll"],
+            likely=likely_variance(policy.samples["cll"], plain.samples["cll"]),
+        ),
+        "accuracy": share_interval(policy.per_image["accuracy"] - plain.per_image["accuracy"]),
+    }
+    for name, expected in expected_of.items():
         assert found[name].estimate == pytest.approx(expected.estimate, abs=1e-6)
         assert found[name].low == pytest.approx(expected.low, abs=1e-6)
     assert row(comparison, "plain", 1).over_plain is None
+
+
+def test_balanced_figures_give_each_class_the_same_weight() -> None:
+    dataset, logits = noisy(600)
+    kept = np.flatnonzero((dataset.labels > 0) | (np.arange(600) % 8 == 0))
+    oracle, few = Oracle(logits), dataset.subset(kept)
+    options = {**QUICK, "methods": ("flip",), "budgets": (4,)}
+    balanced, plain = (
+        compare(oracle.predictor, few, TURNED, balanced=one, **options) for one in (True, False)
+    )
+    right = oracle.log_probs.exp().mean(0)[kept].argmax(1).numpy() == few.labels
+    by_class = [right[few.labels == one].mean() for one in range(4)]
+    assert row(balanced, "gps", 4).metrics["accuracy"].mean == pytest.approx(np.mean(by_class))
+    assert row(plain, "gps", 4).metrics["accuracy"].mean == pytest.approx(right.mean())
+    gain = row(balanced, "gps", 4).over_plain
+    assert gain is not None
+    for name, change in gain.items():
+        gap = (
+            row(balanced, "gps", 4).metrics[name].mean
+            - row(balanced, "plain", 1).metrics[name].mean
+        )
+        assert change.estimate == pytest.approx(gap)
+    assert "held-out class-balanced cLL rises" in balanced.verdict.sentence
+    assert "balanced" not in plain.verdict.sentence
+    assert (balanced.settings["balanced"], plain.settings["balanced"]) == (True, False)
+
+
+def test_the_papers_protocol_is_kept_to_whatever_the_number_of_images() -> None:
+    comparison, oracle, dataset = turned(protocol="paper")
+    plain = oracle.log_probs[0].double().numpy()
+    expected = cross_validated(plain, dataset.labels, seed=0, protocol="paper").metrics
+    metrics = row(comparison, "plain", 1).metrics
+    assert {name: metrics[name].mean for name in expected} == pytest.approx(
+        dict(expected), abs=1e-6
+    )
+    assert comparison.settings["protocol"] == "paper"
+    refused("unknown protocol 'papers'", turned, protocol="papers")
 
 
 def test_the_rival_is_the_best_baseline_that_costs_at_most_the_same() -> None:

@@ -28,7 +28,6 @@ def comparison() -> Comparison:
         budgets=(1, 4, 8),
         methods=("flip", "d4"),
         measure_cost=False,
-        resamples=100,
         record={"command": "relook compare", "notes": ["a", 1, None]},
     )
 

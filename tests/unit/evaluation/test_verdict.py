@@ -16,7 +16,7 @@ from relook.evaluation.scoring import best_rival
 from relook.evaluation.verdict import frontier, judge, outcome_of, pick
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import Interval, paired_interval
 from relook.policy import Policy, Step, SubPolicy
 from relook.studies.training import train
 
@@ -43,16 +43,16 @@ def compared(
     )
 
 
-def rows_of(scores: Scores, seed: int = 0, resamples: int = 2000) -> list[Row]:
+def rows_of(scores: Scores) -> list[Row]:
     """Rows as `compare` makes them, from each image's cLL."""
     rows = []
     means = {key: float(cll.mean()) for key, cll in scores.items()}
     for (method, budget), cll in scores.items():
-        interval = paired_bootstrap(cll - scores["plain", 1], seed=seed, resamples=resamples)
+        interval = paired_interval(cll - scores["plain", 1])
         rival = best_rival((method, budget), means) if method == POLICY_METHOD else None
         lead = None
         if rival is not None:
-            lead = paired_bootstrap(cll - scores[rival], seed=seed, resamples=resamples)
+            lead = paired_interval(cll - scores[rival])
         rows.append(
             Row(
                 method=method,
@@ -190,10 +190,7 @@ def test_the_outcome_needs_the_interval_and_the_margin(
 
 def test_nothing_is_claimed_too_often_where_there_is_nothing() -> None:
     generator = np.random.default_rng(0)
-    outcomes = [
-        outcome_of(paired_bootstrap(generator.normal(size=300), seed=seed, resamples=500))
-        for seed in range(300)
-    ]
+    outcomes = [outcome_of(paired_interval(generator.normal(size=300))) for _ in range(300)]
     # 2.5 % are expected on either side: more than 16 of 300 has a chance of 1 in 1,000.
     assert outcomes.count("helps") <= 16
     assert outcomes.count("hurts") <= 16
@@ -290,8 +287,8 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     scores["gps", 10] = scores["plain", 1] + 0.02 + noise
     verdict = judge(rows_of(scores), scores, budgets=(10,))
     assert verdict.outcome == "no difference"
-    # The lower end is 0.0233 below 0.02: 60 · (0.0233 / 0.02)² = 81 just leave zero out.
-    assert "too few images to tell (about 160 would show such a gain)" in verdict.sentence
+    # The lower end is 0.0261 below 0.02: 60 · (0.0261 / 0.02)² = 102 just leave zero out.
+    assert "too few images to tell (about 200 would show such a gain)" in verdict.sentence
     assert (
         "too few"
         not in judge(
@@ -410,7 +407,7 @@ def test_the_best_of_many_prefixes_is_not_picked_by_luck() -> None:
             noise = 0.1 * generator.normal(size=(20, 300))
             means = np.cumsum(noise, axis=0) / np.arange(1, 21)[:, None]
             scores |= {(method, k + 1): plain + means[k] for k in range(20)}
-        rows = rows_of(scores, seed=trial, resamples=300)
+        rows = rows_of(scores)
         picked += pick(replace(whole, rows=tuple(rows)), budget_views=20).method != "plain"
     assert picked <= 4
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 from tests.oracles.plain_search import plain_cll, random_pool
 from tests.support import refused
@@ -53,6 +54,30 @@ def test_the_fit_recovers_a_known_temperature() -> None:
     assert fit_temperature(temper(true, 1.0), labels) == pytest.approx(1.0, rel=0.02)
     assert fit_temperature(temper(true, 0.4), labels) == pytest.approx(2.5, rel=0.02)
     assert fit_temperature(temper(true, 2.5), labels) == pytest.approx(0.4, rel=0.02)
+
+
+def test_images_that_are_all_right_do_not_drive_the_temperature_to_its_limit() -> None:
+    log_probs = temper(np.log(np.tile([0.9, 0.05, 0.05], (50, 1))), 1.0)
+    labels = np.zeros(50, dtype=np.int64)
+    assert fit_temperature(log_probs, labels, prior=0.0) == pytest.approx(0.05)
+    found = fit_temperature(log_probs, labels)
+    assert 0.3 < found < 0.8
+    # Copies of 5 images are no more than those.
+    copies = fit_temperature(log_probs, labels, groups=np.arange(50) % 5)
+    assert copies == pytest.approx(fit_temperature(log_probs[:5], labels[:5]))
+    assert found < copies < 1
+
+
+@pytest.mark.parametrize("prior", [0.5, 8.0])
+def test_the_shrunk_fit_agrees_with_scipy(prior: float) -> None:
+    pool, labels = random_pool(3, 1, 40, 6, skill=1.5)
+
+    def loss(log_beta: float) -> float:
+        likelihood = 40 * log_likelihood(temper(pool[0], np.exp(-log_beta)), labels)
+        return float(-likelihood - prior * (log_beta - np.exp(log_beta)))
+
+    expected = np.exp(-minimize_scalar(loss, bounds=(-2, 2), options={"xatol": 1e-10}).x)
+    assert fit_temperature(pool[0], labels, prior=prior) == pytest.approx(expected, abs=1e-5)
 
 
 def test_weights_count_as_repeated_images() -> None:

@@ -1,16 +1,18 @@
-import tracemalloc
-
 import numpy as np
 import pytest
-from scipy.stats import bootstrap
+from scipy import stats
+from scipy.special import log_softmax
 from tests.support import refused
 
-from relook.numerics import intervals as statistics
 from relook.numerics.intervals import (
+    LIKELY_IMAGES,
     Interval,
+    independent_images,
+    likely_variance,
     mean_and_deviation,
     mean_and_error,
-    paired_bootstrap,
+    paired_interval,
+    student_quantile,
 )
 
 
@@ -23,77 +25,110 @@ def test_the_interval_reads_well() -> None:
     assert str(Interval(-0.5, -1.0, 0.25, 0.9)) == "-0.5000 [-1.0000, +0.2500]"
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.9995])
 def test_the_interval_agrees_with_scipy(confidence: float) -> None:
     values = skewed(200)
-    ours = paired_bootstrap(values, seed=1, resamples=20_000, confidence=confidence)
-    theirs = bootstrap(
-        (values,),
-        np.mean,
-        n_resamples=20_000,
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(2),
-    )
-    noise = 0.05 * theirs.standard_error
+    ours = paired_interval(values, confidence=confidence)
+    theirs = stats.ttest_1samp(values, 0).confidence_interval(confidence)
     assert ours.estimate == pytest.approx(values.mean())
-    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=noise)
-    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=noise)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
     assert ours.confidence == confidence
 
 
-def test_groups_are_drawn_whole_as_scipy_would() -> None:
+@pytest.mark.parametrize("freedom", [10, 30, 500])
+@pytest.mark.parametrize("share", [0.9, 0.975, 0.9999])
+def test_students_quantile_is_scipys(share: float, freedom: int) -> None:
+    expected = stats.t.ppf(share, freedom)
+    assert student_quantile(share, freedom) == pytest.approx(expected, rel=2e-3)
+    assert student_quantile(1 - share, freedom) == pytest.approx(-expected, rel=2e-3)
+
+
+def test_a_tail_never_runs_out() -> None:
+    """A bootstrap of 2,000 has nothing beyond its 2,000th part: fifty rows ask for more."""
+    values = skewed(300)
+    reach = [paired_interval(values, confidence=1 - 0.05 / rows).high for rows in (1, 50, 5000)]
+    assert np.diff(reach).min() > 0.3 * (reach[0] - values.mean())
+
+
+def test_groups_count_as_a_whole() -> None:
     rng = np.random.default_rng(3)
-    sizes = rng.integers(1, 12, size=60)
-    groups = np.repeat([f"patient {number}" for number in range(60)], sizes)
-    values = np.repeat(rng.normal(size=60), sizes) + 0.1 * rng.normal(size=sizes.sum()) + 0.2
-    shuffled = rng.permutation(len(values))
-    ours = paired_bootstrap(values[shuffled], seed=1, resamples=20_000, groups=groups[shuffled])
-    sums = np.add.reduceat(values, np.cumsum(sizes) - sizes)
-    theirs = bootstrap(
-        (sums, sizes),
-        lambda total, count, axis: total.sum(axis=axis) / count.sum(axis=axis),
-        paired=True,
-        n_resamples=20_000,
-        method="percentile",
-        rng=np.random.default_rng(2),
+    means = rng.normal(size=60)
+    shuffled = rng.permutation(240)
+    groups = np.repeat([f"patient {number}" for number in range(60)], 4)[shuffled]
+    copies = paired_interval(np.repeat(means, 4)[shuffled], groups=groups)
+    alone = paired_interval(means)
+    assert (copies.low, copies.high) == pytest.approx((alone.low, alone.high))
+
+
+def test_weights_are_repeats_that_prove_nothing() -> None:
+    values = skewed(40)
+    weights = np.repeat([1.0, 3.0], 20)
+    found = paired_interval(values, weights=weights)
+    again = paired_interval(
+        np.repeat(values, weights.astype(int)), groups=np.repeat(np.arange(40), weights.astype(int))
     )
-    noise = 0.05 * theirs.standard_error
-    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=noise)
-    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=noise)
-    alone = paired_bootstrap(values, seed=1)
-    assert ours.high - ours.low > 1.5 * (alone.high - alone.low)
+    assert (found.estimate, found.low) == pytest.approx((again.estimate, again.low))
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     covered = 0
     for trial in range(300):
-        interval = paired_bootstrap(skewed(150, trial), seed=trial, resamples=400, confidence=0.9)
+        interval = paired_interval(skewed(150, trial), confidence=0.9)
         covered += interval.low <= 0.2 <= interval.high
     assert 0.85 <= covered / 300 <= 0.95
 
 
-def test_the_seed_decides_and_blocks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = skewed(77)
-    first = paired_bootstrap(values, seed=5)
-    np.random.seed(0)  # noqa: NPY002  the global generator must not matter
-    assert paired_bootstrap(values, seed=5) == first
-    assert paired_bootstrap(values, seed=6) != first
-    monkeypatch.setattr(statistics, "_BLOCK_DRAWS", 1000)
-    assert paired_bootstrap(values, seed=5) == first
-
-
 def test_equal_differences_leave_no_doubt() -> None:
-    assert paired_bootstrap([0.5] * 10, seed=0) == Interval(0.5, 0.5, 0.5, 0.95)
+    assert paired_interval([0.5] * 10) == Interval(0.5, 0.5, 0.5, 0.95)
 
 
-def test_memory_is_bounded_for_many_images() -> None:
-    values = skewed(50_000)
-    tracemalloc.start()
-    paired_bootstrap(values, seed=0, resamples=200)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 32 << 20
+def test_predictions_say_how_much_a_difference_varies() -> None:
+    rng = np.random.default_rng(0)
+    one, other = log_softmax(rng.normal(size=(2, 500, 5)), axis=2)
+    chance = (np.exp(one) + np.exp(other)) / 2
+    labels = np.array([rng.choice(5, size=200, p=row / row.sum()) for row in chance])
+    changes = np.take_along_axis(one - other, labels, axis=1)
+    assert likely_variance(one, other) == pytest.approx(changes.var(), rel=0.02)
+
+
+def rare_errors(images: int, seed: int) -> tuple[np.ndarray, float]:
+    """Differences between calibrated predictions and noisier ones, and their likely variance."""
+    rng = np.random.default_rng(seed)
+    logits = np.zeros((images, 2))
+    logits[:, 0] = 4 + rng.normal(size=images)
+    one, other = log_softmax([logits, logits + rng.normal(size=(images, 2))], axis=2)
+    labels = (rng.random(images) < np.exp(one[:, 1])).astype(int)
+    return (one - other)[np.arange(images), labels], likely_variance(one, other)
+
+
+def test_rare_errors_are_reckoned_with_though_none_is_seen() -> None:
+    truth = rare_errors(400_000, 9999)[0].mean()
+    covered = {True: 0, False: 0}
+    for trial in range(400):
+        values, likely = rare_errors(30, trial)
+        for known in covered:
+            found = paired_interval(values, likely=likely if known else None)
+            covered[known] += int(found.low <= truth <= found.high)
+    assert covered[False] < 0.9 * 400
+    assert covered[True] > 0.95 * 400
+
+
+def test_what_is_likely_counts_for_less_the_more_images_there_are() -> None:
+    reach = {}
+    for images in (30, 30_000):
+        values = skewed(images)
+        own, pooled = (paired_interval(values, likely=one).high for one in (None, 9 * values.var()))
+        reach[images] = (pooled - values.mean()) / (own - values.mean())
+    assert reach[30] == pytest.approx(np.sqrt((29 + 9 * LIKELY_IMAGES) / (29 + LIKELY_IMAGES)), 0.1)
+    assert reach[30_000] == pytest.approx(1, abs=0.01)
+
+
+def test_images_of_a_group_are_one() -> None:
+    even = np.ones(60)
+    assert independent_images(even) == 60
+    assert independent_images(even, np.repeat(np.arange(6), 10)) == pytest.approx(6)
+    assert independent_images(even, np.r_[np.zeros(50), np.arange(1, 11)]) < 1.5
+    assert independent_images(np.r_[1.0, 1.0, 0.0]) == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +137,13 @@ def test_memory_is_bounded_for_many_images() -> None:
         ({"differences": [1.0]}, "at least 2 images"),
         ({"differences": [[1.0, 2.0]]}, r"\(1, 2\)"),
         ({"differences": [1.0, np.nan]}, "finite differences"),
-        ({"differences": [1.0, 2.0], "groups": [0]}, "expected 2 group ids"),
+        ({"differences": [1.0, 2.0], "groups": [0]}, "expected 2 groups"),
         ({"differences": [1.0, 2.0], "groups": [3, 3]}, "at least 2 groups"),
-        ({"differences": [1.0, 2.0], "resamples": 0}, "at least 1 resample"),
         ({"differences": [1.0, 2.0], "confidence": 1.0}, "between 0 and 1"),
     ],
 )
 def test_bad_input_is_refused(arguments: dict[str, object], message: str) -> None:
-    refused(message, paired_bootstrap, seed=0, **arguments)
+    refused(message, paired_interval, **arguments)
 
 
 def test_mean_and_deviation() -> None:

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from tests.support import refused
 
 from relook.numerics.arrays import Indices
-from relook.numerics.splits import Shares, halvings, parse_split, search_split, stratified_split
+from relook.numerics.splits import (
+    Shares,
+    folds,
+    halvings,
+    parse_split,
+    search_split,
+    stratified_split,
+)
 
 
 def assert_is_split(n: int, first: Indices, second: Indices) -> None:
@@ -208,3 +215,26 @@ def test_other_splits_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["60:60", "100:rest", "0:50", "0.9:0.2", "0.001:50"])
 def test_parts_that_do_not_fit_are_refused(text: str) -> None:
     refused("at least 1 image in each part and at most 100 in both", parse_split, text, 100)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=40),
+    count=st.integers(2, 12),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=100, deadline=None)
+def test_folds_are_a_partition_that_tears_no_group(sizes: list[int], count: int, seed: int) -> None:
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    found = folds(len(groups), count, seed, groups)
+    assert 2 <= len(found) <= count
+    assert sorted(np.concatenate([part for _, part in found])) == list(range(len(groups)))
+    for others, part in found:
+        assert_is_split(len(groups), others, part)
+        assert not set(groups[others]) & set(groups[part])
+
+
+def test_folds_of_single_images_are_even_and_follow_the_seed() -> None:
+    assert {len(part) for _, part in folds(95, 10, 0)} == {9, 10}
+    parts = [[part.tolist() for _, part in folds(95, 10, seed)] for seed in (0, 0, 1)]
+    assert parts[0] == parts[1] != parts[2]
+    refused("at least 2 images or groups", folds, 5, 2, 0, np.zeros(5))

@@ -11,7 +11,7 @@ from relook.report.early_exit_figures import early_exit_drawings, save_early_exi
 def _report() -> ExitReport:
     learned_on, other = predictions(500, 1), predictions(300, 2)
     rule = learn_early_exit(*learned_on, policy_of(), "views=2")
-    return report_early_exit(rule, *other, policy_of(), learned_on=learned_on, resamples=50)
+    return report_early_exit(rule, *other, policy_of(), learned_on=learned_on)
 
 
 def test_both_curves_and_the_rule_are_drawn_with_their_values() -> None:

@@ -39,7 +39,6 @@ def comparison() -> Comparison:
         budgets=(1, 2, 4),
         methods=("flip",),
         measure_cost=False,
-        resamples=100,
     )
     clls = iter([-0.9, -0.85, -0.9, -0.8, -0.7, -0.6])
     return replace(found, rows=tuple(_with_cll(row, next(clls)) for row in found.rows))

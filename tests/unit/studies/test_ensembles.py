@@ -81,7 +81,6 @@ def study(dataset: Dataset, members: dict[str, Counted] | None = None, **options
         "budgets": BUDGETS,
         "methods": ["plain", "cf", "mtrain"],
         "options": Options(grid_views=1),
-        "resamples": 100,
         **options,
     }
     settings = arguments.pop("settings", SETTINGS)
@@ -157,7 +156,6 @@ def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Result
             budgets=BUDGETS,
             methods=["cf", "mtrain"],
             indices=held_out,
-            resamples=100,
             measure_cost=False,
             batch=64,
             learned_averages=False,
@@ -255,7 +253,6 @@ def test_members_alone_are_means_over_members(dataset: Dataset, found: Results) 
             budgets=[min(3, least)],
             methods=["plain"],
             indices=held_out,
-            resamples=10,
             measure_cost=False,
         ).rows
         scores.append(rows[-1].metrics["cll"].mean)
@@ -398,7 +395,6 @@ def test_two_figures_take_a_comparisons_rows(dataset: Dataset, found: Results) -
         recipe="small",
         budgets=[2],
         methods=["cf", "mtrain"],
-        resamples=10,
         measure_cost=False,
     ).results()
     drawing = methods_drawing("a", "A", results, CROPS_AND_TRAINING, ("accuracy",))

@@ -132,7 +132,6 @@ def scored() -> Comparison:
         recipe="small",
         budgets=[1, 2, 3],
         methods=["flip", "cf"],
-        resamples=50,
         measure_cost=False,
     )
 

@@ -55,7 +55,7 @@ def by_hand(dataset: Dataset, objective: str, seed: int) -> tuple[FloatArray, La
 
 
 def test_each_objective_finds_what_a_search_with_it_finds(dataset: Dataset) -> None:
-    found = objectives(ByBrightness(), dataset, SETTINGS, runs=2, resamples=100)
+    found = objectives(ByBrightness(), dataset, SETTINGS, runs=2)
     assert found.values("method") == [PLAIN, "accuracy", "ll", "cll"]
     assert found.values("images") == [50]
     expected: dict[str, list[float]] = {}
@@ -83,7 +83,7 @@ def test_each_objective_finds_what_a_search_with_it_finds(dataset: Dataset) -> N
 
 def test_a_pool_is_predicted_once_for_all_objectives(dataset: Dataset, tmp_path: Path) -> None:
     one, three = ByBrightness(), ByBrightness()
-    arguments = {"resamples": 100, "runs": 1, "directory": tmp_path}
+    arguments = {"runs": 1, "directory": tmp_path}
     objectives(one, dataset, SETTINGS, objectives=["cll"], **arguments)  # type: ignore[arg-type]
     found = objectives(three, dataset, SETTINGS, **arguments)  # type: ignore[arg-type]
     pool = len(distinct_views([View(s, i) for i, s in enumerate(sample_pool("cifar", POOL, 5))])[0])
@@ -104,7 +104,6 @@ def test_budgets_cut_the_policies(dataset: Dataset) -> None:
         objectives=["cll"],
         runs=1,
         budgets=[1, 3],
-        resamples=100,
     )
     assert [row["budget"] for row in found.where(metric="cll").rows] == [1, 1, 3]
     assert found.one(method="cll", budget=1)["views"] == 1
@@ -112,11 +111,11 @@ def test_budgets_cut_the_policies(dataset: Dataset) -> None:
 
 def test_separate_test_images_serve_all_runs(dataset: Dataset) -> None:
     test = replace(bright_and_dark(60), images=bright_and_dark(60).plain + 3)
-    found = objectives(ByBrightness(), dataset, SETTINGS, test=test, runs=1, resamples=100)
+    found = objectives(ByBrightness(), dataset, SETTINGS, test=test, runs=1)
     assert found.values("images") == [60]
     assert found.one(method="cll", metric="accuracy").value == 1
     with pytest.raises(RelookError, match="images"):
-        objectives(ByBrightness(), dataset, SETTINGS, test=dataset, runs=1, resamples=100)
+        objectives(ByBrightness(), dataset, SETTINGS, test=dataset, runs=1)
 
 
 def mean_brightness(log_probs: FloatArray, labels: Labels) -> float:
@@ -133,7 +132,6 @@ def test_an_objective_of_ones_own_stands_beside_the_others(
         objectives=[mean_brightness, "cll"],
         runs=1,
         directory=tmp_path,
-        resamples=100,
     )
     assert found.one(method="mean_brightness")["label"] == "mean_brightness"
 

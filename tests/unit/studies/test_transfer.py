@@ -88,8 +88,8 @@ def likelihoods(hits: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, An
 def study(**options: Any) -> Results:
     arguments: dict[str, Any] = {
         "budgets": (1,),
-        "resamples": 200,
         "methods": ["plain"],
+        "protocol": "paper",
         **options,
     }
     targets = [
@@ -145,7 +145,6 @@ def test_policies_are_compared_at_equal_distinct_views() -> None:
         [Target("one", ByBrightness(), dataset(8), own="short")],
         {"short": short, "long": long},
         budgets=(1, 2, 5),
-        resamples=50,
     )
     assert found.settings["budgets"] == found.values("budget") == [1, 2]
     assert found.settings["asked_budgets"] == [1, 2, 5]
@@ -161,7 +160,6 @@ def test_a_target_without_a_policy_of_its_own_is_held_against_crops() -> None:
         [Target("large", ByBrightness(), dataset(8))],
         {"small": DARKER},
         budgets=(1,),
-        resamples=50,
     )
     cell, crops = found.where(method="small"), found.where(method="cf")
     assert not cell.where(versus="own")
@@ -193,7 +191,6 @@ def test_fresh_policies_have_runs() -> None:
         {"fresh": fresh, "mirror": Policy((*MIRROR, *DARKER), recipe="cifar")},
         budgets=(2,),
         runs=3,
-        resamples=50,
     )
     assert found.one(method="fresh", metric="cll").deviation > 0
     assert found.one(method="mirror", metric="cll").deviation == 0
@@ -213,7 +210,6 @@ def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
             budgets=(1,),
             store_path=path,
             batch=16,
-            resamples=50,
         )
 
     with pytest.raises(KeyboardInterrupt):
@@ -236,7 +232,6 @@ def test_progress_counts_every_pass_once() -> None:
         ],
         {"mirror": MIRROR},
         budgets=(1,),
-        resamples=50,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert seen == sorted(seen)
@@ -262,9 +257,7 @@ def test_tables_hold_the_matrix() -> None:
 
 
 def test_names_cannot_break_tables() -> None:
-    found = transfer(
-        [Target("a|b_&", ByBrightness(), dataset(8))], {"=p|1": MIRROR}, budgets=[1], resamples=20
-    )
+    found = transfer([Target("a|b_&", ByBrightness(), dataset(8))], {"=p|1": MIRROR}, budgets=[1])
     assert "'=p|1," in found.to_csv()
     assert r"=p\|1" in STUDY.markdown(found)
     assert r"a|b\_\&" in latex(matrix(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +12,12 @@ from rich.table import Table
 
 from relook.cli.shared import options
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.predictions.external import file_identity, load_labels, open_predictions
 from relook.selection import SearchResult
+from relook.selection.objectives import class_weights
 from relook.selection.plan import SelectionPlan
 from relook.selection.record import Selection, plan_of, select, selection_identity
 
@@ -73,14 +75,18 @@ def select_command(
     partial = None if out is None else out.with_name(f"{out.name}.partial")
     how = "With --out FILE it can be continued." if out is None else GO_ON
     with resumable(how), progress_bar("selecting", "steps", objective) as bar:
-        found = select(
+        selected = select(
             selection,
             plan_of(selection, limit, partial),
             identity=selection_identity(selection, [kind, *file_identity(predictions)]),
             path=partial,
             progress=bar,
             log=say,
-        ).result
+        )
+    weights = class_weights(selection.labels) if balanced else None
+    entries = (selected.log_probs[pick] for pick in selected.result.picks)
+    shrunk = prefix_temperatures(entries, length, selection.labels, weights)
+    found = replace(selected.result, temperatures=shrunk)
     result = {
         "picks": list(found.picks),
         "scores": list(found.scores),

@@ -43,9 +43,13 @@ class PolicyInputs:
 
 @dataclass(frozen=True)
 class ComparisonInputs(PolicyInputs):
-    """What a comparison is made of: policies, and the recipe of the baselines' views."""
+    """What a comparison is made of: policies, and the recipe of the baselines' views.
+
+    `balanced`: the search gave each class the same weight.
+    """
 
     recipe: Recipe
+    balanced: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +139,15 @@ class ComparisonSource(PolicySource):
         """Bring model, images, policies and recipe together, from a run or from the options."""
         known = self._known()
         found = _read(known, self.device, self.reading.full_size)
-        return ComparisonInputs(**vars(found), recipe=_recipe(known, found.policies[0]))
+        record = known.record
+        first = known.paths[0]
+        if record is None and not is_preset(first) and (first.parent / "run.json").is_file():
+            record = load_run(first.parent)
+        return ComparisonInputs(
+            **vars(found),
+            recipe=_recipe(known.options, record, found.policies[0]),
+            balanced=record is not None and record.settings.get("balanced") is True,
+        )
 
     def _given(self) -> dict[str, Any]:
         more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}
@@ -200,11 +212,8 @@ def _held_out(
     return whole.subset(held_out), held_out, validation or whole.subset(splits[0].split.search)
 
 
-def _recipe(known: _Completed, policy: Policy) -> Recipe:
+def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) -> Recipe:
     """Return the recipe of the option, of the search, or of the policy, whichever is there."""
-    given, record, directory = known.options, known.record, known.paths[0].parent
-    if record is None and not is_preset(known.paths[0]) and (directory / "run.json").is_file():
-        record = load_run(directory)
     if "recipe" in given:
         found = get_recipe(given["recipe"])
     elif record is not None:

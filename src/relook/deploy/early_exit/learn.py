@@ -26,8 +26,13 @@ from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
-from relook.numerics.intervals import independent_images, mean_and_error
-from relook.numerics.paired_shares import images_needed, loss_bound
+from relook.numerics.intervals import (
+    group_numbers,
+    images_needed,
+    independent_images,
+    loss_bound,
+    mean_and_error,
+)
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -84,7 +89,7 @@ def check_target(
     if target.kind == "views" and target.value > views:
         raise RelookError(f"{target}: expected at most the policy's {views} distinct views")
     needed = 2 * images_needed(target.value) if target.kind == "accuracy-loss" else 2
-    known = int(independent_images(images, groups))
+    known = int(independent_images(np.ones(images), groups))
     if known < needed:
         raise RelookError(
             f"{target}: {known:,} {_units(groups)} to learn on are too few to support it: at least "
@@ -124,7 +129,8 @@ def learn_early_exit(
     make = prove = np.arange(len(labels))
     if wanted.kind == "accuracy-loss":
         make, prove = stratified_split(labels, 0.5, seed, groups)
-    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts)
+    own = None if groups is None else np.asarray(groups)[make]
+    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts, own)
     exits = ScoredExits.of(log_probs, labels, counts, temperatures)
     if wanted.kind == "views":
         thresholds = rule_within(wanted.value, exits)
@@ -146,9 +152,12 @@ def learn_early_exit(
     )
 
 
-def fit_temperatures(log_probs: LogProbs, labels: Labels, counts: Indices) -> tuple[float, ...]:
+def fit_temperatures(
+    log_probs: LogProbs, labels: Labels, counts: Indices, groups: ArrayLike | None = None
+) -> tuple[float, ...]:
     """Return the temperature of each exit's averaged prediction, over all images."""
-    return tuple(fit_temperature(mean, labels) for mean in exit_log_probs(log_probs, counts))
+    means = exit_log_probs(log_probs, counts)
+    return tuple(fit_temperature(mean, labels, groups=groups) for mean in means)
 
 
 def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
@@ -211,9 +220,10 @@ def _blend(one: Thresholds, other: Thresholds, share: float) -> Thresholds:
 
 
 def _check_budget(views: Indices, target: ExitTarget, groups: ArrayLike | None) -> None:
-    known = independent_images(len(views), groups)
-    numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
-    _, error = mean_and_error(views.astype(np.float64), np.ones(len(views)), numbers)
+    even = np.ones(len(views))
+    known = independent_images(even, groups)
+    numbers = None if groups is None else group_numbers(groups, len(views))
+    _, error = mean_and_error(views.astype(np.float64), even, numbers)
     spread = error * math.sqrt(known / (known - 1)) if known > 1 else math.inf
     needed = known * (_Z95 * spread / (_VIEWS_ERROR * target.value)) ** 2
     if not needed <= known:
@@ -245,7 +255,7 @@ def _cheapest_supported(
     images of a group may all be lost together: as many count as there are groups.
     """
     full = exits.correct[-1] > 0
-    images = independent_images(len(full), groups)
+    images = independent_images(np.ones(len(full)), groups)
     share = images / len(full)
     chosen = None
     lost = gained = 0.0

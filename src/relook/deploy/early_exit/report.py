@@ -14,7 +14,11 @@ from relook.deploy.early_exit.learn import rule_within
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.numerics.intervals import Interval, paired_bootstrap
+from relook.numerics.intervals import (
+    Interval,
+    paired_interval,
+    share_interval,
+)
 from relook.policy import Policy
 
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
@@ -93,14 +97,12 @@ def report_early_exit(
     policy: Policy,
     *,
     learned_on: tuple[LogProbs, Labels],
-    seed: int = 0,
     groups: ArrayLike | None = None,
-    resamples: int = 2000,
 ) -> ExitReport:
     """Score a rule on predictions `[view, n, class]` of the policy's distinct views.
 
     `learned_on` are the predictions and labels that the rule was learned on: the curve's rules
-    are made of them. Intervals are paired bootstraps over images (whole `groups`).
+    are made of them. Intervals are over images (whole `groups`).
     """
     rule.check_policy(policy)
     if labels.shape != log_probs.shape[1:2] or len(labels) < 2:
@@ -115,16 +117,13 @@ def report_early_exit(
     views = first_exits(exits.confidence, rule.thresholds)
 
     def over(number: float) -> Difference:
-        found = [
-            paired_bootstrap(
-                take_exits(scores, views) - _at(scores, number),
-                seed=seed,
-                resamples=resamples,
-                groups=groups,
-            )
+        cll, accuracy = (
+            take_exits(scores, views) - _at(scores, number)
             for scores in (exits.likelihood, exits.correct)
-        ]
-        return Difference(number, *found)
+        )
+        return Difference(
+            number, paired_interval(cll, groups=groups), share_interval(accuracy, groups=groups)
+        )
 
     return ExitReport(
         rule=rule,

@@ -23,7 +23,7 @@ from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import apply_early_exit
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
-from relook.numerics.paired_shares import loss_bound
+from relook.numerics.intervals import loss_bound
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -112,7 +112,7 @@ def _report(target: str, images: int, policy: Policy | None = None) -> ExitRepor
     policy = policy or policy_of()
     learned_on, other = predictions(images, 1), predictions(images, 2)
     rule = learn_early_exit(*learned_on, policy, target)
-    return report_early_exit(rule, *other, policy, learned_on=learned_on, resamples=500)
+    return report_early_exit(rule, *other, policy, learned_on=learned_on)
 
 
 def test_a_loss_of_accuracy_is_supported_by_the_half_that_did_not_make_the_rule() -> None:
@@ -199,9 +199,7 @@ def test_a_report_counts_what_the_rule_does() -> None:
     policy = policy_of()
     learned_on, (log_probs, labels) = predictions(800, 1), predictions(700, 2)
     rule = learn_early_exit(*learned_on, policy, "views=2")
-    report = report_early_exit(
-        rule, log_probs, labels, policy, learned_on=learned_on, resamples=200
-    )
+    report = report_early_exit(rule, log_probs, labels, policy, learned_on=learned_on)
     exited = apply_early_exit(rule, log_probs, exit_counts(policy))
     likelihoods = exited.log_probs[np.arange(700), labels]
     assert report.own.views == exited.views.mean()

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 from tests.support import refused
 
-from relook.numerics.paired_shares import images_needed, loss_bound
+from relook.numerics.intervals import images_needed, loss_bound, share_interval
 
 
 def _reference(lost: int, gained: int, images: int) -> float:
@@ -64,3 +64,30 @@ def test_it_covers_the_true_loss_about_as_often_as_promised() -> None:
 
 def test_more_losses_than_images_are_refused() -> None:
     refused("at most 10 images, got 8 lost and 3 gained", loss_bound, 8, 3, 10)
+
+
+def test_a_shares_interval_has_both_bounds() -> None:
+    changes = np.r_[np.ones(12), -np.ones(5), np.zeros(183)]
+    found = share_interval(changes)
+    assert found.estimate == pytest.approx(0.035)
+    assert found.high == pytest.approx(loss_bound(12, 5, 200, 0.975))
+    assert found.low == pytest.approx(-loss_bound(5, 12, 200, 0.975))
+    assert share_interval(changes, weights=np.full(200, 3.0)) == found
+
+
+def test_images_without_a_change_do_not_prove_that_there_is_none() -> None:
+    found = share_interval(np.zeros(100))
+    assert -found.low == found.high == pytest.approx(loss_bound(0, 0, 100, 0.975))
+
+
+def test_copies_of_images_say_no_more_about_shares() -> None:
+    generator = np.random.default_rng(0)
+    changes = generator.choice([-1.0, 0.0, 1.0], p=[0.1, 0.7, 0.2], size=200)
+    alone = share_interval(changes)
+    groups = np.repeat(np.arange(200), 5)
+    copies = share_interval(np.repeat(changes, 5), groups=groups)
+    assert (copies.low, copies.high) == pytest.approx((alone.low, alone.high), rel=0.05)
+    # Groups whose images have nothing in common say nearly what their images do.
+    loose = generator.choice([-1.0, 0.0, 1.0], p=[0.1, 0.7, 0.2], size=1000)
+    apart, grouped = share_interval(loose), share_interval(loose, groups=groups)
+    assert 0.9 < (grouped.high - grouped.low) / (apart.high - apart.low) < 1.2
