@@ -37,7 +37,8 @@ def test_data() -> None:
     assert TINY.fingerprint == "99942c9e218143c7c076d6851e013c4b"
     grouped = replace(TINY, groups=np.array([1, 1, 2, 2]))
     assert grouped.fingerprint == "c91a3d85f790278385d62d78a832dfb3"
-    assert TINY.image_fingerprints()[0] == "49bac6d76d0beec2e46d78e05115cb2c"
+    assert TINY.identities[0] == 101809926932730
+    assert TINY.source_fingerprint == "265845913946600ab2829ba2f6d3bc55"
 
 
 def test_predictors(predictor: TorchPredictor) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, from_numpy
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import Identities, pixel_identities
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages, content_of, plain_views
@@ -30,7 +31,9 @@ class Dataset:
     int64 `[n]`, each an index into `classes`.
     `groups` says which images belong together (one patient, one video …), as whole numbers
     or text `[n]`; `columns` holds what else the source knows about each image. `prepared` says
-    how images were brought to their size, where relook has done it.
+    how images were brought to their size, where relook has done it. `identities` say which images
+    these are, however they are read: those of their source, which changed images keep, or else of
+    their pixels.
     """
 
     images: Tensor | FullImages
@@ -40,6 +43,7 @@ class Dataset:
     groups: Column | None = None
     columns: Mapping[str, Column] = field(default_factory=dict)
     prepared: CentreCrop | None = None
+    identities: Identities = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.images, FullImages):
@@ -52,6 +56,8 @@ class Dataset:
         if self.groups is not None:
             groups = checked_groups(self.groups, len(self.images), f"{self.name}: groups")
             object.__setattr__(self, "groups", groups)
+        known = _checked_identities(self.identities, self.images, self.name)
+        object.__setattr__(self, "identities", known)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -66,11 +72,13 @@ class Dataset:
         """What the data set holds, as a short text; its name is no part of that."""
         return fingerprint(content_of(self.images), self.labels, self.classes, self.groups)
 
-    def image_fingerprints(self) -> list[str]:
-        """Return what each image holds, as a short text: equal pixels, equal text."""
-        if isinstance(self.images, FullImages):
-            return [str(one) for one in self.images.fingerprints]
-        return [fingerprint(image) for image in self.images]
+    @property
+    def source_fingerprint(self) -> str | None:
+        """Which images these are, in their order and groups, however they are read; None: unknown.
+
+        Labels are no part of it: a model's order of classes changes them.
+        """
+        return fingerprint(self.identities, self.groups) if self.identities.all() else None
 
     def subset(self, indices: ArrayLike) -> Dataset:
         """Return the images at `indices`, in their order; the classes stay the same."""
@@ -92,6 +100,7 @@ class Dataset:
             labels=self.labels[places],
             groups=None if self.groups is None else self.groups[places],
             columns={name: column[places] for name, column in self.columns.items()},
+            identities=self.identities[places],
         )
 
 
@@ -123,6 +132,27 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
     if ids.shape != (images,):
         raise RelookError(f"{where}: expected {images} ids, one per image, got {_size(ids)}")
     return ids
+
+
+def identities_of(images: Tensor | FullImages) -> Identities:
+    """Return what identifies images by their pixels; of full-size ones only their source knows."""
+    if isinstance(images, FullImages):
+        return np.zeros(len(images), np.uint64)
+    return pixel_identities(images)
+
+
+def _checked_identities(
+    identities: Identities, images: Tensor | FullImages, where: str
+) -> Identities:
+    """Return the identities that are given, or else those of the images."""
+    if not len(identities):
+        return identities_of(images)
+    if identities.shape != (len(images),) or identities.dtype != np.uint64:
+        raise RelookError(
+            f"{where}: expected {len(images)} identities, one per image, as uint64, got "
+            f"{identities.dtype} {list(identities.shape)}"
+        )
+    return identities
 
 
 def _checked_classes(classes: object, where: str) -> tuple[str, ...]:

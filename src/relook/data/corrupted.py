@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.spec_query import split_query
-from relook.io.arrays import map_npy, read_npy
+from relook.io.arrays import map_npy, read_npy, read_npz
 from relook.io.files import one_line
+from relook.io.identities import Identities
 from relook.io.records import Kind
 from relook.transforms.full_images import plain_views
 
@@ -37,6 +38,8 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 LABELS = "labels.npy"
 RECORD = "corruptions.json"
+SOURCES = "sources.npz"
+"""Which clean images those of a set that relook wrote were made of, and their paths in folders."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,9 @@ def load_cifarc(classes: int, rest: str) -> Dataset:
     arrays = open_arrays(folder)
     images = _to_tensor(arrays.images(corruption, severity))
     names = tuple(map(str, range(classes)))
-    return Dataset(images, arrays.labels, names, f"{source}:{one_line(rest)}")
+    where = f"{source}:{one_line(rest)}"
+    identities = _identities(arrays.root, np.arange(len(images)).astype(str))
+    return Dataset(images, arrays.labels, names, where, identities=identities)
 
 
 def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
@@ -177,7 +182,28 @@ def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
     folder, corruption, severity = _parsed(rest, "imagenetc")
     root = Path(folder).expanduser()
     loaded = load_folder(str(_severity_folder(root, corruption, severity)), wanted)
-    return replace(loaded, name=f"imagenetc:{one_line(rest)}")
+    identities = _identities(root, without_endings(loaded.columns["path"]))
+    return replace(loaded, name=f"imagenetc:{one_line(rest)}", identities=identities)
+
+
+def without_endings(paths: Iterable[object]) -> NDArray[np.str_]:
+    """Return the paths of images without their files' endings, which corrupting can change."""
+    return np.array([Path(str(path)).with_suffix("").as_posix() for path in paths])
+
+
+def _identities(root: Path, names: NDArray[np.str_]) -> Identities:
+    """Return the clean images that corrupted ones were made of, by name; 0 where nobody says."""
+    known: dict[str, int] = {}
+    if (root / SOURCES).is_file():
+        arrays = read_npz(root / SOURCES, list)
+        try:
+            known = dict(zip(arrays["names"].tolist(), arrays["identities"].tolist(), strict=True))
+        except (KeyError, ValueError):
+            raise FileFormatError(
+                f"{root / SOURCES}: expected names and identities, one per image: run  relook "
+                "study corrupt  again"
+            ) from None
+    return np.array([known.get(str(name), 0) for name in names], dtype=np.uint64)
 
 
 def _parsed(rest: str, source: str) -> tuple[str, str, int]:
@@ -239,7 +265,7 @@ def _from_folders(root: Path, dataset: Dataset) -> Source:
 
     def read(corruption: str, severity: int) -> Tensor:
         folder = _severity_folder(root, corruption, severity)
-        images, _ = read_images(_matched(folder, names), wanted, one_line(str(folder)))
+        images, *_ = read_images(_matched(folder, names), wanted, one_line(str(folder)))
         return plain_views(images)
 
     return read
@@ -290,4 +316,4 @@ def _check_held(severity: int, held: tuple[int, ...], root: Path) -> None:
 
 
 def _to_tensor(images: NDArray[np.uint8]) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(np.asarray(images).transpose(0, 3, 1, 2)))
+    return torch.from_numpy(np.array(images.transpose(0, 3, 1, 2), order="C"))

@@ -30,11 +30,12 @@ def load_csv(rest: str, wanted: Preparation) -> Dataset:
     rows = _rows(file)
     paths = [file.parent / path for path in rows["path"]]
     labels, classes = _labels(rows["label"], file)
-    images, kept = read_images(paths, wanted, f"csv:{one_line(rest)}")
+    where = f"csv:{one_line(rest)}"
+    images, kept, identities = read_images(paths, wanted, where)
     columns = {
         name: np.array([cells[i] for i in kept]) for name, cells in rows.items() if name != "label"
     }
-    return Dataset(images, labels[kept], classes, f"csv:{one_line(rest)}", columns=columns)
+    return Dataset(images, labels[kept], classes, where, columns=columns, identities=identities)
 
 
 def _rows(file: Path) -> dict[str, list[str]]:

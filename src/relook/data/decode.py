@@ -23,6 +23,7 @@ from relook.errors import FileFormatError, RelookError
 from relook.foundation.threads import made_ahead
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
+from relook.io.identities import Identities, file_identity
 from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Levels, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
@@ -80,35 +81,35 @@ def decode_all(
     plan: CentreCrop,
     wanted: Preparation,
     where: str,
-) -> tuple[Tensor, NDArray[np.int64]]:
-    """Return the images `[n, c, h, w]` of the files that have a head, and which they are."""
+) -> tuple[Tensor, NDArray[np.int64], Identities]:
+    """Return the images `[n, c, h, w]` of files that have a head, which files, what identifies."""
     nbytes = check_memory(len(heads), plan, where)
     if wanted.log is not None:
         shown = plan.described(head.size for head in heads.values())
         wanted.log(f"{where}: {len(heads):,} images of {shown}, {nbytes / 1e6:,.1f} MB")
     with quiet():
-        images, failed = _decoded([files[i] for i in heads], plan, wanted)
+        images, identities, failed = _decoded([files[i] for i in heads], plan, wanted)
     places = np.array(list(heads), dtype=np.int64)
     report_faults({int(places[i]): why for i, why in failed.items()}, files, wanted, where)
     if not failed:
-        return images, places
+        return images, places, identities
     kept = np.setdiff1d(np.arange(len(places)), list(failed))
     if not len(kept):
         raise nothing_left(where, len(files))
-    return images[torch.from_numpy(kept)], places[kept]
+    return images[torch.from_numpy(kept)], places[kept], identities[kept]
 
 
 def _decoded(
     files: list[ImageFile], plan: CentreCrop, wanted: Preparation
-) -> tuple[Tensor, Faults]:
+) -> tuple[Tensor, Identities, Faults]:
     images = torch.empty((len(files), plan.channels, *plan.size), dtype=torch.uint8)
-    rows, failed = images.numpy(), {}
-    for row, levels in enumerate(mapped(partial(_decode, plan), files, wanted, "decoding")):
-        if isinstance(levels, Bad):
-            failed[row] = levels.reason
+    rows, identities, failed = images.numpy(), np.zeros(len(files), np.uint64), {}
+    for row, found in enumerate(mapped(partial(_decode, plan), files, wanted, "decoding")):
+        if isinstance(found, Bad):
+            failed[row] = found.reason
         else:
-            rows[row] = levels
-    return images, failed
+            rows[row], identities[row] = found
+    return images, identities, failed
 
 
 def _inspect(file: ImageFile) -> Seen | Bad:
@@ -121,8 +122,19 @@ def _inspect(file: ImageFile) -> Seen | Bad:
     return _with_image(file, head)
 
 
-def _decode(plan: CentreCrop, file: ImageFile) -> Levels | Bad:
-    return decoded(file, lambda image: to_array(image, plan))
+def _decode(plan: CentreCrop, file: ImageFile) -> tuple[Levels, int] | Bad:
+    return identified(file, lambda image: to_array(image, plan))
+
+
+def identified(file: ImageFile, use: Callable[[Image.Image], Result]) -> tuple[Result, int] | Bad:
+    """Use an image file as `decoded` does, and return what identifies it besides."""
+    result = decoded(file, use)
+    if isinstance(result, Bad):
+        return result
+    if isinstance(file, EncodedImage):
+        return result, file_identity(io.BytesIO(file.read()))
+    with file.open("rb") as content:  # it has just been read, so this reads no disk
+        return result, file_identity(content)
 
 
 def decoded(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:

@@ -1,7 +1,8 @@
 """Decoded full-size images on disk: written whole or not at all, found again by their files.
 
 A directory `images-KEY` holds the pixels of all files one after another (`pixels.u8`), their
-heights and widths, what stands for their content, and which files could not be read. KEY
+heights and widths, what stands for their content and for their files', and which files could
+not be read. KEY
 follows from the files' names, sizes and times and from how they were prepared.
 """
 
@@ -27,10 +28,12 @@ from relook.errors import FileFormatError, RelookError
 from relook.io.arrays import read_npy
 from relook.io.files import one_line, read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
+from relook.io.identities import Identities
 from relook.transforms.centre_crop import Levels
 
 _FORMAT = "relook decoded images"
 _PIXELS, _SHAPES, _FINGERPRINTS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"
+_IDENTITIES = "identities.npy"
 _CHECKED = 8
 _KEY_LENGTH = 16
 
@@ -47,6 +50,7 @@ class Decoded:
     pixels: Levels
     shapes: NDArray[np.int64]
     fingerprints: NDArray[np.str_]
+    identities: Identities
     faults: Faults
     channels: int
 
@@ -90,6 +94,9 @@ def _read(place: Path) -> Decoded:
         raise ValueError("its record and its shapes do not agree")
     if prints.dtype.kind != "U" or prints.shape != shapes.shape[:1]:
         raise ValueError("its shapes and its fingerprints do not agree")
+    identities = read_npy(place / _IDENTITIES)
+    if identities.dtype != np.uint64 or identities.shape != prints.shape:
+        raise ValueError("its shapes and its identities do not agree")
     channels = int(about["channels"])
     size = int(shapes.prod(axis=1).sum()) * channels
     with (place / _PIXELS).open("rb") as file:
@@ -97,7 +104,7 @@ def _read(place: Path) -> Decoded:
             raise ValueError(f"its pixels do not have the {size:,} bytes of its shapes")
         pixels = map_file(file)
     faults = {int(i): str(reason) for i, reason in about["faults"].items()}
-    found = Decoded(pixels, shapes, prints, faults, channels)
+    found = Decoded(pixels, shapes, prints, identities, faults, channels)
     _check_some(found)
     return found
 
@@ -154,6 +161,7 @@ def append_pixels(file: IO[bytes], levels: Levels) -> None:
 def _keep(decoded: Decoded, temporary: Path, place: Path) -> Decoded:
     np.save(temporary / _SHAPES, decoded.shapes)
     np.save(temporary / _FINGERPRINTS, decoded.fingerprints)
+    np.save(temporary / _IDENTITIES, decoded.identities)
     about = {
         "format": _FORMAT,
         "files": len(decoded.shapes),

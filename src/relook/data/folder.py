@@ -35,10 +35,11 @@ def load_folder(rest: str, wanted: Preparation) -> Dataset:
         )
     paths = [path for found in files.values() for path in found]
     labels = np.repeat(np.arange(len(files)), [len(found) for found in files.values()])
-    images, kept = read_images(paths, wanted, where)
+    images, kept, identities = read_images(paths, wanted, where)
     names = [one_line(paths[i].relative_to(root).as_posix()) for i in kept]
     classes = tuple(one_line(folder.name) for folder in files)
-    return Dataset(images, labels[kept], classes, where, columns={"path": np.array(names)})
+    columns = {"path": np.array(names)}
+    return Dataset(images, labels[kept], classes, where, columns=columns, identities=identities)
 
 
 def _class_folders(root: Path) -> list[Path]:

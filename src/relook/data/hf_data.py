@@ -48,8 +48,10 @@ def load_hf_data(rest: str, wanted: Preparation) -> Dataset:
         label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")
         labels, classes = _labels(features[label], table[label], where)
         files = _files(table.select_columns([image]), image, datasets, where)
-    images, kept = read_images(files, wanted, where)
-    return Dataset(images, labels[kept], classes, where, columns={"row": kept})
+    images, kept, identities = read_images(files, wanted, where)
+    return Dataset(
+        images, labels[kept], classes, where, columns={"row": kept}, identities=identities
+    )
 
 
 def import_datasets() -> Any:

@@ -26,7 +26,7 @@ from relook.data.decode import (
     ImageFile,
     Seen,
     decode_all,
-    decoded,
+    identified,
     look_at,
     mapped,
     nothing_left,
@@ -45,6 +45,7 @@ from relook.data.decoded_cache import (
 from relook.data.prepare import Preparation, in_mode, make_plan
 from relook.errors import RelookError
 from relook.io.fingerprint import JSON, fingerprint
+from relook.io.identities import Identities
 from relook.transforms.centre_crop import CentreCrop, Levels, Size, resized_size
 from relook.transforms.full_images import FullImages
 
@@ -54,14 +55,14 @@ LARGEST = 3.5
 IN_MEMORY = 1_000_000_000
 """Up to this many bytes stay in memory; more are mapped from a file."""
 
-Found = tuple[FullImages, NDArray[np.int64]]
+Found = tuple[FullImages, NDArray[np.int64], Identities]
 Keep = Callable[[Decoded], Decoded]
 
 
 def read_images(
     files: Sequence[ImageFile], wanted: Preparation, where: str
-) -> tuple[Tensor | FullImages, NDArray[np.int64]]:
-    """Return the images of files, and which of the files they are.
+) -> tuple[Tensor | FullImages, NDArray[np.int64], Identities]:
+    """Return the images of files, which of the files they are, and what identifies each.
 
     They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
     of the input's size already. Files that cannot be read raise one error that names the first
@@ -135,7 +136,7 @@ def _decoded(
     write: Write,
 ) -> Decoded:
     shapes = np.zeros((len(files), 2), np.int64)
-    prints = np.full(len(files), "", "U32")
+    prints, identities = np.full(len(files), "", "U32"), np.zeros(len(files), np.uint64)
     faults = dict(faults)
     items = [(files[i], head.size) for i, head in heads.items()]
     results = mapped(partial(_full_levels, plan), items, wanted, "decoding")
@@ -143,13 +144,15 @@ def _decoded(
         if isinstance(result, Bad):
             faults[i] = result.reason
             continue
-        levels, prints[i] = result
+        (levels, prints[i]), identities[i] = result
         shapes[i] = levels.shape[:2]
         write(levels)
-    return Decoded(np.empty(0, np.uint8), shapes, prints, faults, plan.channels)
+    return Decoded(np.empty(0, np.uint8), shapes, prints, identities, faults, plan.channels)
 
 
-def _full_levels(plan: CentreCrop, item: tuple[ImageFile, Size]) -> tuple[Levels, str] | Bad:
+def _full_levels(
+    plan: CentreCrop, item: tuple[ImageFile, Size]
+) -> tuple[tuple[Levels, str], int] | Bad:
     file, size = item
 
     def content(image: Image.Image) -> tuple[Levels, str]:
@@ -158,7 +161,7 @@ def _full_levels(plan: CentreCrop, item: tuple[ImageFile, Size]) -> tuple[Levels
         levels = full_levels(image, plan)
         return levels, fingerprint(levels)
 
-    return decoded(file, content)
+    return identified(file, content)
 
 
 def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
@@ -215,14 +218,13 @@ def _images(found: Decoded, plan: CentreCrop) -> Found:
     sizes = found.shapes.prod(axis=1) * found.channels
     kept = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[kept]
-    return FullImages(
-        found.pixels, starts, found.shapes[kept], found.fingerprints[kept], plan
-    ), kept
+    images = FullImages(found.pixels, starts, found.shapes[kept], found.fingerprints[kept], plan)
+    return images, kept, found.identities[kept]
 
 
 def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:
     sides: list[JSON] = [*(wanted.size or ())]
-    return key_of(files, [sides, wanted.channels, LARGEST, PIL.__version__])
+    return key_of(files, [sides, wanted.channels, LARGEST, PIL.__version__, "with identities"])
 
 
 def _amount(found: Decoded) -> str:

@@ -17,7 +17,9 @@ from relook.io.files import one_line
 LAYOUTS = ("nchw", "nhwc", "nhw")
 _CHANNELS = (1, 3)
 _NEEDED = ("images", "labels")
-_KNOWN = (*_NEEDED, "classes", "groups")
+IDENTITIES = "relook_identities"
+"""An array that says which images these are, where they were made of others."""
+_KNOWN = (*_NEEDED, "classes", "groups", IDENTITIES)
 
 
 def load_npz(rest: str) -> Dataset:
@@ -33,7 +35,15 @@ def load_npz(rest: str) -> Dataset:
     labels = arrays["labels"]
     classes = _classes(arrays.get("classes"), labels, path)
     columns = {name: column for name, column in arrays.items() if name not in _KNOWN}
-    return Dataset(images, labels, classes, f"npz:{file}", arrays.get("groups"), columns)
+    return Dataset(
+        images,
+        labels,
+        classes,
+        f"npz:{file}",
+        arrays.get("groups"),
+        columns,
+        identities=arrays.get(IDENTITIES, np.empty(0, np.uint64)),
+    )
 
 
 def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:

@@ -114,7 +114,16 @@ def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str
 def to_array(image: Image.Image, plan: CentreCrop) -> Levels:
     """Return a loaded image as the plan wants it, uint8 `[c, h, w]`; a ValueError says why not."""
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
-    levels = np.asarray(centre_view(image, plan))
+    return _levels(centre_view(image, plan))
+
+
+def own_levels(image: Image.Image) -> Levels:
+    """Return a loaded image as it is, uint8 `[c, h, w]`, grey or in colour."""
+    return _levels(in_mode(image, "L" if is_grey(image) else "RGB"))
+
+
+def _levels(image: Image.Image) -> Levels:
+    levels = np.asarray(image)
     return levels[None] if levels.ndim == 2 else np.moveaxis(levels, 2, 0)
 
 

@@ -20,11 +20,13 @@ from relook.data.prepare import (
     from_levels,
     is_grey,
     make_plan,
+    own_levels,
     to_array,
 )
 from relook.errors import RelookError
 from relook.foundation.memory import half_of_memory
 from relook.io.files import describe
+from relook.io.identities import pixel_identities
 from relook.transforms.centre_crop import Size
 
 
@@ -50,14 +52,16 @@ def from_torch(
     plan = make_plan(sizes, all(is_grey(image) for image, _ in pairs), wanted, name)
     check_memory(len(pairs), plan, name)
     images = torch.empty((len(pairs), plan.channels, *plan.size), dtype=torch.uint8)
-    rows = images.numpy()
+    rows, identities = images.numpy(), np.zeros(len(pairs), np.uint64)
     for i, (image, _) in enumerate(pairs):
         try:
             rows[i] = to_array(image, plan)
+            identities[i : i + 1] = pixel_identities(own_levels(image)[None])
         except (OSError, ValueError) as error:
             raise RelookError(f"{name}: image {i} cannot be used: {error}") from None
     labels = np.array([label for _, label in pairs])
-    return Dataset(images, labels, _classes(classes, source, labels), name)
+    names = _classes(classes, source, labels)
+    return Dataset(images, labels, names, name, identities=identities)
 
 
 def _classes(

@@ -18,7 +18,7 @@ from relook.policy import Policy, Step, SubPolicy
 
 SIDE = 8
 TURNS = (SubPolicy(), *(SubPolicy((Step("quarter_turn", k),)) for k in (1, 2, 3)))
-TURNED = Policy(TURNS, recipe="small")
+TURNED = Policy(TURNS, recipe="small", seen=b"")
 
 FloatArray = NDArray[np.float64]
 

@@ -29,10 +29,14 @@ class ByBrightness:
 
 
 def bright_and_dark(images: int = 40, wrong: int = 0) -> Dataset:
-    """Return images of one grey level each, every second one bright; some labels are wrong."""
+    """Return images of one grey level each, every second one bright; some labels are wrong.
+
+    They are taken for different images, though many are alike, as are sets of other sizes.
+    """
     bright = np.arange(images) % 2
     levels = np.where(bright, BRIGHT, DARK).astype(np.uint8)
     pixels = torch.from_numpy(levels)[:, None, None, None].expand(-1, 3, 32, 32).contiguous()
     labels = bright.copy()
     labels[:wrong] = 1 - labels[:wrong]
-    return Dataset(pixels, labels, ("dark", "bright"), "halves")
+    identities = (2 * np.arange(images) + 10_000 * images).astype(np.uint64)
+    return Dataset(pixels, labels, ("dark", "bright"), "halves", identities=identities)

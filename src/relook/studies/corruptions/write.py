@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,13 @@ from relook.data.corrupted import (
     CORRUPTIONS,
     LABELS,
     RECORD,
+    SOURCES,
     CorruptionsRecord,
     check_corruptions,
     check_severities,
+    without_endings,
 )
+from relook.data.npz import IDENTITIES
 from relook.errors import RelookError
 from relook.foundation.progress import Progress, ProgressCount
 from relook.io.files import write_bytes_atomic
@@ -49,6 +53,7 @@ def write_arrays(
     done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
         _record(directory, dataset, levels, seed, "arrays")
+        _write_sources(directory, dataset, np.arange(len(dataset)).astype(str))
         write_bytes_atomic(directory.path / LABELS, _npy(np.tile(dataset.labels, len(levels))))
         paths = [directory.path / f"{name}.npy" for name in names]
         for name, path in zip(names, paths, strict=True):
@@ -83,6 +88,7 @@ def write_folders(
     done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
         _record(directory, dataset, levels, seed, "jpeg" if jpeg else "png")
+        _write_sources(directory, dataset, without_endings(files))
         for name in names:
             for level in levels:
                 _write_folder(clean, directory.path / name / str(level), files, seed, done)
@@ -103,10 +109,13 @@ def write_npz(
     images = _corrupted(
         dataset.plain, name, level, check_seed(seed), ProgressCount(len(dataset), progress)
     )
-    file = io.BytesIO()
-    classes = np.array(dataset.classes)
-    np.savez(file, images=images.transpose(0, 2, 3, 1), labels=dataset.labels, classes=classes)
-    write_bytes_atomic(path, file.getvalue())
+    arrays: dict[str, NDArray[Any]] = {
+        "images": images.transpose(0, 2, 3, 1),
+        "labels": dataset.labels,
+        "classes": np.array(dataset.classes),
+        IDENTITIES: dataset.identities,
+    }
+    _write_npz(Path(path), arrays)
 
 
 def _record(
@@ -118,6 +127,17 @@ def _record(
     )
     directory.check_settings(CORRUPTIONS.to_json(record))
     CORRUPTIONS.write(directory.path / RECORD, record)
+
+
+def _write_sources(directory: RunDirectory, dataset: Dataset, names: NDArray[np.str_]) -> None:
+    arrays = {"names": names, "identities": dataset.identities}
+    _write_npz(directory.path / SOURCES, arrays)
+
+
+def _write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    write_bytes_atomic(path, file.getvalue())
 
 
 def _corrupted(
