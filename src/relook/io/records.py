@@ -48,6 +48,7 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     bool: ("true or false", "truth values"),
+    bytes: ("base64", "base64 texts"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from base64 import b64encode
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.io.files import LARGEST_JSON, describe, json_text, one_line, write_text_atomic
+from relook.io.identities import BYTES, UNKNOWN
 from relook.io.records import Form, Kind, convert
 from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import TRANSFORMS
@@ -36,6 +38,10 @@ _Recipe = Annotated[
         max_length=_LONGEST_RECIPE,
         description=f"a name of at most {_LONGEST_RECIPE} characters, or null",
     ),
+]
+_Images = Annotated[
+    bytes,
+    Meta(description=f"a set of images as base64 of {BYTES} bytes per image"),
 ]
 _AtMostSubPolicies = Meta(
     max_length=MOST_SUBPOLICIES, description=f"a list of at most {MOST_SUBPOLICIES:,}"
@@ -74,6 +80,7 @@ class _PolicyFile(Struct):
     temperatures: Annotated[tuple[_Temperature, ...], _AtMostSubPolicies] | None = None
     view_temperature: _Temperature = 1.0
     preparation: CentreCrop | None = None
+    seen: _Images = UNKNOWN
 
 
 _POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
@@ -100,19 +107,20 @@ def load_policy(path: str | Path) -> Policy:
 def policy_to_json(policy: Policy) -> dict[str, object]:
     """Return the policy as JSON-able data, exact to the last bit."""
     temperatures, preparation = policy.temperatures, policy.preparation
-    # An older relook reads every policy whose average and preparation it knows.
-    usual = policy.view_temperature == 1
-    prepared = {}
+    added: dict[str, object] = {}
+    if policy.view_temperature != 1:
+        added["view_temperature"] = policy.view_temperature
+    if policy.seen != UNKNOWN:
+        added["seen"] = b64encode(policy.seen).decode()
     if preparation is not None:
-        prepared = {"preparation": {**asdict(preparation), "size": list(preparation.size)}}
+        added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
     return {
         "format": _POLICY.format,
-        "version": 1 if usual and preparation is None else _POLICY.version,
+        "version": _POLICY.version if added else 1,  # an older relook reads what it can
         "recipe": policy.recipe,
         "seed": policy.seed,
-        **({} if usual else {"view_temperature": policy.view_temperature}),
+        **added,
         "temperatures": None if temperatures is None else list(temperatures),
-        **prepared,
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
 
@@ -172,6 +180,10 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
         _subpolicy(sub, f"{where}: subpolicies[{i}]") for i, sub in enumerate(file.subpolicies)
     )
     _check_preparation(file.preparation, f"{where}: preparation")
+    if len(file.seen) % BYTES:
+        raise FileFormatError(
+            f"{where}: seen: expected {BYTES} bytes per image, got {len(file.seen)} bytes"
+        )
     return Policy(
         subpolicies,
         file.temperatures,
@@ -179,6 +191,7 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
         file.seed,
         view_temperature=file.view_temperature,
         preparation=file.preparation,
+        seen=file.seen,
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
+from relook.io.identities import UNKNOWN, checked_set
 from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import temper
 from relook.numerics.randomness import check_seed
@@ -117,7 +118,9 @@ class Policy(Sequence[SubPolicy]):
     `temperatures[k − 1]` calibrates the average of the first k views; None: not calibrated.
     `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable. Views
     are averaged as `tempered` says, at `view_temperature`: 1 is the usual average.
-    `preparation` says how images were brought to the model's size when it was searched.
+    `preparation` says how images were brought to the model's size when it was searched. `seen` is
+    the set of images that the policy or a number in it was found on, on which no gain may be
+    claimed; by default it is not known (`relook.io.identities`).
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -126,9 +129,11 @@ class Policy(Sequence[SubPolicy]):
     seed: int = 0
     view_temperature: float = 1.0
     preparation: CentreCrop | None = None
+    seen: bytes = field(default=UNKNOWN, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
+        checked_set(self.seen)
         for sub in self.subpolicies:
             if not isinstance(sub, SubPolicy):
                 raise RelookError(

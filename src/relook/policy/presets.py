@@ -92,7 +92,7 @@ def preset(
 ) -> Policy:
     """Return a ready policy, or its first `views` views; random crops are 20 by default.
 
-    Recipe and seed say what random crops are cut.
+    Recipe and seed say what random crops are cut. It was found on no images.
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
@@ -100,7 +100,7 @@ def preset(
     made = PRESETS[name](crops, _CROPS if views is None else max(1, views), seed)
     if views is not None and not 1 <= views <= len(made):
         raise RelookError(f"preset {name!r}: expected 1 to {len(made)} views, got {views}")
-    return Policy(made[:views], recipe=crops.name, seed=seed)
+    return Policy(made[:views], recipe=crops.name, seed=seed, seen=b"")
 
 
 def is_preset(policy: object) -> bool:

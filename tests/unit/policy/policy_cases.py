@@ -29,6 +29,7 @@ SMALL = Policy(
     "imagenet",
     2**64 - 1,
     preparation=CentreCrop((224, 192), 0.875, 3, "bilinear", every=True),
+    seen=bytes(range(12)),
 )
 
 STRANGE: list[Any] = [
@@ -48,6 +49,8 @@ STRANGE: list[Any] = [
     "rotate",
     "flip",
     "x" * 201,
+    "AAAAAAAA",
+    "AAAAAAA=",
     "\x00",
     [],
     [0],

@@ -8,6 +8,7 @@ from tests.unit.deploy.tta_cases import network, some_images
 
 import relook
 from relook.evaluation.baselines import BASELINES
+from relook.io.identities import pixel_identities, set_of
 from relook.numerics.calibration import fit_temperature
 from relook.policy import Policy
 from relook.policy.presets import PRESETS, is_preset
@@ -54,6 +55,7 @@ def test_tta_takes_a_preset_by_name_and_calibrates_it() -> None:
     np.testing.assert_allclose(tta(images).numpy(), usual, atol=1e-6)
     assert tta.calibrate(images, labels) is tta
     assert tta.policy.temperatures is not None
+    assert tta.policy.seen == set_of(pixel_identities(images))
     if tta.policy.view_temperature == 1:
         assert tta.temperature == pytest.approx(fit_temperature(np.log(usual), labels), rel=1e-4)
     again = relook.TTA(network(), tta.policy)
