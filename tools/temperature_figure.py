@@ -5,7 +5,6 @@ python tools/temperature_figure.py OUT.svg      (in the tutorial's folder)
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 import relook
 from relook.data import Preparation, load_data
+from relook.evaluation.unseen import unseen_places
 from relook.models import load_model
 from relook.numerics.calibration import fit_temperature, temper
 from relook.report.figures import house_style, panel
@@ -26,9 +26,8 @@ MODEL = "timm:resnet10t@weights.safetensors"
 def held_out() -> relook.Dataset:
     """Return the images that the search has not seen."""
     digits = load_data("folder:digits", Preparation(size=(32, 32), channels=3))
-    seen = set(json.loads((RUN / "searched.json").read_text("utf-8"))["images"])
-    prints = digits.image_fingerprints()
-    return digits.subset([i for i, name in enumerate(prints) if name not in seen])
+    seen = relook.Policy.load(RUN / "policy.json").seen
+    return digits.subset(unseen_places(digits, seen))
 
 
 def log_likelihood(

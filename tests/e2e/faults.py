@@ -171,7 +171,7 @@ class Workplace:
 
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "search": ("policy.json", "search.json", "comparison.json", "searched.json"),
+    "search": ("policy.json", "search.json", "comparison.json"),
     "compare": ("comparison.json",),
     "train": ("small-all-0.safetensors",),
     "predict": ("out.csv",),

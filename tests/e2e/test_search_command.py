@@ -10,6 +10,7 @@ from relook.cli.verbs import GROUPS, MOVED, VERBS
 from relook.data import load_data
 from relook.deploy import calibrate
 from relook.models.small import load_small
+from relook.numerics.splits import stratified_split
 
 QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")
 
@@ -206,9 +207,12 @@ def test_searched_images_under_another_name_are_noticed(
     some = tmp_path / "some.npz"
     np.savez(some, images=digits.plain[:60].numpy(), labels=digits.labels[:60])
     sources = ("--model", model, "--data", f"npz:{some}", "--policy", out / "policy.json")
-    done = relook.refused("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
-    assert "of its 60 images" in done.err
-    assert "among those searched on" in done.err
+    done = relook.ok("compare", *sources, "--out", tmp_path / "compared", "--budgets", "1")
+    record = json.loads((out / "run.json").read_text())
+    held_out, _ = stratified_split(digits.labels, record["settings"]["holdout"], 0)[::-1]
+    left = int((held_out < 60).sum())
+    assert f"{left} of its 60 images are used; the policy" in done.err
+    assert f"{left} held-out images" in done.out
 
 
 def test_select_picks_from_predictions_made_elsewhere(relook: Relook, tmp_path: Path) -> None:

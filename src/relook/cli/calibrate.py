@@ -12,6 +12,7 @@ from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
+from relook.evaluation.unseen import left_out_note, unseen_places
 from relook.foundation import wording
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
@@ -60,7 +61,8 @@ def calibrate_command(
 ) -> None:
     """Fit a policy's temperatures on labelled images: other data, another model, a frozen policy.
 
-    The view temperature too, unless it is to be kept. Use images that are not used to claim a gain.
+    The view temperature too, unless it is to be kept. The policy remembers the images: no later
+    command claims a gain on them.
     """
     if weights not in _WEIGHTS:
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
@@ -78,6 +80,11 @@ def calibrate_command(
     how = {**options.images_of(known.given), "full_size": kept}
     searched = None if model else found.preparation
     dataset = options.read_data(data, model=known.predictor, searched=searched, **how)
+    if weights != "equal":  # learned weights make a claim
+        left = unseen_places(dataset, found.seen)
+        if len(left) < len(dataset):
+            say(left_out_note(dataset, len(left)))
+            dataset = dataset.subset(left)
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":
@@ -155,3 +162,5 @@ def _print_weights(weighed: WeighedPolicy) -> None:
     elif not found.better:
         kept += ", though held-out images do not say that they help"
     say(f"{kept} ({', '.join(f'{weight:.2f}' for weight in found.weights)})")
+    if weighed.doubt:
+        say(weighed.doubt)

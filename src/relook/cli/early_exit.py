@@ -23,6 +23,7 @@ from relook.errors import MissingExtraError
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import is_in, set_of
 from relook.models.accelerate import accelerate
 from relook.numerics.arrays import LogProbs
 from relook.numerics.intervals import Interval
@@ -86,11 +87,20 @@ def early_exit_command(
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
     groups_learned = _groups(dataset, learn_on)
+    known = dataset.identities
+    report_on = report_on[~is_in(known[report_on], set_of(known[learn_on]))]
     check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     log_probs = _predictions(inputs, plan, accelerate_with, file, batch, timeout)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
-    rule = learn_early_exit(*learned_on, plan.policy, wanted, seed=seed, groups=groups_learned)
+    rule = learn_early_exit(
+        *learned_on,
+        plan.policy,
+        wanted,
+        seed=seed,
+        groups=groups_learned,
+        identities=known[learn_on],
+    )
     report = report_early_exit(
         rule,
         log_probs[:, report_on],
@@ -98,6 +108,7 @@ def early_exit_command(
         plan.policy,
         learned_on=learned_on,
         groups=_groups(dataset, report_on),
+        identities=known[report_on],
     )
     _finish(rule, report, inputs, plan, file, figures, as_json)
 

@@ -13,6 +13,8 @@ from relook.data.base import Dataset
 from relook.deploy.weights import LearnedWeights, learn_weights, weighted_policy
 from relook.errors import RelookError
 from relook.evaluation.cross_validation import prefix_temperatures
+from relook.evaluation.unseen import unseen_part
+from relook.io.identities import Identities, set_of, union
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.view_temperature import choose_view_temperature
@@ -25,15 +27,21 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class WeighedPolicy:
-    """A calibrated policy, and the weights that were learned for it, whether used or not."""
+    """A calibrated policy, and the weights that were learned for it, whether used or not.
+
+    They were learned on `images` images; `doubt` says what is not known of these.
+    """
 
     policy: Policy
     learned: LearnedWeights
     used: bool
+    images: int
+    doubt: str
 
     def to_json(self) -> dict[str, Any]:
         """Return what was learned as JSON-able data."""
-        return {"used": self.used, **self.learned.to_json()}
+        about = {"used": self.used, "images": self.images, "doubt": self.doubt}
+        return {**about, **self.learned.to_json()}
 
 
 def calibrate_policy(
@@ -48,7 +56,8 @@ def calibrate_policy(
 ) -> Policy:
     """Return the policy with a temperature for every prefix, fitted on all images given.
 
-    The view temperature is learned on them too, unless it is to be kept.
+    The view temperature is learned on them too, unless it is to be kept. They are added to the
+    images that the policy was found on.
     """
     if not len(policy):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
@@ -59,6 +68,7 @@ def calibrate_policy(
     weights = class_weights(dataset.labels) if balanced else None
     if not keep_view_temperature:
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
+    policy = replace(policy, seen=union(policy.seen, set_of(dataset.identities)))
     return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.groups)
 
 
@@ -77,13 +87,16 @@ def weigh_policy(
 
     The views count as before unless images that the weights were not made on say that the
     learned ones are better, or `always`. The view temperature is learned first, unless it is to
-    be kept.
+    be kept. Images that the policy was found on are left out, with a warning; the others are added
+    to those.
     """
     if not policy.is_fixed or not len(policy):
         raise RelookError(
             "expected a fixed policy to weigh the views of, got one that is empty or of fresh "
             "draws: use policy.freeze(seed)"
         )
+    unseen = unseen_part(dataset, [policy])
+    dataset = unseen.dataset
     counts = dict(policy.counts())
     views = [View(sub, index) for index, sub in enumerate(counts)]
     log_probs = predict_views(
@@ -103,18 +116,23 @@ def weigh_policy(
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
     entries = (of_view[sub] for sub in chosen)
+    chosen = replace(chosen, seen=union(policy.seen, set_of(dataset.identities)))
     fitted = _with_temperatures(chosen, entries, dataset.labels, groups=dataset.groups)
-    return WeighedPolicy(fitted, learned, used)
+    return WeighedPolicy(fitted, learned, used, len(dataset), unseen.doubt)
 
 
-def fitted_policy(policy: Policy, log_probs: LogProbs, labels: Labels) -> Policy:
+def fitted_policy(
+    policy: Policy, log_probs: LogProbs, labels: Labels, identities: Identities
+) -> Policy:
     """Return the policy with a view temperature and temperatures for predictions of its entries."""
     if len(log_probs) != len(policy) or log_probs.shape[1:2] != labels.shape:
         raise RelookError(
             f"expected a label per image, {log_probs.shape[1]} of them, got shape {labels.shape}"
         )
     found = choose_view_temperature(log_probs, labels)
-    return _with_temperatures(replace(policy, view_temperature=found), log_probs, labels)
+    seen = union(policy.seen, set_of(identities))
+    fitted = replace(policy, view_temperature=found, seen=seen)
+    return _with_temperatures(fitted, log_probs, labels)
 
 
 def _with_view_temperature(

@@ -9,6 +9,7 @@ from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
 from relook.evaluation.comparison import Comparison
 from relook.foundation.wording import views_text
+from relook.io.identities import UNKNOWN
 from relook.policy import Policy
 from relook.policy.recipes import Recipe
 
@@ -68,5 +69,6 @@ def deployed(
     scored = None if comparison is None else comparison.row(name, wanted)
     if scored is None or scored.fitted is None:
         return Deployed(made, "policy", text, by_verdict)
-    made = replace(made, view_temperature=scored.fitted.view_temperature)
+    # The comparison does not say which images it was made on.
+    made = replace(made, view_temperature=scored.fitted.view_temperature, seen=UNKNOWN)
     return Deployed(made, scored.fitted.temperature, text, by_verdict)

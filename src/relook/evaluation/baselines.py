@@ -14,6 +14,7 @@ import numpy as np
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.registry import by_name
+from relook.io.identities import UNKNOWN
 from relook.numerics.randomness import Stream, uniforms
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.policy.pool import sample_pool
@@ -99,7 +100,8 @@ class Baseline:
         if wanted is None or wanted < 1:
             raise RelookError(f"baseline {self.name!r}: expected a number of views, got {views}")
         made = self.make(recipe, wanted, seed, draws, options or Options())
-        return Policy(tuple(made), recipe=recipe.name, seed=seed)
+        seen = UNKNOWN if self.needs_validation else b""  # the others are found on no images
+        return Policy(tuple(made), recipe=recipe.name, seed=seed, seen=seen)
 
 
 def randaugment(

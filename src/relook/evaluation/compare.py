@@ -43,9 +43,8 @@ from relook.evaluation.cross_validation import (
     cross_calibrated,
     reliability_bins,
 )
-from relook.evaluation.randaugment_magnitude import GridSearch, search_magnitude
+from relook.evaluation.randaugment_magnitude import GridSearch, with_magnitude
 from relook.evaluation.scoring import (
-    BASELINE_DRAWS,
     Key,
     MethodRun,
     Setup,
@@ -56,6 +55,7 @@ from relook.evaluation.scoring import (
     per_image,
     score_budgets,
 )
+from relook.evaluation.unseen import doubted, unseen_part
 from relook.evaluation.verdict import MARGIN, judge
 from relook.foundation.progress import Progress
 from relook.models import Predictor
@@ -64,7 +64,6 @@ from relook.numerics.intervals import Interval, mean_and_deviation
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.locations import is_url
 
 __all__ = ["compare", "save_comparison"]
 
@@ -162,6 +161,7 @@ def compare(
 ) -> Comparison:
     """Score the policy and every baseline at every budget on held-out images.
 
+    Images that the policy, its temperatures or weights were found on are left out, with a warning.
     The other keywords are the fields of `ComparisonSettings`. `validation` holds the images that
     MGrid looks for its magnitude on. Several policies are one per run. Random crops and the like
     are always drawn for each image, so that no lucky or unlucky crop of all images decides.
@@ -176,8 +176,10 @@ def compare(
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, asked.runs)
     asked = replace(asked, runs=max(asked.runs, len(policies)))
+    unseen = unseen_part(dataset, policies, indices)
+    dataset = unseen.dataset
     setup = asked.setup(
-        predictor, dataset, recipe, indices=indices, store_path=store_path, progress=progress
+        predictor, dataset, recipe, indices=unseen.indices, store_path=store_path, progress=progress
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
@@ -203,7 +205,7 @@ def compare(
         policy=policies[0],
         rows=rows,
         budgets=setup.budgets,
-        verdict=verdict,
+        verdict=doubted(verdict, unseen.doubt),
         reliability=_reliability(setup, {"plain": before, "policy": after}),
         gained=gained[:MOST_CHANGED],
         lost=lost[:MOST_CHANGED],
@@ -213,7 +215,8 @@ def compare(
         images=len(dataset),
         classes=_class_names(dataset, before.shape[1]),
         settings=_merged(
-            _settings(setup, chosen, left_out, grid, asked.margin, validation), record or {}
+            _settings(setup, chosen, left_out, grid, asked.margin, validation),
+            {"doubt": unseen.doubt, **(record or {})},
         ),
     )
 
@@ -254,25 +257,6 @@ def available_methods(
         else:
             chosen.append(method)
     return chosen, left_out
-
-
-def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
-    """Search MGrid's magnitude, if there are images for it."""
-    if validation is None:
-        return setup, None
-    path = None if setup.store is None or is_url(setup.store) else Path(setup.store)
-    grid = search_magnitude(
-        setup.predictor,
-        validation,
-        setup.recipe,
-        options=setup.options,
-        seed=setup.seed,
-        draws=BASELINE_DRAWS,
-        store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
-        batch=setup.batch,
-        progress=setup.progress,
-    )
-    return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
 
 
 @dataclass

@@ -19,6 +19,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.results import Result, Results, difference
 from relook.foundation import notebook
+from relook.foundation.wording import count
 from relook.io.files import write_bytes_atomic
 from relook.io.records import Kind
 from relook.numerics.arrays import FloatArray, Labels
@@ -167,6 +168,12 @@ class Comparison:
     images: int
     classes: tuple[str, ...]
     settings: Mapping[str, Any]
+
+    @property
+    def images_text(self) -> str:
+        """The number of images, in words that claim no more than is known of them."""
+        kind = "image" if self.settings.get("doubt") else "held-out image"
+        return count(self.images, kind)
 
     @property
     def learned_averages(self) -> Comparison | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from relook.data.base import Dataset
 from relook.evaluation.baselines import GRID, Options, randaugment
 from relook.evaluation.cross_validation import prefix_log_probs
+from relook.evaluation.scoring import BASELINE_DRAWS, Setup
+from relook.evaluation.unseen import apart
 from relook.foundation.progress import Progress, part_of
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe
+from relook.predictions.locations import is_url
 from relook.predictions.passes import View, predict_views
 
 
@@ -36,6 +39,25 @@ class GridSearch:
 def best_magnitude(scores: Sequence[tuple[float, float]]) -> float:
     """Return M*: the magnitude of the highest score, of equals the smallest."""
     return max(scores, key=lambda score: (score[1], -score[0]))[0]
+
+
+def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
+    """Search MGrid's magnitude, if there are images for it besides those that are scored."""
+    if validation is None:
+        return setup, None
+    path = None if setup.store is None or is_url(setup.store) else Path(setup.store)
+    grid = search_magnitude(
+        setup.predictor,
+        apart(validation, setup.dataset),
+        setup.recipe,
+        options=setup.options,
+        seed=setup.seed,
+        draws=BASELINE_DRAWS,
+        store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
+        batch=setup.batch,
+        progress=setup.progress,
+    )
+    return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
 
 
 def search_magnitude(

@@ -10,12 +10,12 @@ from typing import Any
 from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
-from relook.numerics.splits import Split, search_split
+from relook.numerics.splits import Split
 from relook.policy import Step
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
-from relook.policy_search.job import check_apart
-from relook.policy_search.run_record import RunRecord, load_run, searched_images
+from relook.policy_search.job import held_out_split
+from relook.policy_search.run_record import RunRecord, load_run
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,16 @@ class SearchedData:
 
 
 def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
-    """Return what a policy's search saw of this data set; None if it was searched elsewhere.
+    """Return how the search next to a policy split this data set; None if that was another.
 
-    The search's record is run.json next to the policy. If the data set is the one that was
-    searched on, only its held-out images may be used for a claim; another one that holds
-    searched images is refused.
+    The search's record is run.json; how the images are read now makes no difference. Only
+    held-out images may be used for a claim; which others the policy was found on, it says itself.
     """
     if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
         return None
     record = load_run(policy_path.parent)
     searched = _as_searched(record, dataset)
     if searched is None:
-        check_apart(searched_images(policy_path.parent), dataset)
         return None
     if record.settings.get("test") is not None:
         raise RelookError(
@@ -50,8 +48,7 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
 
 def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
     """Return the data set, with the groups of the search, if it is the one searched on."""
-    wanted = record.data.get("fingerprint")
-    if dataset.fingerprint == wanted:
+    if _is_searched(record, dataset):
         return dataset
     spec = record.origin.get("group")
     if not isinstance(spec, str):
@@ -60,20 +57,30 @@ def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
         grouped = replace(dataset, groups=read_groups(spec, dataset))
     except RelookError:
         return None
-    return grouped if grouped.fingerprint == wanted else None
+    return grouped if _is_searched(record, grouped) else None
 
 
-def _split(record: RunRecord, dataset: Dataset) -> SearchedData:
+def _is_searched(record: RunRecord, dataset: Dataset) -> bool:
+    """Whether these are the images searched on, or the same ones read in another way."""
+    source = dataset.source_fingerprint
+    if source is not None and source == record.data.get("source"):
+        return True
+    return dataset.fingerprint == record.data.get("fingerprint")
+
+
+def _split(record: RunRecord, dataset: Dataset) -> SearchedData | None:
     share, seed = record.settings.get("holdout"), record.settings.get("seed")
     left_out = record.settings.get("left_out", 0.0)
     if not isinstance(share, int | float) or not isinstance(seed, int):
         raise _damaged(record, "expected the held-out share and the seed of the search")
     if not isinstance(left_out, int | float):
         raise _damaged(record, "expected the share of images that were left out")
-    split = search_split(dataset.labels, share, left_out, seed, dataset.groups)
-    if fingerprint(split.held_out) != record.split.get("held_out_fingerprint"):
+    split = held_out_split(dataset, share, left_out, seed)
+    if fingerprint(split.held_out) == record.split.get("held_out_fingerprint"):
+        return SearchedData(dataset, split)
+    if dataset.fingerprint == record.data.get("fingerprint"):
         raise _damaged(record, "the held-out images do not follow from its settings")
-    return SearchedData(dataset, split)
+    return None  # read with other labels, they are split otherwise
 
 
 def _damaged(record: RunRecord, why: str) -> RunError:

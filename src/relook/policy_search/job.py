@@ -6,7 +6,6 @@ What can be known to go wrong is said here, before hours of predicting.
 from __future__ import annotations
 
 import math
-from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from relook.data.class_map import check_class_count
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.io.fingerprint import JSON
+from relook.io.identities import is_in, set_of
 from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Split, search_split
@@ -32,6 +32,8 @@ from relook.selection.record import TRACE, kept_limit
 
 FEWEST_HELD_OUT = 4
 FEW_IMAGES = 200
+MOST_SEARCHED = 1_500_000
+"""A policy file names its images, and has at most 16 MB."""
 _SHARED_SHARE = 0.01
 _PLAIN = (View(SubPolicy(), 0),)
 
@@ -117,11 +119,15 @@ def plan_search(
     if len(split.held_out) < FEWEST_HELD_OUT:
         raise RelookError(
             f"expected at least {FEWEST_HELD_OUT} images for the proof, got "
-            f"{len(split.held_out)}: hold out a larger share (--split, --holdout), or give more "
-            "images"
+            f"{len(split.held_out)} that are not searched too: hold out a larger share (--split, "
+            "--holdout), or give more images"
+        )
+    if len(split.search) > MOST_SEARCHED:
+        raise RelookError(
+            f"expected at most {MOST_SEARCHED:,} images to search with, got "
+            f"{len(split.search):,}: search with fewer (--split)"
         )
     if test is not None:
-        check_apart(set(dataset.image_fingerprints()), test)
         _outputs(predictor, test)
     pool = settings.draw_pool()
     views, _ = distinct_views([View(sub, index) for index, sub in enumerate(pool.candidates)])
@@ -131,25 +137,29 @@ def plan_search(
 
 
 def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | None) -> Split:
-    """Return which images the search sees and which are held out (all of `test` if given)."""
-    if test is not None:
-        return Split(np.arange(len(dataset.labels)), np.arange(len(test.labels)))
-    return search_split(
-        dataset.labels, settings.holdout, settings.left_out, settings.seed, dataset.groups
-    )
+    """Return which images the search sees and which are held out (those of `test` if given).
 
-
-def check_apart(searched: Set[str], test: Dataset) -> None:
-    """Refuse a proof on images that a search sees, by their fingerprints.
-
-    One in a hundred is let pass: large collections hold some images twice.
+    Images that are there twice count as searched. A test set with more than one in a hundred of
+    those searched on is refused.
     """
-    again = [i for i, image in enumerate(test.image_fingerprints()) if image in searched]
+    if test is None:
+        shares = settings.holdout, settings.left_out
+        return held_out_split(dataset, *shares, settings.seed)
+    again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
     if len(again) > _SHARED_SHARE * len(test):
         raise RelookError(
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
             "among those searched on: a gain on them proves nothing; leave them out"
         )
+    return Split(np.arange(len(dataset)), np.setdiff1d(np.arange(len(test)), again))
+
+
+def held_out_split(dataset: Dataset, holdout: float, left_out: float, seed: int) -> Split:
+    """Split a data set for a search; an image that is on both sides is not held out."""
+    split = search_split(dataset.labels, holdout, left_out, seed, dataset.groups)
+    searched = set_of(dataset.identities[split.search])
+    again = is_in(dataset.identities[split.held_out], searched)
+    return Split(split.search, split.held_out[~again])
 
 
 def plan_pool(

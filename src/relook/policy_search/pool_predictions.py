@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.io.identities import set_of
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
 from relook.policy_search.job import SearchJob, kept_in_race
@@ -146,6 +147,7 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         seed=job.settings.seed,
         view_temperature=selected.result.view_temperature,
         preparation=job.dataset.prepared,
+        seen=set_of(job.dataset.identities[job.split.search]),
     )
     entries = (policy.tempered(selected.log_probs[row]) for row in rows)
     fitted = prefix_temperatures(entries, len(rows), job.labels, weights, job.groups)

@@ -31,12 +31,9 @@ if TYPE_CHECKING:
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
 SEARCH_VERSION = 2  # 1 had `caution` and `guide` for `threshold` and `soft_targets`
-SEARCHED_FORMAT = "relook-searched-images"
-SEARCHED = "searched.json"
 VERSION = 1
 FORMER_VALUES = {("strategy", "steady"): "conservative"}
 """Values of settings that were called otherwise in earlier records, and what they are now."""
-_LARGEST_LIST = 1 << 30
 
 
 def record_search(
@@ -54,8 +51,6 @@ def record_search(
     found.policy.save(directory.policy)
     write_json_atomic(directory.search, _trace(found))
     save_comparison(directory.path, found.comparison, dataset if test is None else test)
-    searched = dataset.subset(found.search_indices).image_fingerprints()
-    SEARCHED_IMAGES.write(directory.path / SEARCHED, SearchedImages(tuple(searched)))
     write_json_atomic(
         directory.run,
         {
@@ -92,15 +87,7 @@ class RunRecord:
     path: Path = Path()
 
 
-@dataclass(frozen=True)
-class SearchedImages:
-    """The fingerprints of the images that a policy was searched with."""
-
-    images: tuple[str, ...]
-
-
 RUN = Kind(RunRecord, RUN_FORMAT, VERSION, "a run's record", "search", partly=True)
-SEARCHED_IMAGES = Kind(SearchedImages, SEARCHED_FORMAT, None, "a list of searched images", "search")
 
 
 def load_run(path: Path) -> RunRecord:
@@ -111,14 +98,6 @@ def load_run(path: Path) -> RunRecord:
             f"{path}: expected a finished run (run.json is missing); run  relook search  first"
         )
     return replace(RUN.read(file), path=path)
-
-
-def searched_images(path: Path) -> frozenset[str]:
-    """Return the fingerprints of the images that a run searched on; none if it kept none."""
-    file = path / SEARCHED
-    if not file.is_file():
-        return frozenset()
-    return frozenset(SEARCHED_IMAGES.read(file, max_bytes=_LARGEST_LIST).images)
 
 
 def versions() -> dict[str, str]:
@@ -163,6 +142,7 @@ def _data_record(dataset: Dataset) -> dict[str, Any]:
         **full_size,
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
+        "source": dataset.source_fingerprint,
         "images": len(dataset),
         "shape": list(dataset.images.shape[1:]),
         "classes": list(dataset.classes),

@@ -58,8 +58,7 @@ def comparison_table(comparison: Comparison) -> Table:
     most the same, then to the plain image. Where a learned average changes a method, cLL and
     differences are those with learned averages, and the usual average's cLL stands beside them.
     """
-    images = f"{comparison.images:,} held-out images"
-    title = f"{images}; cLL: calibrated log-likelihood, higher is better"
+    title = f"{comparison.images_text}; cLL: calibrated log-likelihood, higher is better"
     metrics = ("slowdown", "cll", "accuracy")
     fair = comparison.learned_averages
     if fair is None:
@@ -159,7 +158,7 @@ def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
     named = "; ".join(f"{SHORT_NAMES.get(m, m)}: {about(m)}" for m in order)
     caption = (
         "Calibrated log-likelihood and accuracy of test-time augmentation methods on "
-        f"{comparison.images} held-out images. {named}."
+        f"{comparison.images_text}. {named}."
     )
     return latex(side_by_side(tables, caption=caption, label="table:acc-cll"))
 

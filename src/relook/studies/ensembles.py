@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from relook.data.base import Dataset
 from relook.errors import unknown_name
 from relook.evaluation.baselines import POLICY_METHOD, Options, label_of
-from relook.evaluation.compare import available_methods, with_magnitude
+from relook.evaluation.compare import available_methods
+from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results, join
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from relook.data.base import Dataset
 from relook.data.corrupted import Source
@@ -18,10 +18,11 @@ from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.compare import (
     available_methods,
     check_policies,
-    with_magnitude,
 )
+from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results
 from relook.evaluation.scoring import MethodRun, Setup, lines_of, score_budgets
+from relook.evaluation.unseen import Unseen, unseen_part
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
 from relook.models import Predictor
@@ -78,7 +79,8 @@ def robustness(
 ) -> Results:
     """Score the policy and baselines under every corruption at every severity.
 
-    `dataset` holds clean images that the search has not seen, `validation` clean ones that
+    `dataset` holds clean images, of which those that the policy was found on are left out, with
+    their corrupted versions and a warning, `validation` clean ones that
     MGrid may look for its magnitude on. `shift` says which corruptions, and where they come from
     (default: all, made from the seed and the images' `indices`). What `policy` and the other
     keywords mean is as in `relook.compare`.
@@ -89,12 +91,13 @@ def robustness(
     check_policies(policies, asked.runs)
     shift = shift or Shift()
     names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
+    unseen = unseen_part(dataset, policies, indices)
     # Corrupted images have the size of the model's input, so the clean ones get it too.
     setup = replace(asked, runs=max(asked.runs, len(policies))).setup(
         predictor,
-        replace(dataset, images=dataset.plain),
+        replace(unseen.dataset, images=unseen.dataset.plain),
         recipe,
-        indices=indices,
+        indices=unseen.indices,
         store_path=None if store_path is None else Path(store_path) / "clean.zarr",
         progress=progress,
     )
@@ -104,7 +107,7 @@ def robustness(
     conditions: list[Condition] = [CLEAN, *((name, level) for name in names for level in levels)]
     tally, classes = Tally(), 0
     for number, condition in enumerate(conditions):
-        shown = _shown(setup, condition, shift.source)
+        shown = _shown(setup, condition, shift.source, unseen)
         here = _at(setup, condition, shown, _share(setup, lines, number, len(conditions)))
         for one in score_budgets(here, lines):
             classes = one.log_probs.shape[1]
@@ -117,13 +120,14 @@ def robustness(
             **setup.record(),
             "methods": chosen,
             "left_out": left_out,
+            "doubt": unseen.doubt,
             "made": shift.source is None,
             "normalised": normalised,
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             **(record or {}),
         },
     )
-    return replace(results, sentence=sentence(results))
+    return replace(results, sentence=f"{sentence(results)} {unseen.doubt}".strip())
 
 
 def sentence(results: Results) -> str:
@@ -271,7 +275,7 @@ def stratified_part(dataset: Dataset, images: int | None, seed: int) -> NDArray[
     return stratified_split(dataset.labels, share, seed, dataset.groups)[1]
 
 
-def _shown(setup: Setup, condition: Condition, corrupted: Source | None) -> Tensor:
+def _shown(setup: Setup, condition: Condition, corrupted: Source | None, unseen: Unseen) -> Tensor:
     """Return the images under a condition."""
     name, level = condition
     clean = setup.dataset.plain
@@ -280,12 +284,13 @@ def _shown(setup: Setup, condition: Condition, corrupted: Source | None) -> Tens
     if corrupted is None:
         return corrupt_images(clean, name, level, seed=setup.seed, indices=setup.places)
     found = corrupted(name, level)
-    if found.shape != clean.shape:
+    wanted = [unseen.given, *clean.shape[1:]]
+    if list(found.shape) != wanted:
         raise RelookError(
-            f"{name}, severity {level}: expected corrupted images of shape {list(clean.shape)}, "
+            f"{name}, severity {level}: expected corrupted images of shape {wanted}, "
             f"got {list(found.shape)}"
         )
-    return found
+    return found[from_numpy(unseen.kept)]
 
 
 def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress | None) -> Setup:

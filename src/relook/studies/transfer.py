@@ -13,6 +13,7 @@ from relook.evaluation.baselines import BASELINES, label_of
 from relook.evaluation.compare import check_policies, checked_budgets
 from relook.evaluation.results import Result, Results, measured
 from relook.evaluation.scoring import MethodRun, Scored, Setup, score_budgets
+from relook.evaluation.unseen import unseen_part
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs
 from relook.policy import Policy
@@ -58,7 +59,8 @@ def transfer(
     A target whose `own` names one of the policies gets the change from that policy to each
     other one; every target gets the difference to the baselines `methods`. A budget beyond
     what the shortest policy has is lowered to that. `recipe` is where random crops come from
-    (default: the policies' own). What the other keywords mean is as in `relook.compare`.
+    (default: the policies' own). Images that a policy was found on are left out, with a warning.
+    What the other keywords mean is as in `relook.compare`.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     usual: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
@@ -69,8 +71,12 @@ def transfer(
     budgets = checked_budgets(asked.budgets)
     most = min(policy.views for policy in policies.values())
     shared = tuple(sorted({min(budget, most) for budget in budgets}))
-    jobs = []
-    for target in targets:
+    jobs: list[TargetJob] = []
+    doubts: list[str] = []
+    for given in targets:
+        unseen = unseen_part(given.dataset, [*policies.values()], given.indices)
+        target = replace(given, dataset=unseen.dataset, indices=unseen.indices)
+        doubts += [unseen.doubt] if unseen.doubt not in ("", *doubts) else []
         here = replace(asked, budgets=shared, batch=target.batch or asked.batch)
         setup = here.setup(
             target.predictor, target.dataset, prior, indices=target.indices, store_path=store_path
@@ -92,6 +98,7 @@ def transfer(
             "budgets": list(shared),
             "asked_budgets": list(budgets),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
+            "doubt": " ".join(doubts),
             "seed": asked.seed,
             "runs": asked.runs,
             "halvings": asked.halvings,
@@ -100,7 +107,8 @@ def transfer(
             **(record or {}),
         },
     )
-    return replace(results, sentence=sentence(results))
+    said = f"{sentence(results)} {results.settings['doubt']}".strip()
+    return replace(results, sentence=said)
 
 
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:

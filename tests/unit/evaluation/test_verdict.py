@@ -153,7 +153,7 @@ def test_hurts_a_network_that_has_only_seen_upright_digits() -> None:
     comparison = compare(
         TorchPredictor(network, classes=10),
         digits.subset(np.arange(1000, len(digits))),
-        Policy((SubPolicy(), *sides), recipe="small"),
+        Policy((SubPolicy(), *sides), recipe="small", seen=b""),
         recipe="small",
         budgets=(1, 2, 4),
         methods=("flip", "d4"),

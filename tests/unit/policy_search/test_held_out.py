@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 from tests.support import refused
 from tests.unit.policy_search.searched_run import searched_run
 
-from relook.data import load_data
+from relook.data import Preparation, load_data
 from relook.errors import FileFormatError, RunError
 from relook.policy.recipes import RECIPES
 from relook.policy_search.held_out import held_out_part, recorded_recipe
+from relook.policy_search.job import held_out_split
 from relook.policy_search.run_record import load_run
 
 
@@ -31,6 +33,25 @@ def test_the_images_that_a_search_held_out_are_found_again(tmp_path: Path) -> No
     np.testing.assert_array_equal(found.split.held_out, run.held_out)
     np.testing.assert_array_equal(found.split.search, run.search)
     assert sorted([*found.split.search, *found.split.held_out]) == list(range(90))
+
+
+def test_the_images_are_the_same_however_they_are_read(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    change(run.path, ("data", "source"), run.dataset.source_fingerprint)
+    found = held_out_part(run.policy, load_data(run.data, Preparation((20, 20), 0.9, channels=3)))
+    assert found is not None
+    np.testing.assert_array_equal(found.split.held_out, run.held_out)
+    classes = replace(run.dataset, labels=9 - run.dataset.labels)  # may be split otherwise
+    assert held_out_part(run.policy, classes) is None
+
+
+def test_an_image_that_is_searched_too_is_not_held_out(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    twin = run.dataset.identities.copy()
+    twin[run.held_out[:3]] = twin[run.search[:3]]
+    split = held_out_split(replace(run.dataset, identities=twin), 1 / 3, 0.0, 0)
+    np.testing.assert_array_equal(split.search, run.search)
+    np.testing.assert_array_equal(split.held_out, run.held_out[3:])
 
 
 def test_groups_of_the_search_are_found_again(tmp_path: Path) -> None:

@@ -79,6 +79,14 @@ def test_the_way_of_a_search_does_not_grow(tmp_path: Path) -> None:
     assert len(way) <= MOST_MODULES, sorted(way)
 
 
+def test_more_images_than_a_policy_can_name_are_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relook.policy_search.job.MOST_SEARCHED", 10)
+    model = TorchPredictor(new_small(seed=1))
+    refused("expected at most 10 images to search with", plan_search, model, DIGITS, SETTINGS)
+
+
 def test_every_setting_is_a_keyword_and_in_the_record() -> None:
     names = {field.name for field in fields(SearchSettings)}
     read_together = {"exclude", "split"}

@@ -178,7 +178,8 @@ def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
     without = study(dataset, methods=["mgrid"])
     assert "mgrid" in without.settings["left_out"]
     few = Options(grid_views=1)
-    with_them = study(dataset, methods=["mgrid"], validation=dataset, options=few)
+    others = replace(dataset, identities=dataset.identities + np.uint64(2 * len(dataset)))
+    with_them = study(dataset, methods=["mgrid"], validation=others, options=few)
     assert with_them.get(method="mgrid", budget=2) is not None
     assert with_them.settings["grid_search"]
 

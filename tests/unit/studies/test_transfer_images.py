@@ -6,16 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tests.support import refused
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 
 from relook.data import Dataset
-from relook.errors import RelookError
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import set_of
 from relook.numerics.splits import stratified_split
-from relook.policy_search.run_record import SEARCHED, SEARCHED_FORMAT
+from relook.policy import Policy
 from relook.studies.transfer_images import unseen_images
 
 
@@ -24,8 +23,11 @@ def run(tmp_path: Path) -> SearchedRun:
     return searched_run(tmp_path)
 
 
-def list_searched(run: SearchedRun, images: list[str]) -> None:
-    write_json_atomic(run.path / SEARCHED, {"format": SEARCHED_FORMAT, "images": images})
+def found_on(run: SearchedRun, images: Dataset, path: Path | None = None) -> Path:
+    """Write the run's policy as one that was found on these images, in the run or elsewhere."""
+    policy = replace(Policy.load(run.policy), seen=set_of(images.identities))
+    policy.save(path or run.policy)
+    return path or run.policy
 
 
 def resized(dataset: Dataset) -> Dataset:
@@ -33,59 +35,47 @@ def resized(dataset: Dataset) -> Dataset:
 
 
 def test_a_run_leaves_its_held_out_images(run: SearchedRun) -> None:
-    left = unseen_images(run.dataset, run.data, [run.policy])
+    left = unseen_images(run.dataset, [run.policy])
     np.testing.assert_array_equal(left, run.held_out)
-    list_searched(run, run.dataset.subset(run.search).image_fingerprints())
-    np.testing.assert_array_equal(unseen_images(run.dataset, run.data, [run.policy]), left)
+    found_on(run, run.dataset.subset(run.search))
+    np.testing.assert_array_equal(unseen_images(run.dataset, [run.policy]), left)
 
 
 def test_several_searches_leave_what_none_of_them_saw(run: SearchedRun, tmp_path: Path) -> None:
-    other = searched_run(_made(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    other = searched_run(tmp_path / "other")
     record = json.loads((other.path / "run.json").read_text())
     search, held_out = stratified_split(other.dataset.labels, 1 / 3, 7)
     record["settings"]["seed"] = 7
     record["split"]["held_out_fingerprint"] = fingerprint(held_out)
     write_json_atomic(other.path / "run.json", record)
-    left = unseen_images(run.dataset, run.data, [run.policy, other.policy])
+    left = unseen_images(run.dataset, [run.policy, other.policy])
     np.testing.assert_array_equal(left, np.intersect1d(run.held_out, held_out))
     assert 4 <= len(left) < len(held_out)
     assert not set(left) & set(search)
 
 
 def test_nothing_left_is_refused(run: SearchedRun) -> None:
-    list_searched(run, run.dataset.image_fingerprints())
-    with pytest.raises(RelookError, match=r"at least 4 images that no policy .* got 0"):
-        unseen_images(run.dataset, run.data, [run.policy])
+    found_on(run, run.dataset)
+    refused(r"at least 4 images that no policy .* got 0", unseen_images, run.dataset, [run.policy])
 
 
-def test_a_policy_without_a_record_saw_nothing(run: SearchedRun, tmp_path: Path) -> None:
+def test_a_policy_alone_says_what_it_was_found_on(run: SearchedRun, tmp_path: Path) -> None:
     alone = tmp_path / "alone.json"
     alone.write_bytes(run.policy.read_bytes())
-    assert len(unseen_images(run.dataset, run.data, [alone])) == len(run.dataset)
+    assert len(unseen_images(run.dataset, [alone])) == len(run.dataset)  # nobody can know
+    found_on(run, run.dataset.subset(run.search), alone)
+    np.testing.assert_array_equal(unseen_images(run.dataset, [alone]), run.held_out)
 
 
-def test_searched_images_are_found_in_another_data_set(run: SearchedRun) -> None:
-    list_searched(run, run.dataset.subset(run.search).image_fingerprints())
-    part = run.dataset.subset(np.arange(50))
-    left = unseen_images(part, "npz:elsewhere.npz", [run.policy])
-    np.testing.assert_array_equal(left, np.setdiff1d(np.arange(50), run.search))
+def test_searched_images_are_found_in_another_data_set(run: SearchedRun, tmp_path: Path) -> None:
+    alone = found_on(run, run.dataset.subset(run.search), tmp_path / "alone.json")
+    part = resized(run.dataset).subset(np.arange(50)[::-1])
+    left = unseen_images(part, [alone])
+    np.testing.assert_array_equal(np.sort(49 - left), np.setdiff1d(np.arange(50), run.search))
 
 
-def test_the_same_files_at_another_size_are_known_by_their_split(run: SearchedRun) -> None:
-    list_searched(run, run.dataset.subset(run.search).image_fingerprints())
-    small = resized(run.dataset)
-    np.testing.assert_array_equal(unseen_images(small, run.data, [run.policy]), run.held_out)
-    assert len(unseen_images(small, "npz:elsewhere.npz", [run.policy])) == len(small)
-    mixed = replace(small, labels=np.roll(small.labels, 1))
-    refused("cannot be known: give other images", unseen_images, mixed, run.data, [run.policy])
-
-
-def _made(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def test_images_are_compared_by_their_pixels(run: SearchedRun) -> None:
-    changed = replace(run.dataset, images=torch.bitwise_xor(run.dataset.plain, 1))
-    list_searched(run, run.dataset.image_fingerprints())
-    assert len(unseen_images(changed, "npz:elsewhere.npz", [run.policy])) == len(changed)
+def test_other_labels_are_the_same_images(run: SearchedRun) -> None:
+    found_on(run, run.dataset.subset(run.search))
+    mixed = resized(replace(run.dataset, labels=np.roll(run.dataset.labels, 1)))
+    np.testing.assert_array_equal(unseen_images(mixed, [run.policy]), run.held_out)

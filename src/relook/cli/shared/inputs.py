@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,12 +18,14 @@ from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import say
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.evaluation.unseen import apart, left_out_note, unseen_places
 from relook.io.files import one_line
+from relook.io.identities import union
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import SearchedData, held_out_part, recorded_recipe
+from relook.policy_search.held_out import held_out_part, recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
 
 _OF_DATA = ("data", "test", "group", "skip_bad")
@@ -172,10 +174,8 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
     overflow = None if record is None else images_kept.next_to(record.path)
     how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
     dataset, validation = _images(given, how | options.images_of(given))
-    splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
-    indices = np.arange(len(dataset))
-    if splits:
-        dataset, indices, validation = _held_out(splits, validation)
+    dataset, indices, searched = _held_out(paths, policies, dataset)
+    validation = searched if validation is None else _apart(validation, dataset)
     kept = {
         "command": shlex.join(["relook", *sys.argv[1:]]),
         "model": {"spec": " + ".join(options.as_list(given["model"]))},
@@ -196,20 +196,34 @@ def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, 
 
 
 def _held_out(
-    splits: list[SearchedData], validation: Dataset | None
-) -> tuple[Dataset, NDArray[np.int64], Dataset]:
-    """Keep the images that no search saw; those of the first search serve for validation."""
-    whole = splits[0].dataset
-    held_out = splits[0].split.held_out
-    for one in splits[1:]:
-        held_out = np.intersect1d(held_out, one.split.held_out)
-    if not len(held_out):
-        raise RelookError("expected images that none of the policies was searched on, got none")
-    say(
-        f"{whole.name} is what the policy was searched on: only its {len(held_out):,} held-out "
-        "images are used"
-    )
-    return whole.subset(held_out), held_out, validation or whole.subset(splits[0].split.search)
+    paths: Sequence[Path], policies: Sequence[Policy], dataset: Dataset
+) -> tuple[Dataset, NDArray[np.int64], Dataset | None]:
+    """Return the images that no policy was found on, their places, and those for validation."""
+    splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
+    whole = splits[0].dataset if splits else dataset
+    seen = union(*(policy.seen for policy in policies))
+    left = unseen_places(whole, seen, [one.split.held_out for one in splits])
+    searched = np.setdiff1d(np.arange(len(whole)), left)
+    if splits:
+        searched = splits[0].split.search
+        say(
+            f"{whole.name} is what the policy was searched on: only its {len(left):,} held-out "
+            "images are used"
+        )
+    elif len(searched):
+        say(left_out_note(whole, len(left)))
+    return whole.subset(left), left, whole.subset(searched) if len(searched) else None
+
+
+def _apart(validation: Dataset, dataset: Dataset) -> Dataset:
+    """Return the validation images without those that are compared on."""
+    left = apart(validation, dataset)
+    if len(left) < len(validation):
+        say(
+            f"{validation.name}: {len(left):,} of its {len(validation):,} images are used for "
+            f"validation; the others are among those of {dataset.name}, which are compared on"
+        )
+    return left
 
 
 def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) -> Recipe:

@@ -73,7 +73,7 @@ def read_transfer(
                 given["data"], given.get("group"), model=predictor, overflow=overflow, **images
             )
             _check_channels(one.name, dataset, records)
-            places = unseen_images(dataset, given["data"], list(paths.values()))
+            places = unseen_images(dataset, list(paths.values()))
             say(f"{dataset.name}: {_amount(len(places), len(dataset))}")
             read[key] = dataset.subset(places), places
         own = None if one.policy is None else one.name

@@ -24,6 +24,7 @@ from relook.deploy.early_exit.exits import (
 )
 from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.errors import RelookError
+from relook.io.identities import UNKNOWN, Identities, is_in, set_of, union
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
 from relook.numerics.intervals import (
@@ -109,10 +110,12 @@ def learn_early_exit(
     *,
     seed: int = 0,
     groups: ArrayLike | None = None,
+    identities: Identities | None = None,
 ) -> EarlyExit:
     """Learn thresholds and temperatures from the distinct views' predictions `[view, n, class]`.
 
-    The images must not be those that the policy was selected on. For a loss of accuracy, half
+    The images must not be those that the policy was found on: by their `identities` (those of a
+    data set) such are refused, and the rule remembers all. For a loss of accuracy, half
     of them (whole `groups`) make rules and the other half must support the one that is chosen:
     rules are tried from the most careful on, each by a one-sided 95 % bound, until one fails;
     for the bound the images of a group are one. Too few images to support the target are an
@@ -121,6 +124,8 @@ def learn_early_exit(
     wanted = parse_target(target) if isinstance(target, str) else target
     counts = exit_counts(policy)
     check_target(wanted, len(labels), len(counts), groups)
+    if identities is not None:
+        check_unseen(identities, policy.seen)
     if labels.shape != log_probs.shape[1:2]:
         raise RelookError(
             f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
@@ -149,7 +154,18 @@ def learn_early_exit(
         policy=policy_fingerprint(policy),
         images=len(labels),
         mean_views=float(views.mean()),
+        seen=union(policy.seen, UNKNOWN if identities is None else set_of(identities)),
     )
+
+
+def check_unseen(identities: Identities, seen: bytes) -> None:
+    """Raise where images are among those that a policy or a rule was found on."""
+    again = int(is_in(identities, seen).sum())
+    if again:
+        raise RelookError(
+            f"expected images that neither the policy nor its early exit was found on, but "
+            f"{again:,} of {len(identities):,} are among those: leave them out"
+        )
 
 
 def fit_temperatures(

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.deploy.early_exit.exits import ScoredExits, exit_counts, first_exits, take_exits
-from relook.deploy.early_exit.learn import rule_within
+from relook.deploy.early_exit.learn import check_unseen, rule_within
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
+from relook.evaluation.unseen import doubt_of
+from relook.io.identities import Identities
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.intervals import (
     Interval,
@@ -55,7 +57,7 @@ class ExitReport:
     fixed budgets as well. `over_same` compares with the fixed budget that costs exactly the
     same, `over_next` with the next whole number of views, `over_full` with all views. `curve`
     holds rules for other mean numbers of views, `fixed` every number of views; `exits` counts
-    images by their views.
+    images by their views. `doubt` says what is not known of the images.
     """
 
     rule: EarlyExit
@@ -67,6 +69,7 @@ class ExitReport:
     curve: tuple[ExitPoint, ...]
     fixed: tuple[ExitPoint, ...]
     exits: tuple[int, ...]
+    doubt: str = ""
 
     @property
     def saving(self) -> float:
@@ -78,11 +81,12 @@ class ExitReport:
         """The result in a sentence."""
         same, full = self.over_same, self.over_full
         versus = "better than" if same.cll.low > 0 else "not better than"
-        return (
+        text = (
             f"{self.own.views:.2f} views per image instead of {self.rule.views} "
             f"({self.saving:.1f} × fewer): accuracy {_points(full.accuracy)} against all views, "
             f"and {versus} {same.views:.2f} views for every image (cLL {same.cll})"
         ).replace("-", "−")
+        return f"{text}. {self.doubt}" if self.doubt else text
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""
@@ -98,13 +102,17 @@ def report_early_exit(
     *,
     learned_on: tuple[LogProbs, Labels],
     groups: ArrayLike | None = None,
+    identities: Identities | None = None,
 ) -> ExitReport:
     """Score a rule on predictions `[view, n, class]` of the policy's distinct views.
 
     `learned_on` are the predictions and labels that the rule was learned on: the curve's rules
-    are made of them. Intervals are over images (whole `groups`).
+    are made of them. Intervals are over images (whole `groups`). Images that the rule or the
+    policy was found on are refused, by their `identities` (those of a data set).
     """
     rule.check_policy(policy)
+    known = np.zeros(len(labels), np.uint64) if identities is None else identities
+    check_unseen(known, rule.seen)
     if labels.shape != log_probs.shape[1:2] or len(labels) < 2:
         raise RelookError(
             f"expected labels of {log_probs.shape[1]} images, at least 2, got {list(labels.shape)}"
@@ -137,6 +145,7 @@ def report_early_exit(
             _point(exits, np.full(len(labels), number)) for number in range(1, rule.views + 1)
         ),
         exits=tuple(int(count) for count in np.bincount(views, minlength=rule.views + 1)[1:]),
+        doubt=doubt_of(known, rule.seen),
     )
 
 

@@ -7,7 +7,7 @@ of the views is the policy's, how many of them an image gets is its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from relook.deploy.early_exit.exits import (
 )
 from relook.errors import RelookError
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import UNKNOWN, checked_set
 from relook.io.records import Kind
 from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.policy import Policy
@@ -33,7 +34,8 @@ class EarlyExit:
     largest probability above `thresholds[k − 1]` ends the image. The last exit ends all, so it
     has no threshold; a threshold of 1 lets every image go on. `target` is what the rule was
     learned for, on `images` images, where it took `mean_views`; `policy` is the fingerprint of
-    the views that it belongs to.
+    the views that it belongs to. `seen` is the set of images that the rule or the policy was
+    found on (`relook.io.identities`).
     """
 
     thresholds: tuple[float, ...]
@@ -42,8 +44,10 @@ class EarlyExit:
     policy: str
     images: int
     mean_views: float
+    seen: bytes = field(default=UNKNOWN, repr=False)
 
     def __post_init__(self) -> None:
+        checked_set(self.seen)
         if not self.temperatures or len(self.thresholds) != len(self.temperatures) - 1:
             raise RelookError(
                 "expected a temperature for each exit and a threshold for each but the last, got "
@@ -83,7 +87,7 @@ class EarlyExit:
         return EARLY_EXIT.read(path)
 
 
-EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 1, "a relook early exit", "early-exit")
+EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "early-exit", oldest=1)
 
 
 @dataclass(frozen=True)

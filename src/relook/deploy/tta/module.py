@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from relook.data.base import identities_of
 from relook.deploy.calibrate import fitted_policy
 from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
@@ -198,7 +199,7 @@ class TTA(nn.Module):
     def calibrate(self, images: Images, labels: ArrayLike, *, first_index: int = 0) -> TTA:
         """Fit the view temperature and the temperatures on labelled images; returns itself.
 
-        Do not claim a gain on these images.
+        The policy remembers the images: on them no gain is claimed.
         """
         if self.early_exit is not None:
             raise RelookError("each exit has temperatures of its own: leave early_exit out")
@@ -206,7 +207,8 @@ class TTA(nn.Module):
         batches = [part.cpu().numpy() for part in self._batches(images, first_index)]
         _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
         log_probs = np.concatenate(batches, axis=1)[order]
-        policy = fitted_policy(self.policy, log_probs, np.asarray(labels, dtype=np.int64))
+        numbers = np.asarray(labels, dtype=np.int64)
+        policy = fitted_policy(self.policy, log_probs, numbers, identities_of(as_levels(images)))
         temperature = (policy.temperatures or (1.0,))[-1]
         self.plan = replace(self.plan, policy=policy, temperature=temperature)
         return self

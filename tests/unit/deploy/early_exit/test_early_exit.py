@@ -149,7 +149,7 @@ def test_a_rule_survives_its_file(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "expected a relook early exit"),
-        ({"version": 2}, "expected version 1, got version 2"),
+        ({"version": 3}, "expected version 1 or 2, got version 3"),
         ({"thresholds": [0.5] * 4}, "6 temperatures and 4 thresholds"),
         ({"thresholds": [2.0] * 5}, "thresholds from 0 to 1"),
         ({"thresholds": ["a"] * 5}, r"thresholds\[0\]: expected a number"),

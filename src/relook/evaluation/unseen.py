@@ -1,0 +1,103 @@
+"""Which images a claim may be made on: those that nothing in a policy was found on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.data.base import Dataset
+from relook.errors import RelookError
+from relook.evaluation.comparison import Verdict
+from relook.io.identities import Identities, is_in, set_of, union, why_unknown
+from relook.numerics.arrays import Indices
+from relook.policy import Policy
+
+FEWEST = 4
+"""A claim on fewer images is refused."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """The images that no policy was found on; `doubt` says what is not known of them.
+
+    `kept` are their places among the `given` images, `indices` those in the whole data set.
+    """
+
+    dataset: Dataset
+    indices: Indices
+    kept: Indices
+    given: int
+    doubt: str
+
+
+def unseen_part(
+    dataset: Dataset, policies: Sequence[Policy], indices: ArrayLike | None = None
+) -> Unseen:
+    """Leave the images out that a policy, or a number in it, was found on, and warn of it.
+
+    `indices` are the images' places in the data set that they were taken from.
+    """
+    seen = union(*(policy.seen for policy in policies))
+    places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
+    left = unseen_places(dataset, seen)
+    part = dataset
+    if len(left) < len(dataset):
+        warnings.warn(left_out_note(dataset, len(left)), stacklevel=3)
+        part = dataset.subset(left)
+    doubt = doubt_of(dataset.identities, seen)
+    return Unseen(part, places[left], left, len(dataset), doubt)
+
+
+def unseen_places(dataset: Dataset, seen: bytes, held_out: Sequence[Indices] = ()) -> Indices:
+    """Return the places of the images that are not in a set; raise where too few are left.
+
+    `held_out` are places of images that searches have held out: no others are returned.
+    """
+    left = np.flatnonzero(~is_in(dataset.identities, seen))
+    for places in held_out:
+        left = np.intersect1d(left, places)
+    if len(left) < min(FEWEST, len(dataset)):
+        raise RelookError(
+            f"{dataset.name}: expected at least {FEWEST} images that no policy was found on, got "
+            f"{len(left)} of {len(dataset):,}: a gain on the others proves nothing; give other "
+            "images"
+        )
+    return left
+
+
+def left_out_note(dataset: Dataset, left: int) -> str:
+    """Say how many images are left of a data set."""
+    return (
+        f"{dataset.name}: {left:,} of its {len(dataset):,} images are used; the policy, its "
+        "temperatures or weights were found on the others"
+    )
+
+
+def doubt_of(identities: Identities, seen: bytes) -> str:
+    """Return a sentence where nobody can know that images are not in a set; nothing if not."""
+    why = why_unknown(identities, seen)
+    if not why:
+        return ""
+    return f"Whether the policy was found on some of these images cannot be known: {why}."
+
+
+def doubted(verdict: Verdict, doubt: str) -> Verdict:
+    """Return a verdict that does not call images held out of which nobody knows that."""
+    if not doubt:
+        return verdict
+    return replace(verdict, sentence=f"{verdict.sentence.replace('held-out ', '')} {doubt}")
+
+
+def apart(validation: Dataset, dataset: Dataset) -> Dataset:
+    """Return the images to fit a baseline on without those that it is scored on."""
+    again = is_in(validation.identities, set_of(dataset.identities))
+    if again.all():
+        raise RelookError(
+            f"{validation.name}: expected other images for validation than those of "
+            f"{dataset.name}, which are compared on, got the same"
+        )
+    return validation.subset(np.flatnonzero(~again)) if again.any() else validation
