@@ -74,7 +74,10 @@ def test_three_ways_beside_baselines(
 
     monkeypatch.setattr(kind, "__call__", counting)
     assert json.loads(relook.ok(*command, "--json", "--no-figures").out)["rows"] == content["rows"]
-    assert sum(seen) <= 2  # one image each, to see that model and data belong together
+    # One image each, to see that model and data belong together, and a look per store at whether
+    # the model still answers the same.
+    assert sorted(set(seen)) == [1, 16]
+    assert seen.count(1) <= 2
 
 
 def test_mistakes_are_one_line(

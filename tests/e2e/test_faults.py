@@ -278,13 +278,17 @@ def test_a_model_that_hangs_is_ended_and_the_command_goes_on(
     whole, out = odd / "whole", odd / "out"
     for path in (whole, out):
         path.mkdir()
-    run(odd / "log", *of_odd(getattr(place, command)(whole), "sound"))
+    awake = odd / "awake"
+    awake.touch()
+    run(odd / "log", *of_odd(getattr(place, command)(whole), "hanging"))
     arguments = of_odd(getattr(place, command)(out), "hanging")
+    awake.unlink()
     started = time.monotonic()
     done = run(odd / "log", *arguments, "--timeout", 0.5)
     assert time.monotonic() - started < 40
     check_one_line(done, "has not answered for 0.5 s", "images", "Run the same command again")
-    done = run(odd / "log", *of_odd(getattr(place, command)(out), "sound"), "--timeout", 60)
+    awake.touch()
+    done = run(odd / "log", *arguments, "--timeout", 60)
     assert done.code == 0, done.lines
     assert results(command, out) == results(command, whole)
 

@@ -121,7 +121,10 @@ def test_a_policy_alone_prepares_images_as_its_search_did(
     written = []
     for name in (run, tmp_path / "moved" / "policy.json"):
         out = tmp_path / f"{name.name}.csv"
-        done = relook.ok("predict", name, "--model", model, "--data", data, "--out", out)
+        done = relook.ok(
+            *("predict", name, "--method", "policy"),
+            *("--model", model, "--data", data, "--out", out),
+        )
         assert "the centre crop keeps 0.6" in done.err
         written.append(out.read_text())
     assert written[0] == written[1]

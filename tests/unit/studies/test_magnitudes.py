@@ -146,7 +146,7 @@ def test_runs_draw_other_transforms_and_a_store_saves_all_passes(tmp_path: Path)
     assert {total for _, total in seen} == {2 * 2 * 2 * 40}
     assert first.passes <= 2 * 2 * 2 * 40
     assert magnitudes(again, bright_and_dark(), **options) == found  # type: ignore[arg-type]
-    assert again.passes == 0
+    assert again.passes == 4 * 16  # per store, whether the model still answers the same
 
 
 @pytest.mark.parametrize(
