@@ -11,7 +11,8 @@ from scipy.special import log_softmax, logsumexp
 from sklearn.metrics import accuracy_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
+from relook.evaluation.cross_validation import cross_validated
+from relook.numerics.calibration import prefix_log_probs
 from relook.numerics.splits import halvings
 
 Array = NDArray[Any]

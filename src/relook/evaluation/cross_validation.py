@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.comparison import ReliabilityBin
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.numerics.calibration import PRIOR, fit_temperature, temper, weighted_mean
+from relook.numerics.calibration import (
+    PRIOR,
+    fit_temperature,
+    prefix_log_probs,
+    temper,
+    weighted_mean,
+)
 from relook.numerics.intervals import independent_images
 from relook.numerics.metrics import (
     ECE_BINS,
@@ -215,28 +221,6 @@ def reliability_bins(log_probs: LogProbs, labels: Labels) -> tuple[ReliabilityBi
         means = (inside.mean(), confidence[inside].mean(), correct[inside].mean())
         found.append(ReliabilityBin(*(float(mean) for mean in means)))
     return tuple(found)
-
-
-def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> Iterator[FloatArray]:
-    """Yield the log of the mean probability `[n, c]` of the first k entries, for each length k.
-
-    `log_probs` is `[entry, n, c]`, or anything that gives the entries `[n, c]` one by one;
-    the lengths must rise.
-    """
-    entries = iter(log_probs)
-    total, done = np.zeros(()), 0
-    for length in lengths:
-        if length <= done:
-            raise RelookError(f"expected rising lengths of at least 1, got {length} after {done}")
-        while done < length:
-            entry = next(entries, None)
-            if entry is None:
-                raise RelookError(f"expected at least {length} predictions, got {done}")
-            # A float64 holds e^−80, the floor of every prediction, and sums of it.
-            total = total + np.exp(entry, dtype=np.float64)
-            done += 1
-        with np.errstate(divide="ignore"):  # predictions from elsewhere may hold probability 0
-            yield np.log(total / done)
 
 
 def prefix_temperatures(

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.evaluation.baselines import GRID, Options, randaugment
-from relook.evaluation.cross_validation import prefix_log_probs
 from relook.evaluation.scoring import BASELINE_DRAWS, Setup
 from relook.evaluation.unseen import apart
 from relook.foundation.progress import Progress, part_of
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
-from relook.numerics.calibration import calibrated_log_likelihood
+from relook.numerics.calibration import calibrated_log_likelihood, prefix_log_probs
 from relook.policy import DrawKind
 from relook.policy.recipes import Recipe
 from relook.predictions.locations import is_url

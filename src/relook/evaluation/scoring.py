@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.averages import learned_view_temperatures, prefix_averages
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.comparison import Fitted
 from relook.evaluation.cross_validation import Averages, Evaluation, cross_validated, partitions
@@ -26,6 +25,7 @@ from relook.numerics.intervals import (
     paired_interval,
     share_interval,
 )
+from relook.numerics.view_temperature import learned_view_temperatures, prefix_averages
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
 from relook.predictions.passes import View, distinct_views, fill_store, predict_views

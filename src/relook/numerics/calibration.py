@@ -6,6 +6,7 @@ Predictions are natural log-probabilities `[..., class]`; labels are int64 `[ima
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,28 @@ def mean_log_probs(
     with np.errstate(divide="ignore"):  # probability 0 in every entry: −inf is right
         share = (np.exp(moved - top) * shares).sum(axis=-1) / shares.sum()
         return np.asarray(np.log(share) + top[..., 0])
+
+
+def prefix_log_probs(log_probs: Iterable[LogProbs], lengths: Iterable[int]) -> Iterator[FloatArray]:
+    """Yield the log of the mean probability `[n, c]` of the first k entries, for each length k.
+
+    `log_probs` is `[entry, n, c]`, or anything that gives the entries `[n, c]` one by one;
+    the lengths must rise.
+    """
+    entries = iter(log_probs)
+    total, done = np.zeros(()), 0
+    for length in lengths:
+        if length <= done:
+            raise RelookError(f"expected rising lengths of at least 1, got {length} after {done}")
+        while done < length:
+            entry = next(entries, None)
+            if entry is None:
+                raise RelookError(f"expected at least {length} predictions, got {done}")
+            # A float64 holds e^−80, the floor of every prediction, and sums of it.
+            total = total + np.exp(entry, dtype=np.float64)
+            done += 1
+        with np.errstate(divide="ignore"):  # predictions from elsewhere may hold probability 0
+            yield np.log(total / done)
 
 
 def floor_log_probs(log_probs: LogProbs) -> FloatArray:

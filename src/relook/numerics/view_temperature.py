@@ -13,15 +13,20 @@ the plain predictions, and on 1 if that is lower: a hundred images hardly move i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import (
-    LOG_FLOOR,
+    TEMPERATURE_RANGE,
+    calibrated_log_likelihood,
     calibrated_log_likelihoods,
     fit_temperature,
+    floor_log_probs,
+    prefix_log_probs,
     temper,
 )
 from relook.numerics.intervals import Groups
@@ -31,6 +36,7 @@ VIEW_TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 one sure view outvotes many, no network gained."""
 
 _LENGTHS = (2, 3, 5, 10, 20)  # views: κ serves every budget
+_FEW_AND_MANY = (5, 20)  # the same for baselines, of which there are many
 _PRIOR_SPREAD = 1.0  # the standard deviation of log κ
 _MOST_IMAGES = 5000  # more cannot change the choice by anything that matters
 
@@ -49,14 +55,13 @@ def choose_view_temperature(
     lengths = [length for length in _LENGTHS if length <= len(log_probs)] or [len(log_probs)]
     own = None if weights is None else weights[some]
     first = [np.asarray(one[some]) for one in log_probs[: lengths[-1]]]
-    fits = (
-        calibrated_log_likelihoods(_averages(first, kappa, lengths), labels[some], own)
-        for kappa in VIEW_TEMPERATURES
-    )
-    scores = [float(by_length.mean()) for by_length, _ in fits]
+    scores = np.zeros(len(VIEW_TEMPERATURES))
+    for averages in prefix_averages(first, lengths, VIEW_TEMPERATURES):
+        by_kappa = np.stack([averages[kappa] for kappa in VIEW_TEMPERATURES])
+        scores += calibrated_log_likelihoods(by_kappa, labels[some], own)[0] / len(lengths)
     independent = len(labels) if groups is None else len(np.unique(groups))
     plain = fit_temperature(first[0], labels[some], own)
-    return most_probable(scores, independent, plain)
+    return most_probable(scores.tolist(), independent, plain)
 
 
 def most_probable(scores: Sequence[float], images: int, plain_temperature: float) -> float:
@@ -71,11 +76,76 @@ def most_probable(scores: Sequence[float], images: int, plain_temperature: float
     return VIEW_TEMPERATURES[int(np.argmax(images * np.asarray(scores) + prior))]
 
 
-def _averages(views: Sequence[LogProbs], kappa: float, lengths: Sequence[int]) -> FloatArray:
-    """Return the log of the average of the first views, for each length: `[length, n, c]`."""
-    total, averages = np.zeros(views[0].shape), []
-    for length, view in enumerate(views, start=1):
-        total += np.exp(temper(view, kappa))
-        if length in lengths:
-            averages.append(np.log(np.maximum(total / length, math.exp(LOG_FLOOR))))
-    return np.stack(averages)
+def prefix_averages(
+    log_probs: Sequence[LogProbs] | LogProbs,
+    lengths: Sequence[int],
+    view_temperatures: Iterable[float],
+) -> Iterator[dict[float, FloatArray]]:
+    """Yield, for each rising length k, the average `[n, c]` of the first k views by temperature."""
+    wanted = dict.fromkeys(view_temperatures)
+    made = [prefix_log_probs(_tempered(log_probs, kappa), lengths) for kappa in wanted]
+    for means in zip(*made, strict=True):
+        yield dict(zip(wanted, means, strict=True))
+
+
+def learned_view_temperatures(
+    log_probs: LogProbs,
+    labels: Labels,
+    parts: Sequence[Indices],
+    groups: ArrayLike | None = None,
+) -> list[float]:
+    """Return the view temperature that each part of the images asks for; 1 for a single view.
+
+    `log_probs` `[view, n, c]`. It is the most probable one, as a policy's is. Each average is made
+    and calibrated once; how well it can be calibrated on a part follows from the first two
+    derivatives of its images' log-likelihoods.
+    """
+    if len(log_probs) < 2:
+        return [1.0] * len(parts)
+    some = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_IMAGES)).astype(np.int64)
+    known, own = labels[some], np.asarray(log_probs[: _FEW_AND_MANY[-1], some])
+    lengths = sorted({min(length, len(own)) for length in _FEW_AND_MANY})
+    expansions: Mapping[float, list[_Expansion]] = {kappa: [] for kappa in VIEW_TEMPERATURES}
+    for averages in prefix_averages(own, lengths, VIEW_TEMPERATURES):
+        for kappa, mean in averages.items():
+            expansions[kappa].append(_expansion(mean, known))
+    first = _expansion(own[0], known)
+    found = []
+    for part in parts:
+        inside = np.isin(some, part)
+        scores = [np.mean([one.best(inside)[0] for one in expansions[k]]) for k in expansions]
+        images = len(part) if groups is None else len(np.unique(np.asarray(groups)[part]))
+        found.append(most_probable([float(one) for one in scores], images, first.best(inside)[1]))
+    return found
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    """Each image's log-likelihood at the best β = 1/τ of all, its slope, and minus its bend."""
+
+    beta: float
+    score: FloatArray
+    slope: FloatArray
+    bend: FloatArray
+
+    def best(self, part: NDArray[np.bool_]) -> tuple[float, float]:
+        """Return how high the mean over a part gets, and at which temperature."""
+        score, slope, bend = (
+            float(one[part].mean()) for one in (self.score, self.slope, self.bend)
+        )
+        step = slope / bend if bend > 0 else 0.0
+        return score + slope * step / 2, 1 / max(self.beta + step, 1 / TEMPERATURE_RANGE[1])
+
+
+def _tempered(log_probs: Iterable[LogProbs], view_temperature: float) -> Iterator[LogProbs]:
+    return (one if view_temperature == 1 else temper(one, view_temperature) for one in log_probs)
+
+
+def _expansion(log_probs: LogProbs, labels: Labels) -> _Expansion:
+    _, temperature = calibrated_log_likelihood(log_probs, labels)
+    scores = temper(log_probs, temperature)
+    shares, gaps = np.exp(scores), floor_log_probs(log_probs)
+    own = np.arange(len(labels)), labels
+    mean = (shares * gaps).sum(axis=-1)
+    bend = (shares * gaps**2).sum(axis=-1) - mean**2
+    return _Expansion(1 / temperature, scores[own], gaps[own] - mean, bend)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
-from relook.evaluation.cross_validation import Evaluation, prefix_log_probs
+from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, measured
 from relook.evaluation.scoring import (
     Key,
@@ -22,6 +22,7 @@ from relook.evaluation.scoring import (
 )
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
+from relook.numerics.calibration import prefix_log_probs
 from relook.policy import Policy
 from relook.predictions.passes import View, distinct_views
 from relook.studies.ensembles_search import FoundPolicies

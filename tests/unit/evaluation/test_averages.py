@@ -8,13 +8,17 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK
 
 from relook.data import Dataset
-from relook.evaluation.averages import learned_view_temperatures, prefix_averages
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison
 from relook.evaluation.cross_validation import cross_validated
 from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, temper
 from relook.numerics.splits import folds, halvings
-from relook.numerics.view_temperature import VIEW_TEMPERATURES, most_probable
+from relook.numerics.view_temperature import (
+    VIEW_TEMPERATURES,
+    learned_view_temperatures,
+    most_probable,
+    prefix_averages,
+)
 
 FloatArray = NDArray[np.float64]
 SURE = 4.0  # times the logits: a network that is far too sure

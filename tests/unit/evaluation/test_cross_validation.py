@@ -13,10 +13,9 @@ from relook.evaluation.comparison import METRICS_OF_A_ROW
 from relook.evaluation.cross_validation import (
     cross_calibrated,
     cross_validated,
-    prefix_log_probs,
     reliability_bins,
 )
-from relook.numerics.calibration import mean_log_probs
+from relook.numerics.calibration import mean_log_probs, prefix_log_probs
 from relook.numerics.metrics import ece, log_likelihood
 from relook.numerics.splits import halvings
 

@@ -10,9 +10,10 @@ from tests.unit.studies.shown import printed
 
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.evaluation.cross_validation import cross_validated, prefix_log_probs
+from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.results import Result, Results, join
 from relook.numerics.arrays import FloatArray, Labels
+from relook.numerics.calibration import prefix_log_probs
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
