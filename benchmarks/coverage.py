@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+sys.path.pop(0)  # this directory, where this file would hide the package of its name
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.quality import load_networks

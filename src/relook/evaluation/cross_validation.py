@@ -36,6 +36,9 @@ PROTOCOLS = ("standard", "paper")
 FEW = 1000
 """With fewer independent images than this, halves of them are too small to calibrate on."""
 
+MANY = 5000
+"""With so many independent images both protocols are one: nothing needs to be shrunk."""
+
 _FOLDS = 10
 _SAMPLE = 256  # images whose predictions are kept: what they expect is known well enough
 
@@ -93,8 +96,8 @@ def cross_validated(
 
     In the protocol "paper" each random halving is used both ways: the temperature comes from one
     half, all metrics from the other; `halvings` of 5 gives ten values. "standard" shrinks
-    the temperatures, and below `FEW` images calibrates on nine tenths of them for each
-    tenth, and all metrics are those of all images. The images of a group stay together;
+    the temperatures of fewer than `MANY` images; below `FEW` it calibrates each tenth of them by
+    the others, and all metrics are those of all images. The images of a group stay together;
     `weights` `[n]` make all means weighted ones. `averages` gives the log-probabilities `[n, c]`
     that the images to calibrate on ask for; they take the place of `log_probs`.
     """
@@ -166,8 +169,7 @@ def partitions(
     images: int, protocol: str, halvings: int, seed: int, groups: ArrayLike | None
 ) -> list[list[Pair]]:
     """Return partitions of the images, each of them with what to calibrate every part on."""
-    few = independent_images(np.ones(images), groups) < FEW
-    if few and check_protocol(protocol) == "standard":
+    if independent_images(np.ones(images), groups) < FEW and protocol != "paper":
         return [folds(images, _FOLDS, seed, groups)]
     pairs = halve(images, halvings, seed, groups)
     return [pairs[place : place + 2] for place in range(0, len(pairs), 2)]
@@ -183,6 +185,12 @@ class _Calibration:
     protocol: str
     averages: Averages
 
+    @property
+    def prior(self) -> float:
+        """How strongly temperatures are held to 1."""
+        known = independent_images(np.ones(len(self.labels)), self.groups)
+        return 0.0 if check_protocol(self.protocol) == "paper" or known >= MANY else PRIOR
+
     def of(self, pairs: Sequence[Pair]) -> tuple[LogProbs, FloatArray, float]:
         """Return the scored images' log-probabilities, calibrated too, and the mean temperature."""
         plain, calibrated, temperatures = [], [], [1.0]
@@ -194,7 +202,7 @@ class _Calibration:
                     self.labels[calibrate],
                     None if self.weights is None else self.weights[calibrate],
                     groups=None if self.groups is None else np.asarray(self.groups)[calibrate],
-                    prior=0.0 if self.protocol == "paper" else PRIOR,
+                    prior=self.prior,
                     start=temperatures[-1],
                 )
             )

@@ -108,15 +108,20 @@ def test_calibrated_is_never_materially_worse(images: int, sharpness: float) -> 
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
-def test_of_5000_images_the_figures_are_the_papers(sharpness: float) -> None:
+def test_from_5000_images_on_the_figures_are_the_papers(sharpness: float) -> None:
     log_probs, labels = predictions(images=5000)
     log_probs = log_softmax(sharpness * log_probs, axis=1)
     ours, paper = (
         cross_validated(log_probs, labels, seed=0, protocol=protocol).metrics
         for protocol in ("standard", "paper")
     )
+    assert ours == paper
+    fewer, papers = (
+        cross_validated(log_probs[1:], labels[1:], seed=0, protocol=protocol).metrics
+        for protocol in ("standard", "paper")
+    )
     for name in ("cll", "accuracy", "log_likelihood", "brier", "brier_calibrated"):
-        assert ours[name] == pytest.approx(paper[name], abs=1e-4)
+        assert fewer[name] == pytest.approx(papers[name], abs=1e-4)
 
 
 def test_an_unknown_protocol_is_refused() -> None:

@@ -42,7 +42,7 @@ from relook.studies.transfer_targets import Target
 IMAGES, STEP = 48, 5
 RECIPE = Recipe("turns", ("rotate", "shear_x", "translate_x"), (Group(8, 1, 10.0),))
 SETTINGS = SearchSettings(RECIPE, strategy="greedy", draws="fresh", pool_size=8, length=3)
-QUICK: dict[str, Any] = {"recipe": RECIPE, "budgets": (3,), "resamples": 20}
+QUICK: dict[str, Any] = {"recipe": RECIPE, "budgets": (3,)}
 
 
 @dataclass
