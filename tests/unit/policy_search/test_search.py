@@ -21,10 +21,12 @@ from relook.errors import RelookError, RunError
 from relook.io.files import write_json_atomic
 from relook.models import TorchPredictor
 from relook.models.small import new_small
+from relook.numerics.calibration import fit_temperature
 from relook.policy.recipes import get_recipe
 from relook.policy_search.job import plan_search
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
+from relook.predictions.passes import View, predict_views
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=8, batch=64)
 DIGITS = load_data("digits").subset(np.arange(60))
@@ -145,3 +147,22 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     job = plan_search(model, DIGITS, SETTINGS, directory=tmp_path / "run")
     assert job.passes == len(job.split.search) * 8
     assert not list(tmp_path.iterdir())
+
+
+def test_a_balanced_search_is_proven_by_balanced_figures() -> None:
+    found = searched(None, balanced=True)
+    assert found.comparison.settings["balanced"] is True
+    assert "held-out class-balanced cLL" in found.comparison.verdict.sentence
+
+
+def test_the_temperatures_of_a_policy_are_shrunk() -> None:
+    found = searched(None, strategy="greedy")
+    images = DIGITS.images[found.search_indices]
+    views = [View(sub, index) for index, sub in enumerate(found.policy)]
+    log_probs = predict_views(TorchPredictor(new_small(seed=1)), images, views, seed=0)
+    labels = DIGITS.labels[found.search_indices]
+    temperatures = found.policy.temperatures
+    assert temperatures == found.trace.temperatures
+    assert temperatures is not None
+    assert temperatures[0] == pytest.approx(fit_temperature(log_probs[0], labels), abs=1e-3)
+    assert temperatures[0] != pytest.approx(fit_temperature(log_probs[0], labels, prior=0), abs=0.1)
