@@ -24,7 +24,7 @@ from relook.numerics.calibration import (
     fit_temperature,
     temper,
 )
-from relook.numerics.intervals import Groups
+from relook.numerics.intervals import Groups, independent_images
 
 VIEW_TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """The values that κ may take. Finer steps gain nothing that images could show, and below 1, where
@@ -54,12 +54,14 @@ def choose_view_temperature(
         for kappa in VIEW_TEMPERATURES
     )
     scores = [float(by_length.mean()) for by_length, _ in fits]
-    independent = len(labels) if groups is None else len(np.unique(groups))
-    plain = fit_temperature(first[0], labels[some], own)
+    counts = np.ones(len(labels)) if weights is None else weights
+    independent = independent_images(counts, groups)
+    belong = None if groups is None else np.asarray(groups)[some]
+    plain = fit_temperature(first[0], labels[some], own, groups=belong)
     return most_probable(scores, independent, plain)
 
 
-def most_probable(scores: Sequence[float], images: int, plain_temperature: float) -> float:
+def most_probable(scores: Sequence[float], images: float, plain_temperature: float) -> float:
     """Return the most probable of `VIEW_TEMPERATURES`, given the mean cLL with each.
 
     `images` is how many independent ones the scores are means of; `plain_temperature` is what
