@@ -35,6 +35,19 @@ def test_weights_are_learned_shown_and_written(
     assert f"{len(weighted.counts())} views each" in predicted.err
 
 
+def test_the_gain_of_learned_weights_counts_groups(
+    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+) -> None:
+    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--weights", "learn", "--json")
+    alone = json.loads(relook.ok(*common, "--out", tmp_path / "alone.json").out)["weights"]
+    ids = tmp_path / "ids.txt"
+    ids.write_text("".join(f"{place % 2}\n" for place in range(alone["images"])))
+    found = relook.ok(*common, "--group", ids, "--out", tmp_path / "grouped.json").out
+    grouped = json.loads(found)["weights"]
+    reach = [one["gain"][2] - one["gain"][1] for one in (alone, grouped)]
+    assert reach[1] > reach[0] > 0
+
+
 @pytest.mark.parametrize(
     ("options", "told"), [(("--weights", "lern"), "learn"), (("--balanced",), "--balanced")]
 )

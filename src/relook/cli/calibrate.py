@@ -52,6 +52,7 @@ def calibrate_command(
         ),
     ] = False,
     seed: options.SeedOption = 0,
+    group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
     device: options.DeviceOption = "cpu",
@@ -79,7 +80,7 @@ def calibrate_command(
     kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
     how = {**options.images_of(known.given), "full_size": kept}
     searched = None if model else found.preparation
-    dataset = options.read_data(data, model=known.predictor, searched=searched, **how)
+    dataset = options.read_data(data, group, model=known.predictor, searched=searched, **how)
     if weights != "equal":  # learned weights make a claim
         left = unseen_places(dataset, found.seen)
         if len(left) < len(dataset):

@@ -178,7 +178,8 @@ def _draw(report: ExitReport, directory: Path) -> list[Path]:
 
 
 def _table(report: ExitReport) -> Table:
-    table = new_table(f"{report.images:,} images that neither search nor rule has seen")
+    seen_by = "the rule has not" if report.doubt else "neither search nor rule has"
+    table = new_table(f"{report.images:,} images that {seen_by} seen")
     for name in ("", "views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this"):
         table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
     own = report.own

@@ -238,7 +238,7 @@ def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | b
     own = line.policy.view_temperature
     found = [own] * len(asked)
     if line.method != POLICY_METHOD:
-        found = learned_view_temperatures(log_probs, labels, asked, groups)
+        found = learned_view_temperatures(log_probs, labels, asked, groups, setup.weights)
     return {_USUAL: 1.0, **dict(zip([*parts, _EVERYTHING], found, strict=True))}
 
 

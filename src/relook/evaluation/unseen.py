@@ -55,9 +55,13 @@ def unseen_part(
 def unseen_places(dataset: Dataset, seen: bytes, held_out: Sequence[Indices] = ()) -> Indices:
     """Return the places of the images that are not in a set; raise where too few are left.
 
-    `held_out` are places of images that searches have held out: no others are returned.
+    A group with an image of the set is left out whole. `held_out` are places of images that
+    searches have held out: no others are returned.
     """
-    left = np.flatnonzero(~is_in(dataset.identities, seen))
+    known = is_in(dataset.identities, seen)
+    if dataset.groups is not None:  # what belongs to an image that was seen is no news
+        known = np.isin(dataset.groups, np.asarray(dataset.groups)[known])
+    left = np.flatnonzero(~known)
     for places in held_out:
         left = np.intersect1d(left, places)
     if len(left) < min(FEWEST, len(dataset)):

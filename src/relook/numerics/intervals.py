@@ -67,8 +67,8 @@ def paired_interval(
     units = len(values) if numbers is None else int(numbers.max()) + 1
     if units < 2:
         raise RelookError("expected at least 2 groups for an interval, got 1")
-    mean, error = mean_and_error(values, own, numbers)
-    total, freedom = error**2 * units, units - 1
+    mean, variance, freedom = _mean_variance_freedom(values, own, numbers)
+    total = variance * freedom
     if likely is not None:
         known = independent_images(own, numbers)
         # Each of the two methods has a temperature that was fitted to such images.
@@ -171,11 +171,7 @@ def mean_and_error(
 
     Images of one group say little more than one of them: the error is that of groups.
     """
-    if groups is not None:
-        sums = np.bincount(groups, weights * values).astype(np.float64)
-        weights = np.bincount(groups, weights).astype(np.float64)
-        values = sums / np.maximum(weights, _TINY)
-    shares = weights / weights.sum()
+    values, shares = _units(values, weights, groups)
     mean = float((shares * values).sum())  # no product of vectors: its sum depends on the threads
     return mean, math.sqrt(float((shares**2 * (values - mean) ** 2).sum()))
 
@@ -197,6 +193,37 @@ def group_numbers(groups: ArrayLike, images: int) -> Groups:
     if given.shape != (images,):
         raise RelookError(f"expected {images} groups, one per image, got shape {given.shape}")
     return np.unique(given, return_inverse=True)[1].astype(np.int64)
+
+
+def _units(
+    values: FloatArray, weights: FloatArray, groups: Groups | None
+) -> tuple[FloatArray, FloatArray]:
+    """Return the values of images, or the means of groups, and their shares of the whole mean."""
+    if groups is not None:
+        sums = np.bincount(groups, weights * values).astype(np.float64)
+        weights = np.bincount(groups, weights).astype(np.float64)
+        values = sums / np.maximum(weights, _TINY)
+    return values, weights / weights.sum()
+
+
+def _mean_variance_freedom(
+    values: FloatArray, weights: FloatArray, groups: Groups | None
+) -> tuple[float, float, float]:
+    """Return the weighted mean, its variance without bias, and the degrees of freedom of that.
+
+    A few large groups, or images of a rare class, draw the mean towards them and hide how much
+    they vary. Where all units vary alike, each square has a known expectation, and the degrees of
+    freedom are Satterthwaite's (Bell and McCaffrey 2002); n − 1 where all weigh the same.
+    """
+    values, shares = _units(values, weights, groups)
+    mean = float((shares * values).sum())
+    whole = float((shares**2).sum())
+    parts = shares**2 / np.maximum(1 - 2 * shares + whole, _TINY)
+    variance = float((parts * (values - mean) ** 2).sum())
+    zeroth, first, second = (float((parts * shares**power).sum()) for power in range(3))
+    mixed = (zeroth * whole) ** 2 + 2 * (zeroth * second + first**2 - 2 * whole * zeroth * first)
+    alone = float((shares**4 - (parts * (whole - 2 * shares)) ** 2).sum())
+    return mean, variance, whole**2 / (mixed + alone)
 
 
 def _checked(differences: ArrayLike, confidence: float) -> FloatArray:

@@ -28,8 +28,9 @@ from relook.numerics.calibration import (
     floor_log_probs,
     prefix_log_probs,
     temper,
+    weighted_mean,
 )
-from relook.numerics.intervals import Groups
+from relook.numerics.intervals import Groups, independent_images
 
 VIEW_TEMPERATURES = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 """The values that κ may take. Finer steps gain nothing that images could show, and below 1, where
@@ -59,12 +60,13 @@ def choose_view_temperature(
     for averages in prefix_averages(first, lengths, VIEW_TEMPERATURES):
         by_kappa = np.stack([averages[kappa] for kappa in VIEW_TEMPERATURES])
         scores += calibrated_log_likelihoods(by_kappa, labels[some], own)[0] / len(lengths)
-    independent = len(labels) if groups is None else len(np.unique(groups))
-    plain = fit_temperature(first[0], labels[some], own)
-    return most_probable(scores.tolist(), independent, plain)
+    counts = np.ones(len(labels)) if weights is None else weights
+    belong = None if groups is None else np.asarray(groups)[some]
+    plain = fit_temperature(first[0], labels[some], own, groups=belong)
+    return most_probable(scores.tolist(), independent_images(counts, groups), plain)
 
 
-def most_probable(scores: Sequence[float], images: int, plain_temperature: float) -> float:
+def most_probable(scores: Sequence[float], images: float, plain_temperature: float) -> float:
     """Return the most probable of `VIEW_TEMPERATURES`, given the mean cLL with each.
 
     `images` is how many independent ones the scores are means of; `plain_temperature` is what
@@ -93,28 +95,31 @@ def learned_view_temperatures(
     labels: Labels,
     parts: Sequence[Indices],
     groups: ArrayLike | None = None,
+    weights: FloatArray | None = None,
 ) -> list[float]:
     """Return the view temperature that each part of the images asks for; 1 for a single view.
 
-    `log_probs` `[view, n, c]`. It is the most probable one, as a policy's is. Each average is made
-    and calibrated once; how well it can be calibrated on a part follows from the first two
-    derivatives of its images' log-likelihoods.
+    `log_probs` `[view, n, c]`; `weights` `[n]` make all means weighted ones. It is the most
+    probable one, as a policy's is. Each average is made and calibrated once; how well it can be
+    calibrated on a part follows from the first two derivatives of its images' log-likelihoods.
     """
     if len(log_probs) < 2:
         return [1.0] * len(parts)
     some = np.linspace(0, len(labels) - 1, min(len(labels), _MOST_IMAGES)).astype(np.int64)
     known, own = labels[some], np.asarray(log_probs[: _FEW_AND_MANY[-1], some])
     lengths = sorted({min(length, len(own)) for length in _FEW_AND_MANY})
+    counts = np.ones(len(labels)) if weights is None else weights
     expansions: Mapping[float, list[_Expansion]] = {kappa: [] for kappa in VIEW_TEMPERATURES}
     for averages in prefix_averages(own, lengths, VIEW_TEMPERATURES):
         for kappa, mean in averages.items():
-            expansions[kappa].append(_expansion(mean, known))
-    first = _expansion(own[0], known)
+            expansions[kappa].append(_expansion(mean, known, counts[some]))
+    first = _expansion(own[0], known, counts[some])
     found = []
     for part in parts:
         inside = np.isin(some, part)
         scores = [np.mean([one.best(inside)[0] for one in expansions[k]]) for k in expansions]
-        images = len(part) if groups is None else len(np.unique(np.asarray(groups)[part]))
+        belong = None if groups is None else np.asarray(groups)[part]
+        images = independent_images(counts[part], belong)
         found.append(most_probable([float(one) for one in scores], images, first.best(inside)[1]))
     return found
 
@@ -127,11 +132,13 @@ class _Expansion:
     score: FloatArray
     slope: FloatArray
     bend: FloatArray
+    weights: FloatArray
 
     def best(self, part: NDArray[np.bool_]) -> tuple[float, float]:
         """Return how high the mean over a part gets, and at which temperature."""
         score, slope, bend = (
-            float(one[part].mean()) for one in (self.score, self.slope, self.bend)
+            float(weighted_mean(one[part], self.weights[part]))
+            for one in (self.score, self.slope, self.bend)
         )
         step = slope / bend if bend > 0 else 0.0
         return score + slope * step / 2, 1 / max(self.beta + step, 1 / TEMPERATURE_RANGE[1])
@@ -141,11 +148,11 @@ def _tempered(log_probs: Iterable[LogProbs], view_temperature: float) -> Iterato
     return (one if view_temperature == 1 else temper(one, view_temperature) for one in log_probs)
 
 
-def _expansion(log_probs: LogProbs, labels: Labels) -> _Expansion:
-    _, temperature = calibrated_log_likelihood(log_probs, labels)
+def _expansion(log_probs: LogProbs, labels: Labels, weights: FloatArray) -> _Expansion:
+    _, temperature = calibrated_log_likelihood(log_probs, labels, weights)
     scores = temper(log_probs, temperature)
     shares, gaps = np.exp(scores), floor_log_probs(log_probs)
     own = np.arange(len(labels)), labels
     mean = (shares * gaps).sum(axis=-1)
     bend = (shares * gaps**2).sum(axis=-1) - mean**2
-    return _Expansion(1 / temperature, scores[own], gaps[own] - mean, bend)
+    return _Expansion(1 / temperature, scores[own], gaps[own] - mean, bend, weights)

@@ -15,10 +15,12 @@ from relook.numerics.calibration import calibrated_log_likelihood, fit_temperatu
 from relook.numerics.splits import folds, halvings
 from relook.numerics.view_temperature import (
     VIEW_TEMPERATURES,
+    choose_view_temperature,
     learned_view_temperatures,
     most_probable,
     prefix_averages,
 )
+from relook.selection.objectives import class_weights
 
 FloatArray = NDArray[np.float64]
 SURE = 4.0  # times the logits: a network that is far too sure
@@ -74,6 +76,18 @@ def test_near_copies_of_few_images_say_little_about_the_average() -> None:
     )
 
 
+def test_weights_are_repeats_that_say_nothing_new() -> None:
+    dataset, logits = overconfident(120)
+    log_probs, labels = log_softmax(logits, -1), dataset.labels
+    weights = np.where(labels == 0, 9.0, 1.0)
+    again = np.repeat(np.arange(120), weights.astype(int))
+    (found,) = learned_view_temperatures(log_probs, labels, [np.arange(120)], None, weights)
+    assert [found] == learned_view_temperatures(
+        log_probs[:, again], labels[again], [np.arange(len(again))], again
+    )
+    assert found == choose_view_temperature(log_probs, labels, weights)
+
+
 # In a comparison
 
 
@@ -123,6 +137,26 @@ def test_a_baseline_learns_its_average_on_the_images_that_calibrate_it(
     assert learned > row.metrics["cll"].mean + 0.05
     assert row.fitted is not None
     assert row.fitted.view_temperature > 1
+
+
+def test_a_balanced_comparison_learns_the_averages_of_baselines_with_classes_balanced() -> None:
+    """A policy's was learned so too: a baseline has the same chance."""
+    dataset, logits = noisy(600)
+    kept = np.flatnonzero((dataset.labels != 0) | (np.arange(600) % 5 == 0))
+    part = dataset.subset(kept)
+    oracle = Oracle(np.where(dataset.labels[:, None] == 0, 0.25, 4.0) * logits)
+    options = {**QUICK, "methods": ("d4",), "budgets": (8,)}
+    found = {}
+    for balanced in (False, True):
+        row = compare(oracle.predictor, part, TURNED, **options, balanced=balanced).row("d4", 8)
+        assert row is not None
+        assert row.fitted is not None
+        found[balanced] = row.fitted.view_temperature
+    turns = np.concatenate([oracle.log_probs.double().numpy()[:, kept]] * 2)
+    weights = class_weights(part.labels)
+    everything = [np.arange(len(part))]
+    assert found[True] != found[False]
+    assert [found[True]] == learned_view_temperatures(turns, part.labels, everything, None, weights)
 
 
 def test_the_papers_comparison_knows_the_usual_average_alone() -> None:

@@ -78,6 +78,24 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert 0.85 <= covered / 300 <= 0.95
 
 
+@pytest.mark.parametrize(
+    ("sizes", "grouped"), [([1] * 95 + [19] * 5, False), ([100, *[1] * 50], True)]
+)
+def test_a_few_that_weigh_most_are_few(sizes: list[int], grouped: bool) -> None:
+    """A rare class in balanced figures, and a large group: their own spread decides."""
+    rng = np.random.default_rng(4)
+    groups = np.repeat(np.arange(len(sizes)), sizes) if grouped else None
+    weights = None if grouped else np.array(sizes, dtype=np.float64)
+    covered = []
+    for _ in range(400):
+        values = rng.normal(size=len(sizes))
+        found = paired_interval(
+            values if groups is None else values[groups], groups=groups, weights=weights
+        )
+        covered.append(found.low <= 0 <= found.high)
+    assert np.mean(covered) > 0.93
+
+
 def test_equal_differences_leave_no_doubt() -> None:
     assert paired_interval([0.5] * 10) == Interval(0.5, 0.5, 0.5, 0.95)
 

@@ -55,6 +55,12 @@ def test_several_searches_leave_what_none_of_them_saw(run: SearchedRun, tmp_path
     assert not set(left) & set(search)
 
 
+def test_a_group_is_seen_with_one_of_its_images(run: SearchedRun, tmp_path: Path) -> None:
+    images = replace(run.dataset, groups=np.arange(len(run.dataset)) // 3)
+    policy = found_on(run, images.subset([0, 4]), tmp_path / "elsewhere.json")
+    np.testing.assert_array_equal(unseen_images(images, [policy]), np.arange(6, len(images)))
+
+
 def test_nothing_left_is_refused(run: SearchedRun) -> None:
     found_on(run, run.dataset)
     refused(r"at least 4 images that no policy .* got 0", unseen_images, run.dataset, [run.policy])
