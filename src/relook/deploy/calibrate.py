@@ -152,6 +152,11 @@ def _with_temperatures(
 ) -> Policy:
     """Fit a temperature for every prefix, from each entry's predictions `[n, class]`."""
     temperatures = prefix_temperatures(
-        map(policy.tempered, log_probs), len(policy), labels, weights, groups
+        map(policy.tempered, log_probs),
+        len(policy),
+        labels,
+        weights,
+        groups,
+        policy.view_temperature,
     )
     return replace(policy, temperatures=temperatures)

@@ -206,7 +206,7 @@ def compare(
         rows=rows,
         budgets=setup.budgets,
         verdict=doubted(verdict, unseen.doubt),
-        reliability=_reliability(setup, {"plain": before, "policy": after}),
+        reliability=_reliability(setup, {"plain": before, "policy": after}, policies[0]),
         gained=gained[:MOST_CHANGED],
         lost=lost[:MOST_CHANGED],
         gained_count=len(gained),
@@ -350,13 +350,18 @@ def _rows(
 
 
 def _reliability(
-    setup: Setup, log_probs: Mapping[str, FloatArray]
+    setup: Setup, log_probs: Mapping[str, FloatArray], policy: Policy
 ) -> dict[str, tuple[ReliabilityBin, ...]]:
     labels, groups = setup.dataset.labels, setup.dataset.groups
     bins = {name: reliability_bins(one, labels) for name, one in log_probs.items()}
     for name, one in log_probs.items():
         calibrated = cross_calibrated(
-            one, labels, seed=setup.seed, groups=groups, protocol=setup.protocol
+            one,
+            labels,
+            seed=setup.seed,
+            groups=groups,
+            protocol=setup.protocol,
+            view_temperature=policy.view_temperature if name == "policy" else 1.0,
         )
         bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels)
     return bins

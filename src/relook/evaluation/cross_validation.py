@@ -45,8 +45,8 @@ _SAMPLE = 256  # images whose predictions are kept: what they expect is known we
 Pair = tuple[Indices, Indices]
 """The images to calibrate on, and those to score."""
 
-Averages = Callable[[Indices], LogProbs]
-"""Which log-probabilities `[n, c]` belong to the images to calibrate on."""
+Averages = Callable[[Indices], tuple[LogProbs, float]]
+"""What belongs to the images to calibrate on: log-probabilities `[n, c]`, at a view temperature."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def cross_validated(
     groups: ArrayLike | None = None,
     weights: FloatArray | None = None,
     protocol: str = "standard",
+    view_temperature: float = 1.0,
     averages: Averages | None = None,
 ) -> Evaluation:
     """Score log-probabilities `[n, c]`, each image at a temperature that others gave.
@@ -98,15 +99,17 @@ def cross_validated(
     half, all metrics from the other; `halvings` of 5 gives ten values. "standard" shrinks
     the temperatures of fewer than `MANY` images; below `FEW` it calibrates each tenth of them by
     the others, and all metrics are those of all images. The images of a group stay together;
-    `weights` `[n]` make all means weighted ones. `averages` gives the log-probabilities `[n, c]`
-    that the images to calibrate on ask for; they take the place of `log_probs`.
+    `weights` `[n]` make all means weighted ones. The log-probabilities are an average at a
+    `view_temperature`; `averages` gives those that the images to calibrate on ask for instead.
     """
     _check(log_probs, labels)
     rounds = partitions(len(labels), protocol, halvings, seed, groups)
     # A tenth of few images is too small for metrics of its own.
     whole = len(rounds[0]) > 2
     parts = rounds if whole else [[pair] for one in rounds for pair in one]
-    fit = _Calibration(labels, weights, groups, protocol, averages or (lambda _: log_probs))
+    fit = _Calibration(
+        labels, weights, groups, protocol, averages or (lambda _: (log_probs, view_temperature))
+    )
     correct, cll = np.zeros(len(labels)), np.zeros(len(labels))
     chosen = np.unique(np.linspace(0, len(labels) - 1, _SAMPLE).round().astype(np.int64))
     sample = np.empty((len(chosen), log_probs.shape[1]), dtype=np.float32)
@@ -153,15 +156,15 @@ def cross_calibrated(
     seed: int,
     groups: ArrayLike | None = None,
     protocol: str = "standard",
+    view_temperature: float = 1.0,
 ) -> FloatArray:
     """Return log-probabilities `[n, c]`, each under a temperature that other images gave."""
     _check(log_probs, labels)
     (part,) = partitions(len(labels), protocol, 1, seed, groups)
     calibrated = np.empty(log_probs.shape)
     score = np.concatenate([score for _, score in part])
-    _, calibrated[score], _ = _Calibration(labels, None, groups, protocol, lambda _: log_probs).of(
-        part
-    )
+    fit = _Calibration(labels, None, groups, protocol, lambda _: (log_probs, view_temperature))
+    _, calibrated[score], _ = fit.of(part)
     return calibrated
 
 
@@ -195,7 +198,7 @@ class _Calibration:
         """Return the scored images' log-probabilities, calibrated too, and the mean temperature."""
         plain, calibrated, temperatures = [], [], [1.0]
         for calibrate, score in pairs:
-            log_probs = self.averages(calibrate)
+            log_probs, kappa = self.averages(calibrate)
             temperatures.append(
                 fit_temperature(
                     log_probs[calibrate],
@@ -203,6 +206,7 @@ class _Calibration:
                     None if self.weights is None else self.weights[calibrate],
                     groups=None if self.groups is None else np.asarray(self.groups)[calibrate],
                     prior=self.prior,
+                    view_temperature=kappa,
                     start=temperatures[-1],
                 )
             )
@@ -237,11 +241,20 @@ def prefix_temperatures(
     labels: Labels,
     weights: FloatArray | None = None,
     groups: ArrayLike | None = None,
+    view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the temperature of each prefix of a policy of `length` entries; see there."""
     found = [1.0]
     for mean in prefix_log_probs(log_probs, range(1, length + 1)):
-        found.append(fit_temperature(mean, labels, weights, groups=groups, start=found[-1]))
+        fitted = fit_temperature(
+            mean,
+            labels,
+            weights,
+            groups=groups,
+            view_temperature=view_temperature,
+            start=found[-1],
+        )
+        found.append(fitted)
     return tuple(found[1:])
 
 

@@ -17,7 +17,7 @@ from relook.evaluation.comparison import Fitted
 from relook.evaluation.cross_validation import Averages, Evaluation, cross_validated, partitions
 from relook.foundation.progress import Progress
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.numerics.calibration import fit_temperature
 from relook.numerics.intervals import (
     Interval,
@@ -67,7 +67,12 @@ class Setup:
     batch: int | None = None
     progress: Progress | None = None
 
-    def evaluated(self, log_probs: FloatArray, averages: Averages | None = None) -> Evaluation:
+    def evaluated(
+        self,
+        log_probs: FloatArray,
+        view_temperature: float = 1.0,
+        averages: Averages | None = None,
+    ) -> Evaluation:
         """Return the cross-validated metrics of log-probabilities `[n, c]`."""
         return cross_validated(
             log_probs,
@@ -77,6 +82,7 @@ class Setup:
             groups=self.dataset.groups,
             weights=self.weights,
             protocol=self.protocol,
+            view_temperature=view_temperature,
             averages=averages,
         )
 
@@ -85,10 +91,15 @@ class Setup:
         """What each image counts `[n]`: all the same, or each class the same."""
         return class_weights(self.dataset.labels) if self.balanced else None
 
-    def temperature(self, log_probs: FloatArray) -> float:
-        """Return the temperature that all images give predictions `[n, c]`."""
-        labels, groups = self.dataset.labels, self.dataset.groups
-        return fit_temperature(log_probs, labels, self.weights, groups=groups)
+    def temperature(self, log_probs: FloatArray, view_temperature: float) -> float:
+        """Return the temperature that all images give an average `[n, c]`."""
+        return fit_temperature(
+            log_probs,
+            self.dataset.labels,
+            self.weights,
+            groups=self.dataset.groups,
+            view_temperature=view_temperature,
+        )
 
     def paired(self, one: FloatArray, other: FloatArray) -> Interval:
         """Return the mean difference of values of the same images `[n]`, with its interval."""
@@ -214,11 +225,11 @@ def score_budgets(
         learned = _learned(setup, line, log_probs)
         averages = prefix_averages(log_probs, prefixes, {own, *learned.values()})
         for length, means in zip(prefixes, averages, strict=True):
-            found, fitted = setup.evaluated(means[own]), None
+            found, fitted = setup.evaluated(means[own], own), None
             if setup.both_averages:
                 found = _with_both(setup, found, own, means, learned)
                 kappa = learned[_EVERYTHING]
-                fitted = Fitted(kappa, setup.temperature(means[kappa]))
+                fitted = Fitted(kappa, setup.temperature(means[kappa], kappa))
             views = line.policy[:length].views
             for budget in (b for b, entries in wanted.items() if entries == length):
                 yield Scored(line, budget, views, means[own], found, fitted)
@@ -253,7 +264,12 @@ def _with_both(
     usual = found if own == 1 else setup.evaluated(means[1.0])
     if all(kappa == own for part, kappa in learned.items() if part != _USUAL):
         return found.named(usual_average=usual, learned_average=found)
-    other = setup.evaluated(means[own], lambda part: means[learned[part.tobytes()]])
+
+    def averages(part: Indices) -> tuple[LogProbs, float]:
+        kappa = learned[part.tobytes()]
+        return means[kappa], kappa
+
+    other = setup.evaluated(means[own], own, averages)
     return found.named(usual_average=usual, learned_average=other)
 
 

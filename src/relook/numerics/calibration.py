@@ -51,16 +51,21 @@ def fit_temperature(
     *,
     groups: ArrayLike | None = None,
     prior: float = PRIOR,
+    view_temperature: float = 1.0,
     start: float = 1.0,
 ) -> float:
     """Return the temperature that fits `log_probs` `[n, c]`, shrunk to 1 where images are few.
 
-    A `prior` of 0 gives the likeliest temperature, as the paper takes it: fifty images that are
-    all right drive it to its limit. Images of one group (`groups` `[n]`) count as one.
+    An average of views at a `view_temperature` κ is flatter by about κ: there it is shrunk to 1/κ,
+    which undoes that. A `prior` of 0 gives the likeliest temperature, as the paper takes it: fifty
+    images that are all right drive it to its limit. Images of a group (`groups` `[n]`) count as one.
     """
     images = np.ones(len(labels)) if weights is None else weights
     held = prior / independent_images(images, groups)
-    return float(calibrated_log_likelihoods(log_probs[None], labels, weights, start, held)[1][0])
+    _, found = calibrated_log_likelihoods(
+        log_probs[None], labels, weights, start, held, view_temperature
+    )
+    return float(found[0])
 
 
 def calibrated_log_likelihood(
@@ -81,10 +86,11 @@ def calibrated_log_likelihoods(
     weights: FloatArray | None = None,
     start: float = 1.0,
     prior: float = 0.0,
+    likeliest: float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Fit k sets of predictions `[k, n, c]` side by side: cLLs `[k]`, temperatures `[k]`.
 
-    `prior` · (log β − β) is added to what is maximised, not to what is returned.
+    `prior` · (log β − β / `likeliest`) is added to what is maximised, not to what is returned.
 
     The score is concave in β = 1/τ, and a bracketed Newton finds its maximum; no set's
     result depends, to the last bit, on which others are fitted with it.
@@ -101,7 +107,7 @@ def calibrated_log_likelihoods(
     for _ in range(_MAX_PASSES):
         part = slice(None) if len(left) == len(beta) else left
         scores[part], slope, bend = _derivatives(gaps[part], label_gaps[part], weights, beta[part])
-        slope += prior * (1 / beta[part] - 1)
+        slope += prior * (1 / beta[part] - 1 / likeliest)
         bend += prior / beta[part] ** 2
         target, low[part], high[part], last_move[part], found = newton_step(
             beta[part], low[part], high[part], last_move[part], slope, bend

@@ -150,7 +150,9 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         seen=set_of(job.dataset.identities[job.split.search]),
     )
     entries = (policy.tempered(selected.log_probs[row]) for row in rows)
-    fitted = prefix_temperatures(entries, len(rows), job.labels, weights, job.groups)
+    fitted = prefix_temperatures(
+        entries, len(rows), job.labels, weights, job.groups, policy.view_temperature
+    )
     return replace(policy, temperatures=fitted)
 
 

@@ -176,7 +176,7 @@ def _add_alone(
         each = found.alone.setdefault(key, [])
         if len(each) == member:
             each.append([])
-        each[member].append(setup.evaluated(mean))
+        each[member].append(setup.evaluated(mean, plan.policies[member].view_temperature))
         spent = plan.policies[member][: entries[budget]].views
         found.views[key] = max(spent, found.views.get(key, 0))
 

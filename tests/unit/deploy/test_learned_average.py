@@ -19,7 +19,7 @@ from relook.data import Dataset
 from relook.deploy import calibrate as calibrate_module
 from relook.deploy.calibrate import calibrate_policy, weigh_policy
 from relook.deploy.early_exit.exits import exit_counts
-from relook.deploy.early_exit.learn import learn_early_exit
+from relook.deploy.early_exit.learn import fit_temperatures, learn_early_exit
 from relook.deploy.early_exit.report import report_early_exit
 from relook.deploy.early_exit.rule import apply_early_exit
 from relook.deploy.export import export
@@ -198,7 +198,7 @@ def test_a_comparison_averages_the_policy_s_views_alone() -> None:
     mine, usual = rows(policy), rows(fixed_policy(4))
     views = [View(sub, index) for index, sub in enumerate(policy)]
     average = plain_average(predict_views(model(), images, views, seed=0), 4)
-    expected = cross_validated(average, labels, seed=0).metrics["cll"]
+    expected = cross_validated(average, labels, seed=0, view_temperature=4).metrics["cll"]
     assert mine["gps", 3] == pytest.approx(expected, abs=1e-5)
     assert mine["gps", 3] != usual["gps", 3]
     for baseline in (("plain", 1), ("flip", 2)):
@@ -212,8 +212,10 @@ def test_an_early_exit_is_learned_for_the_average() -> None:
     log_probs, labels = predictions(600)
     policy = replace(policy_of(), view_temperature=4)
     rule = learn_early_exit(log_probs, labels, policy, "views=2")
-    same = learn_early_exit(policy.tempered(log_probs), labels, policy_of(), "views=2")
-    assert (rule.thresholds, rule.temperatures) == (same.thresholds, same.temperatures)
+    averaged = policy.tempered(log_probs)
+    same = learn_early_exit(averaged, labels, policy_of(), "views=2")
+    fitted = fit_temperatures(averaged, labels, exit_counts(policy), view_temperature=4)
+    assert rule.temperatures == pytest.approx(fitted, rel=1e-9)
     assert (
         rule.temperatures
         != learn_early_exit(log_probs, labels, policy_of(), "views=2").temperatures
@@ -271,7 +273,8 @@ def test_calibrating_learns_it_unless_it_is_kept(
     entries = log_probs[[0, 1, 1, 2, 3, 4]]
     for length, temperature in enumerate(policy.temperatures or (), start=1):
         average = plain_average(entries[:length], kappa)
-        assert temperature == pytest.approx(fit_temperature(average, dataset.labels), rel=1e-5)
+        expected = fit_temperature(average, dataset.labels, view_temperature=kappa)
+        assert temperature == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("always", [False, True])

@@ -109,7 +109,8 @@ def test_a_policy_is_scored_with_its_own_average_and_with_the_usual_one(
     assert row is not None
     for metric, kappa in (("cll", 4.0), ("cll_learned_average", 4.0), ("cll_usual_average", 1.0)):
         mean = mean_of(log_probs, kappa)
-        expected = cross_validated(mean, dataset.labels, seed=0).metrics["cll"]
+        scored = cross_validated(mean, dataset.labels, seed=0, view_temperature=kappa)
+        expected = scored.metrics["cll"]
         assert row.metrics[metric].mean == pytest.approx(expected, abs=1e-6)
     assert row.metrics["cll"].mean > row.metrics["cll_usual_average"].mean + 0.05
 
@@ -129,7 +130,7 @@ def test_a_baseline_learns_its_average_on_the_images_that_calibrate_it(
     values: list[float] = []
     for (calibrate, score), kappa in zip(pairs, chosen, strict=True):
         mean = mean_of(log_probs, kappa)
-        temperature = fit_temperature(mean[calibrate], labels[calibrate])
+        temperature = fit_temperature(mean[calibrate], labels[calibrate], view_temperature=kappa)
         calibrated = temper(mean[score], temperature)
         values.extend(calibrated[np.arange(len(score)), labels[score]])
     learned = row.metrics["cll_learned_average"].mean

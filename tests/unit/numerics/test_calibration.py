@@ -191,3 +191,16 @@ def test_counts_weigh_the_mean_and_tiny_probabilities_survive() -> None:
 @pytest.mark.parametrize("counts", [[1.0], [0, 0], [1, -1], [np.nan, 1]])
 def test_bad_counts_are_refused(counts: list[float]) -> None:
     refused("expected 2 counts", mean_log_probs, np.log([[0.5, 0.5]] * 2), counts=np.array(counts))
+
+
+def test_few_images_hold_the_temperature_of_an_average_to_what_undoes_its_view_temperature() -> (
+    None
+):
+    """Views at κ are flatter by κ: a single one must be calibrated as it is without κ."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(20, 4))
+    log_probs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    labels = log_probs.argmax(axis=1)
+    usual = fit_temperature(log_probs, labels)
+    flatter = fit_temperature(temper(log_probs, 4.0), labels, view_temperature=4.0)
+    assert flatter == pytest.approx(usual / 4, rel=1e-4)

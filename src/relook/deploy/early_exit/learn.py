@@ -135,7 +135,8 @@ def learn_early_exit(
     if wanted.kind == "accuracy-loss":
         make, prove = stratified_split(labels, 0.5, seed, groups)
     own = None if groups is None else np.asarray(groups)[make]
-    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts, own)
+    kappa = policy.view_temperature
+    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts, own, kappa)
     exits = ScoredExits.of(log_probs, labels, counts, temperatures)
     if wanted.kind == "views":
         thresholds = rule_within(wanted.value, exits)
@@ -169,11 +170,18 @@ def check_unseen(identities: Identities, seen: bytes) -> None:
 
 
 def fit_temperatures(
-    log_probs: LogProbs, labels: Labels, counts: Indices, groups: ArrayLike | None = None
+    log_probs: LogProbs,
+    labels: Labels,
+    counts: Indices,
+    groups: ArrayLike | None = None,
+    view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the temperature of each exit's averaged prediction, over all images."""
     means = exit_log_probs(log_probs, counts)
-    return tuple(fit_temperature(mean, labels, groups=groups) for mean in means)
+    return tuple(
+        fit_temperature(mean, labels, groups=groups, view_temperature=view_temperature)
+        for mean in means
+    )
 
 
 def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
