@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save
+from tests.unit.report.example_run import example_comparison
 
 from relook.data import Preparation
 from relook.data.class_map import read_classes
@@ -25,6 +26,7 @@ from relook.data.groups import read_groups
 from relook.data.npz import load_npz
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
+from relook.evaluation.comparison import Fitted, load_comparison
 from relook.io.files import json_text
 from relook.io.safe_pickle import load_pickle
 from relook.models.small import load_small, new_small, save_small
@@ -38,6 +40,7 @@ from relook.policy_search.run_record import load_run
 from relook.predictions.external import load_labels, open_predictions
 from relook.predictions.store import BatchPlan, PredictionStore
 from relook.studies.reproduce.file import load_study
+from relook.transforms.centre_crop import CentreCrop
 
 MANIFEST = {"what": "a test"}
 PLAN = BatchPlan(views=2, images=3, classes=4, batch=3, group=2)
@@ -77,8 +80,21 @@ def _policies() -> list[bytes]:
         pool = sample_pool(recipe, 4, 0, draws=draws)  # type: ignore[arg-type]
         policy = Policy(pool[:3], temperatures=(1.0, 1.5, 2.0), recipe=recipe, seed=1)
         texts.append(json_text(policy_to_json(policy)).encode())
-    learned = replace(policy, view_temperature=4.0)
+    learned = replace(
+        policy,
+        view_temperature=4.0,
+        preparation=CentreCrop((32, 32), 0.875, 3),
+        seen=bytes(range(12)),
+    )
     return [*texts, json_text(policy_to_json(learned)).encode()]
+
+
+def _comparisons() -> list[bytes]:
+    found = example_comparison()
+    rows = (replace(found.rows[0], fitted=Fitted(2.0, 1.5)), found.rows[-1])
+    bins = {name: some[:1] for name, some in found.reliability.items()}
+    few = replace(found, policy=found.policy[:2], rows=rows, reliability=bins)
+    return [json_text(few.to_json()).encode()]
 
 
 def _reference() -> list[bytes]:
@@ -357,6 +373,7 @@ TARGETS = MappingProxyType(
         "labels": Target(".txt", load_labels, lambda: [b"0\n1\n2\n"]),
         "groups": Target(".csv", _read_groups, lambda: [b"1\n2\n", b"id\n"]),
         "run": Target(".json", _read_run, _runs),
+        "comparison": Target(".json", load_comparison, _comparisons),
         "early_exit": Target(".json", EarlyExit.load, _exits),
     }
 )

@@ -21,10 +21,11 @@ from relook.data.prepare import Preparation
 from relook.errors import MissingExtraError, RelookError, unknown_name
 from relook.foundation.spec_query import split_query
 from relook.foundation.wording import first_line
-from relook.io.files import one_line
+from relook.io.files import one_line, read_bytes
 
 FORM = "hf:DIR_OR_NAME[?part=NAME&image=COLUMN&label=COLUMN]"
 _OPTIONS = {"part": (), "image": (), "label": ()}
+_LARGEST_FILE = 1 << 29
 _USUAL_PARTS = ("test", "validation", "val")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
@@ -168,8 +169,10 @@ def _content(table: Any, row: int, column: str) -> bytes:
     cell = table[row][column]
     if not cell:
         return b""
-    content = cell["bytes"]
-    return content if content is not None else Path(cell["path"]).read_bytes()
+    content: bytes | None = cell["bytes"]
+    if content is not None:
+        return content
+    return read_bytes(cell["path"], what="an image file", max_bytes=_LARGEST_FILE)
 
 
 @contextmanager

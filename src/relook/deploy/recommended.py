@@ -10,6 +10,7 @@ from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label
 from relook.evaluation.comparison import Comparison
 from relook.foundation.wording import views_text
 from relook.io.identities import UNKNOWN
+from relook.io.records import convert
 from relook.policy import Policy
 from relook.policy.recipes import Recipe
 
@@ -63,7 +64,8 @@ def deployed(
         raise RelookError(f"method {name!r}: expected {views_text(row.budget)}, got {views}")
     wanted = row.budget or views or policy.views
     settings = {} if comparison is None else comparison.settings
-    options = Options(**settings.get("randaugment", {}))
+    where = "comparison.json: settings.randaugment"
+    options = convert(settings.get("randaugment", {}), Options, where)
     made = row.policy(recipe, wanted, settings.get("seed", 0), "fixed", options)
     text = "the plain image" if name == "plain" else f"{label_of(name)} with {views_text(wanted)}"
     scored = None if comparison is None else comparison.row(name, wanted)

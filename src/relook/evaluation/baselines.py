@@ -17,6 +17,7 @@ from relook.foundation.registry import by_name
 from relook.io.identities import UNKNOWN
 from relook.numerics.randomness import Stream, uniforms
 from relook.policy import DrawKind, Policy, SubPolicy
+from relook.policy.file import MOST_SUBPOLICIES
 from relook.policy.pool import sample_pool
 from relook.policy.presets import (
     CROP_OF_7_8,
@@ -97,8 +98,11 @@ class Baseline:
     ) -> Policy:
         """Return the baseline as a policy of `views` views (a fixed budget needs no number)."""
         wanted = self.budget if views is None else views
-        if wanted is None or wanted < 1:
-            raise RelookError(f"baseline {self.name!r}: expected a number of views, got {views}")
+        if wanted is None or not 1 <= wanted <= MOST_SUBPOLICIES:
+            raise RelookError(
+                f"baseline {self.name!r}: expected a number of views up to {MOST_SUBPOLICIES:,}, "
+                f"got {views}"
+            )
         made = self.make(recipe, wanted, seed, draws, options or Options())
         seen = UNKNOWN if self.needs_validation else b""  # the others are found on no images
         return Policy(tuple(made), recipe=recipe.name, seed=seed, seen=seen)

@@ -67,7 +67,7 @@ def why_unknown(identities: Identities, images: bytes) -> str:
     members = _members(images)
     if not len(members):
         return ""
-    if not members[0]:
+    if not members.all():
         return "it does not say which"
     if not identities.all():
         return "the source of these images is not known"

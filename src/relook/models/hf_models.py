@@ -46,8 +46,10 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
     transformers = import_transformers()
     name = str(Path(rest).expanduser()) if Path(rest).expanduser().is_dir() else rest
     with _quiet(transformers, rest):
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        _refuse_kernels(config)
         network, found = transformers.AutoModelForImageClassification.from_pretrained(
-            name, output_loading_info=True, trust_remote_code=False
+            name, config=config, output_loading_info=True, trust_remote_code=False
         )
         processor = transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
         settings = processor.to_dict()
@@ -69,6 +71,16 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
             "hf", network.config.to_json_string(), network.state_dict(), mean, std
         ),
     )
+
+
+def _refuse_kernels(config: Any) -> None:
+    """Raise where the configuration names a repository whose compiled code computes attention."""
+    kernel = getattr(config, "_attn_implementation", None)
+    if kernel is not None and "/" in str(kernel):
+        raise RelookError(
+            f"expected a network that needs no code of others, got the kernel {kernel!r:.60}: "
+            'remove "attn_implementation" from its config.json'
+        )
 
 
 def import_transformers() -> Any:
@@ -94,6 +106,8 @@ def _quiet(transformers: Any, name: str) -> Iterator[None]:
     try:
         with torch.random.fork_rng(devices=()):
             yield
+    except RelookError as error:
+        raise RelookError(f"hf:{name}: {error}") from None
     except Exception as error:  # the hub, the files and the networks fail in many ways
         raise RelookError(
             f"hf:{name}: loading failed: {type(error).__name__}: {first_line(error)}"

@@ -25,6 +25,7 @@ from relook.io.files import one_line, write_bytes_atomic
 from relook.io.fingerprint import JSON
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+_DEEPEST = 10
 _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 _NAMES_SHOWN = 3
 _LONGEST_NAME = 200
@@ -211,11 +212,9 @@ def _check_held(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
     """Return the state dict inside the usual wrappers."""
-    while isinstance(content, Mapping):
-        inner = [content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)]
-        if not inner:
-            break
-        content = inner[0]
+    for _ in range(_DEEPEST):  # not without end: a pickle can hold a mapping that wraps itself
+        inner = content if isinstance(content, Mapping) else {}
+        content = next((inner[k] for k in _WRAPPERS if isinstance(inner.get(k), Mapping)), content)
     if not isinstance(content, Mapping) or not content:
         raise FileFormatError(
             f"{path}: expected a state dict (names → tensors), got {_described(content)}"

@@ -12,7 +12,7 @@ from tests.unit.data.hf_files import hf_table, save_hf_data
 from tests.unit.data.image_files import encoded, photo, png_that_declares, write_classes
 
 from relook.data import Preparation, load_data
-from relook.data.hf_data import import_datasets
+from relook.data.hf_data import _content, import_datasets
 from relook.errors import FileFormatError, MissingExtraError, RelookError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # its own writers warn
@@ -115,6 +115,11 @@ def test_hostile_images_are_named_or_skipped(datasets: Any, tmp_path: Path) -> N
     assert found.columns["row"].tolist() == [0, 2]
     assert found.labels.tolist() == [0, 1]
     assert all(any(f"row {row}:" in line for line in said) for row in (1, 3, 4))
+
+
+def test_only_files_are_read_by_their_path() -> None:
+    cells = [{"image": {"bytes": None, "path": "/dev/null"}}]  # /dev/zero would never end
+    refused("something that is not a file", _content, cells, 0, "image")
 
 
 def test_it_is_kept_at_full_size(datasets: Any, tmp_path: Path) -> None:

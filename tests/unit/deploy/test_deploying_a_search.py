@@ -11,6 +11,7 @@ from tests.support import refused
 from tests.unit.data.marked_images import TURNED
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 from tests.unit.evaluation.compare_cases import pictures
+from tests.unit.report.example_run import example_comparison
 
 import relook
 from relook.data import load_data
@@ -132,3 +133,20 @@ def test_a_comparison_of_another_policy_recommends_nothing() -> None:
     other = comparison.policy[1:]
     found = deployed(other, comparison, RECIPES["small"])
     assert (found.policy, found.by_verdict) == (other, False)
+
+
+@pytest.mark.parametrize(
+    ("views", "settings", "problem"),
+    [
+        (10**9, {}, "expected a number of views up to 10,000, got 1000000000"),
+        (3, {"randaugment": 5}, "settings.randaugment: expected an object with length"),
+        (3, {"randaugment": {"steps": 2}}, "settings.randaugment: unknown key 'steps'"),
+    ],
+)
+def test_a_strange_recommendation_is_refused(
+    views: int, settings: dict[str, Any], problem: str
+) -> None:
+    found = example_comparison(settings=settings)
+    advised = replace(found.verdict, recommended_method="cf", recommended_views=views)
+    strange = replace(found, verdict=advised)
+    refused(problem, deployed, found.policy, strange, RECIPES["small"])

@@ -62,6 +62,7 @@ def test_all_bytes_of_a_file_make_an_identity() -> None:
         (FILES, set_of(FILES), ""),
         (PIXELS, UNKNOWN, "does not say which"),
         (PIXELS, union(UNKNOWN, set_of(PIXELS)), "does not say which"),
+        (PIXELS, set_of(PIXELS) + UNKNOWN, "does not say which"),
         (np.zeros(2, np.uint64), set_of(PIXELS), "source of these images"),
         (PIXELS, set_of(FILES), "some from arrays"),
         (FILES, union(set_of(FILES), set_of(PIXELS)), "some from arrays"),

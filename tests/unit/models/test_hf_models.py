@@ -137,6 +137,13 @@ class Own(Base):
 """
 
 
+def test_a_kernel_that_a_directory_names_is_not_fetched(transformers: Any, directory: Path) -> None:
+    file = directory / "config.json"
+    named = {**json.loads(file.read_text()), "attn_implementation": "someone/kernel"}
+    file.write_text(json.dumps(named))
+    refused("got the kernel 'someone/kernel'", load_model, f"hf:{directory}")
+
+
 @pytest.mark.parametrize("part", ["configuration", "processor"])
 def test_code_of_a_directory_is_not_run_even_if_standard_input_agrees(
     transformers: Any, directory: Path, tmp_path: Path, part: str

@@ -147,7 +147,9 @@ class ModelOfRun:
         shape = None if self.record is None else self.record.data.get("shape")
         if not isinstance(shape, list) or len(shape) != 3:
             return None
-        channels, height, width = map(int, shape)
+        if not all(isinstance(side, int) for side in shape):
+            return None
+        channels, height, width = shape
         return channels, height, width
 
 

@@ -21,7 +21,7 @@ from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
 from relook.models.base import InputSpec, input_of
 from relook.policy import Policy
-from relook.transforms.centre_crop import CentreCrop
+from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.checks import check_images
 from relook.transforms.onnx.graph import Shape
 
@@ -124,6 +124,10 @@ def image_input(
         plan = replace(plan, crop=form.crop, every=True)
     if form.resize_from is None or not plan.changes(form.resize_from):
         return ImageInput(network, network, form.layout)
+    try:
+        resized_size(form.resize_from, plan)
+    except (ValueError, OverflowError) as error:
+        raise RelookError(f"expected images that can be resized to {plan}: {error}") from None
     return ImageInput(Shape(channels, *form.resize_from), network, form.layout, plan)
 
 

@@ -8,8 +8,10 @@ from tests.support import refused
 from typer.testing import CliRunner
 
 from relook.cli.shared.groups import spelled_out
-from relook.cli.shared.sources import RunOrPolicy, check_free
+from relook.cli.shared.sources import ModelOfRun, RunOrPolicy, check_free
 from relook.errors import RelookError
+from relook.models import CallablePredictor
+from relook.policy_search.run_record import RunRecord
 
 
 def given(*arguments: str) -> RunOrPolicy:
@@ -69,3 +71,10 @@ def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
     out.touch()
     check_free(out, force=True)
     refused("exists: give another --out, or --force", check_free, out, force=False)
+
+
+@pytest.mark.parametrize("shape", [[3, 32, 32], ["a", 1, 2], [[], 1, 2], [3, 32], None])
+def test_a_damaged_shape_in_a_record_says_nothing(shape: object) -> None:
+    record = RunRecord({}, {}, {"shape": shape}, {})
+    model = ModelOfRun({}, record, CallablePredictor(lambda images: images, outputs="logits"))
+    assert model.size == ((32, 32) if shape == [3, 32, 32] else None)

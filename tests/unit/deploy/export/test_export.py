@@ -146,6 +146,13 @@ def test_images_become_inside_what_they_became_in_the_search(every: bool) -> Non
         assert own.preparation == replace(searched, crop=0.9, every=True)
 
 
+@pytest.mark.parametrize("crop", [5e-324, 1e-4])
+def test_an_impossible_preparation_is_refused(crop: float) -> None:
+    searched = CentreCrop((32, 32), crop, 3)
+    form = FileForm(resize_from=(40, 40))
+    refused("can be resized to 3×32×32", image_input, sized(network()), form, None, searched)
+
+
 @pytest.mark.parametrize("how", ["bicubic", "bilinear"])
 def test_images_of_another_size_are_brought_to_the_networks_inside(
     how: str, tmp_path: Path
