@@ -58,7 +58,7 @@ def fit_temperature(
 
     An average of views at a `view_temperature` κ is flatter by about κ: there it is shrunk to 1/κ,
     which undoes that. A `prior` of 0 gives the likeliest temperature, as the paper takes it: fifty
-    images that are all right drive it to its limit. Images of a group (`groups` `[n]`) count as one.
+    images that are all right drive it to its limit. Images of a group (`groups`) count as one.
     """
     images = np.ones(len(labels)) if weights is None else weights
     held = prior / independent_images(images, groups)
