@@ -22,7 +22,7 @@ from relook.numerics.calibration import (
     mean_log_probs,
     temper,
 )
-from relook.numerics.intervals import Interval, paired_interval
+from relook.numerics.intervals import Interval, likely_variance, paired_interval
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
@@ -87,13 +87,15 @@ def learn_weights(
     equal = _shares(log_probs, counts)
     first, second = stratified_split(labels, 0.5, seed, groups)
     gains, learned = np.empty(len(labels)), np.empty(len(labels))
+    likely = []
     for make, score in ((first, second), (second, first)):
         found, _, _ = fit_weights(log_probs[:, make], labels[make], equal)
-        own, before = (
-            _held_out_scores(log_probs, labels, shares, make, score, groups)
-            for shares in (found, equal)
+        after, before = (
+            _held_out(log_probs, labels, shares, make, score, groups) for shares in (found, equal)
         )
-        learned[score], gains[score] = own, own - before
+        own, usual = (per_image_log_likelihood(one, labels[score]) for one in (after, before))
+        learned[score], gains[score] = own, own - usual
+        likely.append(likely_variance(after, before))
     weights, _, cll = fit_weights(log_probs, labels, equal)
     return LearnedWeights(
         weights=tuple(float(weight) for weight in weights),
@@ -105,7 +107,7 @@ def learn_weights(
         fit_cll_equal=_calibrated(log_probs, labels, equal)[0],
         cll=float(learned.mean()),
         cll_equal=float((learned - gains).mean()),
-        gain=paired_interval(gains, groups=groups),
+        gain=paired_interval(gains, groups=groups, likely=float(np.mean(likely))),
     )
 
 
@@ -183,7 +185,7 @@ def _calibrated(
     return calibrated_log_likelihood(mean_log_probs(log_probs, counts=weights), labels, start=start)
 
 
-def _held_out_scores(
+def _held_out(
     log_probs: LogProbs,
     labels: Labels,
     weights: FloatArray,
@@ -191,11 +193,11 @@ def _held_out_scores(
     score: Indices,
     groups: ArrayLike | None,
 ) -> FloatArray:
-    """Return the log-likelihoods of the images to score, at the others' temperature."""
+    """Return the log-probabilities of the images to score, at the others' temperature."""
     average = mean_log_probs(log_probs, counts=weights)
     own = None if groups is None else np.asarray(groups)[make]
     temperature = fit_temperature(average[make], labels[make], groups=own)
-    return per_image_log_likelihood(temper(average[score], temperature), labels[score])
+    return temper(average[score], temperature)
 
 
 def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:

@@ -273,7 +273,7 @@ def _of_policy(found: Judged) -> str:
     text += "the plain image" + (_doubt(found) if found.alone == NO_DIFFERENCE else "")
     if found.alone == HELPS and found.rival is not None:
         over_rival = policy.over_rival or {}
-        text += _against(over_rival["cll"], found.rival)
+        text += _against(over_rival["cll"], found.rival, found.tried)
         accuracy += f" and by {_accuracy(over_rival['accuracy'])}"
     return f"{text}; accuracy changes by {accuracy}, {_price(policy)}."
 
@@ -293,14 +293,15 @@ def _doubt(found: Judged) -> str:
     )
 
 
-def _against(cll: Interval, rival: Row) -> str:
-    """Compare with the best baseline of the same budget."""
+def _against(cll: Interval, rival: Row, tried: int) -> str:
+    """Compare with the best baseline of the same budget: to be behind the best of many is luck."""
     what = _name(rival)
     if rival.fitted is not None and rival.fitted.view_temperature != 1:
         what += " (with a learned average)"
     if cll.low > 0:
         return f" and by {_amount(cll)} over {what}"
-    verdict = "falls behind" if cll.high < 0 else "shows no gain over"
+    behind = corrected(cll, tried).high < 0
+    verdict = "falls behind" if behind else "shows no gain over"
     return f" but {verdict} {what} ({_signed(cll)})"
 
 

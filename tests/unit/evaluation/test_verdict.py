@@ -251,6 +251,17 @@ def test_a_baseline_that_is_as_good_and_cheaper_is_recommended() -> None:
     assert "but falls behind the image and its mirror image (−0.0" in verdict.sentence
 
 
+def test_the_best_of_many_baselines_is_ahead_by_luck() -> None:
+    """A difference just beyond two standard errors, by the best of six, proves nothing."""
+    names = ("cf_10", "random_10", "flip_2", "5c_5", "d4_8")
+    others = dict.fromkeys(names, 0.0475) | {"10c_10": 0.0545}
+    scores = gains(5000, 0, gps_10=0.05, **others)
+    many = judge(rows_of(scores), scores, budgets=(10,)).sentence
+    assert "but shows no gain over 10 crops" in many
+    alone = {key: scores[key] for key in (("plain", 1), ("gps", 10), ("10c", 10))}
+    assert "but falls behind 10 crops" in judge(rows_of(alone), alone, budgets=(10,)).sentence
+
+
 def test_a_policy_that_leads_without_proof_is_not_said_to_help() -> None:
     scores = gains(500, cf_10=0.05, gps_10=0.055)
     verdict = judge(rows_of(scores), scores, budgets=(10,))
