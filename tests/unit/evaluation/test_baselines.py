@@ -154,7 +154,7 @@ def test_random_is_the_recipes_pool_in_another_order() -> None:
 
 def test_a_number_of_views_is_needed_where_any_is_possible() -> None:
     refused("'cf': expected a number of views", BASELINES["cf"].policy, CIFAR)
-    refused("expected a number of views, got 0", BASELINES["cf"].policy, CIFAR, 0)
+    refused("expected a number of views up to 10,000, got 0", BASELINES["cf"].policy, CIFAR, 0)
 
 
 def test_methods_are_checked_and_always_hold_plain_and_policy() -> None:
