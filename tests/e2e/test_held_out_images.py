@@ -71,7 +71,7 @@ def test_images_that_fitted_numbers_are_not_held_out(
     relook.ok("policy", "freeze", run / "policy.json", "--out", frozen)
     where = ("--model", model, "--data", data)
     how = ("--weights", weights, "--out", fitted)
-    done = relook.ok("calibrate", frozen, *where, *how)
+    done = relook.ok("calibrate", frozen, *where, *how, "--reuse-images")
     assert ("80 of its 240 images are used" in done.err) == (weights == "always")
     done = relook.refused("compare", fitted, *where, *ONE, "--out", tmp_path / "compared")
     assert "that no policy was found on, got 0 of 240" in done.err

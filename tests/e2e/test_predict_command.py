@@ -80,7 +80,7 @@ def test_a_run_brings_its_model_and_names(
     other = relook.ok(*common, "--policy", "preset:d4")
     assert "8 views each" in other.err
     assert "preset:d4 is not calibrated" in other.err
-    relook.ok("calibrate", run, "--data", data)
+    relook.ok("calibrate", run, "--data", data, "--reuse-images")
     assert (run / "policy.calibrated.json").exists()
     nothing = relook.refused("calibrate", "--model", model, "--data", data)
     assert "expected RUN, the directory of a search or a policy file" in nothing.err

@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.data import Dataset
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.unseen import left_out_note, unseen_places
 from relook.foundation import wording
+from relook.io.identities import is_in
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import PREFIX, is_preset
+from relook.policy_search.held_out import used_images
 from relook.report.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")
@@ -51,6 +55,13 @@ def calibrate_command(
             help="Average the views as the policy says, instead of learning that anew.",
         ),
     ] = False,
+    reuse_images: Annotated[
+        bool,
+        typer.Option(
+            "--reuse-images",
+            help="Fit on images that the policy was found or compared on, too.",
+        ),
+    ] = False,
     seed: options.SeedOption = 0,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
@@ -62,8 +73,9 @@ def calibrate_command(
 ) -> None:
     """Fit a policy's temperatures on labelled images: other data, another model, a frozen policy.
 
-    The view temperature too, unless it is to be kept. The policy remembers the images: no later
-    command claims a gain on them.
+    The view temperature too, unless it is to be kept. The model and how images are read are the
+    search's, unless said otherwise. The policy remembers the images: no later command claims a gain
+    on them.
     """
     if weights not in _WEIGHTS:
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
@@ -75,17 +87,21 @@ def calibrate_command(
     sources.check_free(target, force)
     given = options.origin(model=model or None, **reading.given(), **network.given())
     # Another model than the search's may want other images: nothing of the search holds for it.
-    record = None if model else source.record()
+    record = source.record()
+    if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
+        record = None
     known = sources.ModelOfRun.load(record, given, device)
     kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
     how = {**options.images_of(known.given), "full_size": kept}
-    searched = None if model else found.preparation
+    searched = None if record is None else found.preparation
     dataset = options.read_data(data, group, model=known.predictor, searched=searched, **how)
     if weights != "equal":  # learned weights make a claim
         left = unseen_places(dataset, found.seen)
         if len(left) < len(dataset):
             say(left_out_note(dataset, len(left)))
             dataset = dataset.subset(left)
+    elif not reuse_images:
+        _check_unused(dataset, used_images(policy, found))
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":
@@ -128,6 +144,16 @@ def calibrate_command(
     for length in shown:
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
     say(f"written to {target}")
+
+
+def _check_unused(dataset: Dataset, used: bytes) -> None:
+    """Raise where images to fit on were used before, where a policy does better than on others."""
+    again = np.flatnonzero(is_in(dataset.identities, used))
+    if len(again):
+        raise RelookError(
+            f"{dataset.name}: {len(again):,} of its {len(dataset):,} images (image {again[0]} "
+            "first) were used to find the policy or to compare it: give others, or --reuse-images"
+        )
 
 
 def _beside(policy: Path) -> Path:

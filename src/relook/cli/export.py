@@ -73,15 +73,16 @@ def export_command(
         say("the search cut its views from full-size images; the file cuts them from its input")
     given = options.origin(model=model or None, **image.given(), **network.given())
     chosen = sources.deployed_of(source, given, method, views)
+    calibrated_by = sources.temperature_of(temperature, chosen.temperature)
     known = sources.ModelOfRun.load(record, given)
     names = known.class_names
     images, found = _images(data, known, resize_from)
     with resumable("Nothing was written.", timeout):
         done = export(
             known.predictor,
-            chosen.policy,
+            known.checked(chosen.policy, calibrated_by),
             out,
-            temperature=sources.temperature_of(temperature, chosen.temperature),
+            temperature=calibrated_by,
             seed=seed,
             output=output,
             layout=layout,

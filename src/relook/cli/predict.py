@@ -78,11 +78,12 @@ def predict_command(
     given = options.origin(model=model or None, **images.given(), **network.given())
     method = "policy" if method is None and early_exit is not None else method
     chosen = sources.deployed_of(source, given, method, views)
+    calibrated_by = sources.temperature_of(temperature, chosen.temperature)
     known = sources.ModelOfRun.load(source.record(), given, device)
     tta = TTA(
         known.predictor,
-        chosen.policy,
-        temperature=sources.temperature_of(temperature, chosen.temperature),
+        known.checked(chosen.policy, calibrated_by),
+        temperature=calibrated_by,
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
         classes=known.class_names,

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ from relook.foundation.memory import size_text
 from relook.foundation.progress import StageProgress
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
-from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.search import PolicySearch, accelerated, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import estimate
@@ -117,6 +117,7 @@ def search_command(
             progress=progress,
             origin=origin,
             log=say,
+            warn=_say_note,
         )
     _print_result(found, out, as_json)
 
@@ -126,9 +127,11 @@ def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]
     return stage_bars(STAGES.__getitem__, objective)
 
 
+def _say_note(note: str) -> None:
+    say(f"note: {note}")
+
+
 def _print_result(found: PolicySearch, out: Path, as_json: bool) -> None:
-    for note in found.notes:
-        say(f"note: {note}")
     if found.race is not None:
         say(_race_line(found.race))
     if as_json:
@@ -168,8 +171,12 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
 
 def _print_cost(job: SearchJob, as_json: bool) -> None:
     settings, searched = job.settings, len(job.split.search)
+    job = replace(job, predictor=accelerated(job).predictor)
+    notes = search_notes(job)
+    for note in notes:
+        _say_note(note)
     seconds = estimate(
-        accelerated(job).predictor,
+        job.predictor,
         job.dataset.images[job.split.search],
         job.views,
         seed=settings.seed,
@@ -191,6 +198,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         "estimated_seconds": passes * seconds,
         "disk_bytes": disk + (job.plan.predictions if job.plan.mapped else 0),
         "selection": asdict(job.plan),
+        "notes": list(notes),
     }
     if as_json:
         print_json(cost)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.data.base import Dataset
 from relook.errors import FileFormatError, RelookError
@@ -18,7 +15,6 @@ from relook.io.files import describe, one_line, read_bytes, read_json
 _LARGEST_FILE = 64_000_000
 _MOST_CLASSES = 1_000_000
 _NAMES_SHOWN = 3
-_FEWEST_FOR_CHANCE = 50
 
 
 def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...]:
@@ -87,27 +83,6 @@ def check_class_count(dataset: Dataset, outputs: int | None) -> None:
         f"expected as many classes in the data as the model has, got {count} in "
         f"{dataset.name} and {outputs} from the model: name the model's classes in its order "
         "with --classes FILE"
-    )
-
-
-def chance_note(log_probs: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> str | None:
-    """Say so where a model, `[image, class]`, is no more often right than by chance.
-
-    Chance is how often its answers and the labels would agree if they had nothing to do with
-    each other; two standard errors above it still count as chance.
-    """
-    if len(labels) < _FEWEST_FOR_CHANCE:
-        return None
-    answers = np.argmax(log_probs, axis=1)
-    count = max(log_probs.shape[1], int(labels.max()) + 1)
-    shares = [np.bincount(named, minlength=count) / len(labels) for named in (answers, labels)]
-    chance = float(shares[0] @ shares[1])
-    right = float(np.mean(answers == labels))
-    if right > chance + 2 * math.sqrt(chance * (1 - chance) / len(labels)):
-        return None
-    return (
-        f"the model is right on {100 * right:.1f} % of the search images, which is chance: check "
-        "that the classes are in the model's order (--classes), its weights, and mean and std"
     )
 
 

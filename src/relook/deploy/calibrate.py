@@ -16,6 +16,7 @@ from relook.evaluation.cross_validation import prefix_temperatures
 from relook.evaluation.unseen import unseen_part
 from relook.io.identities import Identities, set_of, union
 from relook.models import Predictor
+from relook.models.describe import network_mark
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.policy import Policy
@@ -68,7 +69,8 @@ def calibrate_policy(
     weights = class_weights(dataset.labels) if balanced else None
     if not keep_view_temperature:
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
-    policy = replace(policy, seen=union(policy.seen, set_of(dataset.identities)))
+    seen = union(policy.seen, set_of(dataset.identities))
+    policy = replace(policy, seen=seen, fitted_on=network_mark(predictor))
     return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.groups)
 
 
@@ -116,13 +118,18 @@ def weigh_policy(
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
     entries = (of_view[sub] for sub in chosen)
-    chosen = replace(chosen, seen=union(policy.seen, set_of(dataset.identities)))
+    seen = union(policy.seen, set_of(dataset.identities))
+    chosen = replace(chosen, seen=seen, fitted_on=network_mark(predictor))
     fitted = _with_temperatures(chosen, entries, dataset.labels, groups=dataset.groups)
     return WeighedPolicy(fitted, learned, used, len(dataset), unseen.doubt)
 
 
 def fitted_policy(
-    policy: Policy, log_probs: LogProbs, labels: Labels, identities: Identities
+    policy: Policy,
+    log_probs: LogProbs,
+    labels: Labels,
+    identities: Identities,
+    fitted_on: str | None = None,
 ) -> Policy:
     """Return the policy with a view temperature and temperatures for predictions of its entries."""
     if len(log_probs) != len(policy) or log_probs.shape[1:2] != labels.shape:
@@ -131,8 +138,20 @@ def fitted_policy(
         )
     found = choose_view_temperature(log_probs, labels)
     seen = union(policy.seen, set_of(identities))
-    fitted = replace(policy, view_temperature=found, seen=seen)
+    fitted = replace(policy, view_temperature=found, seen=seen, fitted_on=fitted_on)
     return _with_temperatures(fitted, log_probs, labels)
+
+
+def other_network_note(model: object, policy: Policy) -> str | None:
+    """Say so where a policy's temperatures are known to have been fitted on another network."""
+    mark = policy.fitted_on if policy.temperatures is not None else None
+    own = None if mark is None else network_mark(model)
+    if mark is None or own is None or own == mark or own.split()[0] != mark.split()[0]:
+        return None
+    return (
+        "the policy's temperatures were fitted on another model:  relook calibrate  (TTA.calibrate "
+        "in Python) fits them anew"
+    )
 
 
 def _with_view_temperature(

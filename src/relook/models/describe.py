@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+import torch
+from torch import nn
+
+from relook.io.fingerprint import fingerprint
 from relook.models.base import Predictor, input_of
 from relook.models.ensemble import EnsemblePredictor
+from relook.models.torch_module import CallablePredictor, TorchPredictor
 
 
 def model_record(predictor: Predictor) -> dict[str, Any]:
@@ -44,6 +50,26 @@ def describe_model(predictor: Predictor) -> str:
     if "outputs" in record:
         parts.append(record["outputs"])
     return ", ".join(parts)
+
+
+def network_mark(model: object) -> str | None:
+    """Return what stands for a network, however it is wrapped; None where that cannot be known.
+
+    A torch network is known by the signs of its parameters, which no device, normalisation or
+    cast changes. Only marks with the same first word can be compared.
+    """
+    if isinstance(model, EnsemblePredictor):
+        marks = [network_mark(member) or "" for member in model.members]
+        known = all(mark.startswith("torch ") for mark in marks)
+        return f"ensemble {fingerprint(marks)}" if known else None
+    module = model.module if isinstance(model, TorchPredictor) else model
+    if isinstance(module, nn.Module):
+        signs = [torch.signbit(one.detach()).cpu().numpy() for one in module.parameters()]
+        return f"torch {fingerprint([np.packbits(one) for one in signs])}" if signs else None
+    if isinstance(model, Predictor) and not isinstance(model, CallablePredictor):
+        kind = fingerprint(type(model).__qualname__)[:8]
+        return f"{kind} {fingerprint(model.fingerprint)}"
+    return None
 
 
 def _numbers(values: float | tuple[float, ...]) -> str:

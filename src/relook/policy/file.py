@@ -43,6 +43,10 @@ _Images = Annotated[
     bytes,
     Meta(description=f"a set of images as base64 of {BYTES} bytes per image"),
 ]
+_Mark = Annotated[
+    str,
+    Meta(pattern="^[a-z0-9]{1,8} [0-9a-f]{32}$", description="a network's mark, or null"),
+]
 _AtMostSubPolicies = Meta(
     max_length=MOST_SUBPOLICIES, description=f"a list of at most {MOST_SUBPOLICIES:,}"
 )
@@ -81,6 +85,7 @@ class _PolicyFile(Struct):
     view_temperature: _Temperature = 1.0
     preparation: CentreCrop | None = None
     seen: _Images = UNKNOWN
+    fitted_on: _Mark | None = None
 
 
 _POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
@@ -112,6 +117,8 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         added["view_temperature"] = policy.view_temperature
     if policy.seen != UNKNOWN:
         added["seen"] = b64encode(policy.seen).decode()
+    if policy.fitted_on is not None:
+        added["fitted_on"] = policy.fitted_on
     if preparation is not None:
         added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
     return {
@@ -192,6 +199,7 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
         view_temperature=file.view_temperature,
         preparation=file.preparation,
         seen=file.seen,
+        fitted_on=file.fitted_on,
     )
 
 

@@ -120,7 +120,8 @@ class Policy(Sequence[SubPolicy]):
     are averaged as `tempered` says, at `view_temperature`: 1 is the usual average.
     `preparation` says how images were brought to the model's size when it was searched. `seen` is
     the set of images that the policy or a number in it was found on, on which no gain may be
-    claimed; by default it is not known (`relook.io.identities`).
+    claimed; by default it is not known (`relook.io.identities`). `fitted_on` marks the network that
+    the temperatures were fitted on (`relook.models.describe`).
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -130,6 +131,7 @@ class Policy(Sequence[SubPolicy]):
     view_temperature: float = 1.0
     preparation: CentreCrop | None = None
     seen: bytes = field(default=UNKNOWN, repr=False, kw_only=True)
+    fitted_on: str | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import checked_set, union
 from relook.numerics.splits import Split
-from relook.policy import Step
+from relook.policy import Policy, Step
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
 from relook.policy_search.job import held_out_split
@@ -44,6 +46,18 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
             "set of that search, or on other images"
         )
     return _split(record, searched)
+
+
+def used_images(policy_path: Path, policy: Policy) -> bytes:
+    """Return the images that a policy was found on or, in the search next to it, compared on."""
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+        return policy.seen
+    record = load_run(policy_path.parent)
+    try:
+        compared = b64decode(record.split.get("held_out_images", ""), validate=True)
+        return union(policy.seen, checked_set(compared))
+    except (TypeError, ValueError, RelookError):
+        raise _damaged(record, "expected the held-out images of the search") from None
 
 
 def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:

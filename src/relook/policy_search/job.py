@@ -24,6 +24,7 @@ from relook.policy import SubPolicy
 from relook.policy.pool import Pool
 from relook.policy.recipes import RECIPES
 from relook.policy_search.settings import SearchSettings
+from relook.policy_search.sound import MOST_TRIED, set_up_note
 from relook.predictions.passes import View, distinct_views, predict_views
 from relook.selection.objectives import resolve_objective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
@@ -198,7 +199,10 @@ def plan_pool(
 
 
 def search_notes(job: SearchJob) -> tuple[str, ...]:
-    """Return what a reader of the figures should know: few images, a recipe for others."""
+    """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
+
+    Some of the images to search with go through the model for that, as they are.
+    """
     classes, recipe = len(job.dataset.classes), job.settings.recipe
     notes = []
     for indices, what, means in (
@@ -222,12 +226,25 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
             f"these have {size}: the recipes are {', '.join(RECIPES)}"
         )
-    return tuple(notes)
+    mistake = _tried_set_up(job)
+    return tuple(notes) if mistake is None else (*notes, mistake)
 
 
 def kept_in_race(settings: SearchSettings, pool: Pool) -> int:
     """Return how many of the pool's first views a race never drops."""
     return min(pool.defaults, math.ceil(settings.length / 2))
+
+
+def _tried_set_up(job: SearchJob) -> str | None:
+    """Predict a few images, one per group, and say what is probably wrong with the set-up."""
+    places, groups = job.split.search, job.groups
+    if groups is not None:
+        places = places[np.unique(groups, return_index=True)[1]]
+    places = np.sort(np.random.default_rng(job.settings.seed).permutation(places)[:MOST_TRIED])
+    images, labels = job.dataset.images[places], job.dataset.labels[places]
+    batch = job.settings.batch
+    log_probs = predict_views(job.predictor, images, _PLAIN, seed=0, batch=batch)[0]
+    return set_up_note(log_probs, labels, job.dataset.classes)
 
 
 def _outputs(predictor: Predictor, dataset: Dataset) -> int:

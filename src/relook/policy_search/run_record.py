@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from relook.errors import RunError
 from relook.evaluation.compare import save_comparison
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
+from relook.io.identities import set_of
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import subpolicy_to_json
@@ -66,6 +68,7 @@ def record_search(
                 "held_out": len(found.held_out_indices),
                 "search_fingerprint": fingerprint(found.search_indices),
                 "held_out_fingerprint": fingerprint(found.held_out_indices),
+                "held_out_images": b64encode(set_of(job.proof.identities)).decode(),
             },
             "notes": list(found.notes),
             "race": None if found.race is None else dict(found.race),

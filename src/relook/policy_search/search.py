@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,7 +19,6 @@ import torch
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.data.class_map import chance_note
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
@@ -28,6 +28,7 @@ from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor, as_predictor
 from relook.models.accelerate import Accelerated, accelerate_run
+from relook.models.describe import network_mark
 from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
 from relook.policy_search.job import SearchJob, plan_search, search_notes
@@ -144,9 +145,15 @@ def search(
     settings = SearchSettings.of(**given).with_split(split, len(dataset))
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
-    found = search_dataset(predictor, dataset, settings, test=test_set, run=run, progress=progress)
-    for note in found.notes:
-        warnings.warn(note, stacklevel=2)
+    found = search_dataset(
+        predictor,
+        dataset,
+        settings,
+        test=test_set,
+        run=run,
+        progress=progress,
+        warn=partial(warnings.warn, stacklevel=4),
+    )
     names = None if classes is None else dataset.classes
     size = tuple(dataset.images.shape[2:])
     deployment = {"model": predictor, "size": size, "classes": names, "recipe": settings.recipe}
@@ -164,13 +171,14 @@ def search_dataset(
     progress: StageProgress | None = None,
     origin: Mapping[str, Any] | None = None,
     log: Log | None = None,
+    warn: Log | None = None,
 ) -> PolicySearch:
     """Run a search as `search` does; `origin` (command, specs) is kept in the run's record.
 
     `store` is a path or a URL for the predictions, which are kept in the run's directory by
     default. The stages of `progress` are "predict", "map" (where predictions do not fit into
     memory), "select" and "evaluate". `log` is given lines for people, such as what the selection
-    needs.
+    needs, and `warn` the notes, before the pool is predicted.
     """
     if store is not None and run is None:
         raise RelookError("expected a run's directory with a store of predictions, got none")
@@ -180,11 +188,11 @@ def search_dataset(
         size = size_text(job.plan.predictions)
         log(f"predictions: {size} of disk, and as much again to map them")
     if place is None:
-        return _searched(job, accelerated(job), progress, log)
+        return _searched(job, accelerated(job), progress, log, warn)
     with RunDirectory(place) as directory:
         record = job.record()
         directory.check_settings(record, FORMER_VALUES)
-        found = _searched(job, accelerated(job, directory.engine), progress, log)
+        found = _searched(job, accelerated(job, directory.engine), progress, log, warn)
         record_search(directory, found, job, record, origin or {})
         return found
 
@@ -203,24 +211,31 @@ def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
 
 
 def _searched(
-    job: SearchJob, model: Accelerated, progress: StageProgress | None, log: Log | None
+    job: SearchJob,
+    model: Accelerated,
+    progress: StageProgress | None,
+    log: Log | None,
+    warn: Log | None,
 ) -> PolicySearch:
+    fitted_on = network_mark(job.predictor)
     job = replace(job, predictor=model.predictor)
+    notes = (*search_notes(job), *(() if model.note is None else (model.note,)))
+    if warn is not None:
+        for note in notes:
+            warn(note)
     times = [time.perf_counter()]
     predicted = predict_pool(job, progress)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
-    policy = policy_of(job, predicted, selected)
+    policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on)
     times.append(time.perf_counter())
     comparison = _proof(job, policy, stage_of(progress, "evaluate"))
     times.append(time.perf_counter())
     stages = ("predict", "select", "evaluate")
-    trace, candidates, pool = selected.result, predicted.candidates, job.pool.candidates
-    plain = next((row for row, c in enumerate(candidates) if pool[c].is_plain), trace.picks[0])
-    chance = chance_note(selected.log_probs[plain], job.labels)
+    trace, candidates = selected.result, predicted.candidates
     return PolicySearch(
         policy,
-        pool,
+        job.pool.candidates,
         replace(
             trace,
             picks=tuple(int(candidates[pick]) for pick in trace.picks),
@@ -230,7 +245,7 @@ def _searched(
         job.split.search,
         job.split.held_out,
         dict(zip(stages, np.diff(times).tolist(), strict=True)),
-        (*search_notes(job), *(note for note in (model.note, chance) if note is not None)),
+        notes,
         predicted.race,
         job.plan,
     )

@@ -7,7 +7,6 @@ import torch
 from tests.support import refused
 
 from relook.data import Dataset, check_class_count, read_classes, with_classes
-from relook.data.class_map import chance_note
 from relook.errors import RelookError
 
 
@@ -92,30 +91,6 @@ def test_the_model_must_have_as_many_classes() -> None:
             check_class_count(pets, outputs)
     check_class_count(dataset("0", "1"), 10)
     refused("got 3 in pets and 2 from", check_class_count, dataset("0", "1", "2"), 2)
-
-
-def log_probs(answers: np.ndarray[tuple[int], np.dtype[np.int64]], classes: int) -> np.ndarray:
-    return np.log(np.eye(classes)[answers] * 0.9 + 0.1 / classes)
-
-
-def test_a_wrong_order_of_classes_is_noticed() -> None:
-    labels = np.repeat(np.arange(5), 20)
-    right = log_probs(labels, 5)
-    assert chance_note(right, labels) is None
-    assert "right on 0.0 % of the search images" in (
-        chance_note(np.roll(right, 1, 1), labels) or ""
-    )
-    assert chance_note(np.roll(right, 1, 1)[:49], labels[:49]) is None, "too few to say"
-
-
-def test_one_answer_for_all_is_chance_and_a_weak_model_is_not() -> None:
-    generator = np.random.default_rng(0)
-    labels = generator.choice(3, 300, p=[0.8, 0.1, 0.1])
-    assert "which is chance" in (chance_note(log_probs(labels * 0, 3), labels) or "")
-    weak = np.where(generator.random(300) < 0.4, labels, generator.integers(0, 3, 300))
-    assert chance_note(log_probs(weak, 3), labels) is None
-    guessed = generator.integers(0, 3, 300)
-    assert chance_note(log_probs(guessed, 3), labels) is not None
 
 
 def test_json_names_are_made_printable(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import typer
 from relook.cli.shared import options
 from relook.cli.shared.console import say
 from relook.data.class_map import read_classes
+from relook.deploy.calibrate import other_network_note
 from relook.deploy.recommended import METHODS, Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
@@ -142,6 +143,13 @@ class ModelOfRun:
         if not isinstance(found, list) or found == [str(i) for i in range(len(found))]:
             return None
         return tuple(map(str, found)) if outputs in (None, len(found)) else None
+
+    def checked(self, policy: Policy, temperature: TemperatureChoice) -> Policy:
+        """Return the policy to run; say so where its temperature is another model's."""
+        note = other_network_note(self.predictor, policy)
+        if note is not None and temperature == "policy":
+            say(f"note: {note}")
+        return replace(policy, fitted_on=None)
 
     def _searched_shape(self) -> tuple[int, int, int] | None:
         shape = None if self.record is None else self.record.data.get("shape")

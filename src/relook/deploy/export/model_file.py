@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from relook.deploy.calibrate import other_network_note
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.export.torch_program import write_program
 from relook.deploy.onnx.check import as_network_takes, check_model, generated_images
@@ -81,6 +83,9 @@ def export(
     form = FileForm(**{name: options.pop(name) for name in of_file})
     predictor = as_predictor(model, **options)
     plan = plan_views(policy, views, temperature, seed=seed)
+    note = other_network_note(predictor, plan.policy) if temperature == "policy" else None
+    if note is not None:
+        warnings.warn(note, stacklevel=2)
     given = image_input(predictor, form, images, plan.policy.preparation)
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)

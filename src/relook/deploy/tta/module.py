@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from relook.data.base import identities_of
-from relook.deploy.calibrate import fitted_policy
+from relook.deploy.calibrate import fitted_policy, other_network_note
 from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
 from relook.deploy.tta.exits import plan_with_exits, run_early_exit
@@ -27,6 +28,7 @@ from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
+from relook.models.describe import network_mark
 from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
@@ -54,7 +56,8 @@ class TTA(nn.Module):
 
     `policy` may be a policy's file, or the name of a preset (`flip`, `preset:10c` …), which is not
     calibrated until `calibrate` has seen labelled images. `views` is a budget of model passes per
-    image. `temperature` is the policy's for that budget, a number, or None for none. A policy of
+    image. `temperature` is the policy's for that budget, a number, or None for none; a warning says
+    where it was fitted on another network. A policy of
     fresh draws is frozen by `seed`, unless `draws="fresh"`: then views are drawn by counter, one
     index per image. `max_batch` views go through the model at once (default: by the images' size).
     `size` (height, width) is what images must have; `classes` are names for `predict`.
@@ -91,6 +94,9 @@ class TTA(nn.Module):
             early_exit, policy, views, temperature, draws, seed
         )
         self.model, self.network = network_of(model, model_options)
+        note = other_network_note(model, self.policy) if temperature == "policy" else None
+        if note is not None:
+            warnings.warn(note, stacklevel=2)
         self.output = output
         self.classes = None if classes is None else tuple(classes)
         self.max_batch = max_batch
@@ -208,7 +214,9 @@ class TTA(nn.Module):
         _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
         log_probs = np.concatenate(batches, axis=1)[order]
         numbers = np.asarray(labels, dtype=np.int64)
-        policy = fitted_policy(self.policy, log_probs, numbers, identities_of(as_levels(images)))
+        known = identities_of(as_levels(images))
+        mark = network_mark(getattr(self.model, "predictor", self.model))
+        policy = fitted_policy(self.policy, log_probs, numbers, known, mark)
         temperature = (policy.temperatures or (1.0,))[-1]
         self.plan = replace(self.plan, policy=policy, temperature=temperature)
         return self

@@ -1,0 +1,133 @@
+"""Mistakes of a set-up that its plain predictions give away, said before they cost hours."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.calibration import fit_temperature
+
+MOST_TRIED = 256
+"""How many images a set-up is judged by, at most."""
+
+_FEWEST = 50
+_FOLDS = 8
+_NAMES_SHOWN, _LONGEST_NAME = 4, 40
+
+# Another order of classes has to be right this often, by at least this much more, in at least so
+# many standard errors. A network with random weights fits some order on one image in four.
+_FITS, _GAIN, _SURE = 0.35, 0.1, 4.0
+
+# Temperatures that no sound network has: of eleven public ones the highest is 2.4, of small ones
+# that know their few training images by heart 4.4, and the lowest, label smoothing's, 0.8.
+_HIGHEST, _LOWEST = 6.0, 0.25
+
+# Without mean and std the same public networks are right less than 0.77 times as often as they are
+# sure, two standard errors up, and four to six in ten of their errors crowd on few classes. Those
+# that know their training images by heart are as wrong, but at most three in ten errors crowd.
+_RIGHT_OF_SURE, _CROWDED = 0.8, 0.35
+_FEWEST_TO_CROWD = 4  # of two or three classes, one often draws the errors
+
+
+def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:
+    """Say what is probably wrong with a set-up, from predictions of plain images, `[n, class]`.
+
+    `classes` are the labels' names. Weak and overconfident networks, few images, rare classes and
+    noisy labels are no mistakes.
+    """
+    images = len(labels)
+    if images < _FEWEST:
+        return None
+    answers = np.argmax(log_probs, axis=1)
+    count = max(log_probs.shape[1], int(labels.max()) + 1)
+    shares = [np.bincount(named, minlength=count) / images for named in (answers, labels)]
+    chance = float(shares[0] @ shares[1])
+    right = float(np.mean(answers == labels))
+    at_chance = right <= chance + 2 * math.sqrt(chance * (1 - chance) / images)
+    told = f"the model is right on {100 * right:.1f} % of the search images"
+    told += ", which is chance" if at_chance else ""
+    order = _other_order(answers, labels, classes)
+    if order is not None:
+        return f"{told}, and on {order}: check the order of the classes (--classes)"
+    if at_chance:
+        return (
+            f"{told}: check that the classes are in the model's order (--classes), its weights, "
+            "and mean and std"
+        )
+    sure = float(np.exp(log_probs.max(axis=1), dtype=np.float64).mean())
+    temperature = fit_temperature(log_probs, labels)
+    told += f", but {100 * sure:.1f} % sure on average (temperature {temperature:.2g}): check "
+    if temperature < _LOWEST:
+        return f"{told}whether it returns probabilities rather than logits (--outputs)"
+    at_most = right + 2 * math.sqrt(right * (1 - right) / images)
+    if temperature > _HIGHEST or (
+        at_most < _RIGHT_OF_SURE * sure and _crowds(answers[answers != labels], shares[1])
+    ):
+        return (
+            f"{told}mean and std (--mean, --std), the scale of the pixels and the channels' order"
+        )
+    return None
+
+
+def _crowds(wrong: Indices, shares: FloatArray) -> bool:
+    """Whether wrong answers crowd on few classes, more than chance or the labels explain."""
+    count = len(shares)
+    found = np.bincount(wrong, minlength=count) / len(wrong)
+    crowd = min(np.abs(found - usual).sum() / 2 for usual in (shares, 1 / count))
+    noise = math.sqrt(count / (2 * math.pi * len(wrong)))
+    return count >= _FEWEST_TO_CROWD and crowd - noise > _CROWDED * max(0.0, 1 - noise)
+
+
+def _other_order(answers: Indices, labels: Labels, classes: Sequence[str]) -> str | None:
+    """Return how often the answers are right in the order that fits them, and which that is."""
+    right = answers == labels
+    for described, answer_of in _orders(answers, labels, classes):
+        fits = answers == answer_of
+        gained, lost = int((fits & ~right).sum()), int((right & ~fits).sum())
+        if (
+            fits.mean() >= _FITS
+            and gained - lost >= _GAIN * len(labels)
+            and gained - lost >= _SURE * math.sqrt(gained + lost)
+        ):
+            return f"{100 * float(fits.mean()):.1f} % if {described}"
+    return None
+
+
+def _orders(
+    answers: Indices, labels: Labels, classes: Sequence[str]
+) -> Iterator[tuple[str, Indices]]:
+    """Yield orders of the model's classes, in words, with the answer they expect of each image."""
+    for described, key in (("by name", str), ("by number", _numbered)):
+        place = {name: index for index, name in enumerate(sorted(classes, key=key))}
+        yield f"its classes are sorted {described}", np.array([place[c] for c in classes])[labels]
+    # An assignment fits noise, too: each image is judged by one that was made without it.
+    expected = np.empty_like(labels)
+    folds = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
+    for fold in range(_FOLDS):
+        own = folds == fold
+        fitted = _assigned(answers[~own], labels[~own])
+        expected[own] = [fitted.get(label, label) for label in labels[own].tolist()]
+    moved = [pair for pair in _assigned(answers, labels).items() if pair[0] != pair[1]]
+    pairs = [f"{classes[label][:_LONGEST_NAME]!r} {place}" for label, place in moved[:_NAMES_SHOWN]]
+    pairs += ["…"] if len(moved) > _NAMES_SHOWN else []
+    yield f"its classes are in another order (counted from 0: {', '.join(pairs)})", expected
+
+
+def _assigned(answers: Indices, labels: Labels) -> dict[int, int]:
+    """Return which answer fits each label best, each answer for one label only."""
+    used, codes = np.unique(np.concatenate([labels, answers]), return_inverse=True)
+    table = np.eye(len(used)) / 2  # where two do as well, a class stays where it is
+    np.add.at(table, (codes[: len(labels)], codes[len(labels) :]), 1)
+    best = used[linear_sum_assignment(table, maximize=True)[1]].tolist()
+    return dict(zip(used.tolist(), best, strict=True))
+
+
+def _numbered(name: str) -> list[tuple[int, str]]:
+    """Return a key by which names sort as their numbers do."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
