@@ -83,7 +83,8 @@ def test_a_policy_is_searched_compared_and_reported(
     assert write_report(tmp_path / "run", figures=False).is_file()
     policy = ("--policy", "run/policy.json", "--out", "new.json", "--skip-bad", "--size", "32")
     sources = ("--model", "torch:by_corner:build", "--data", f"folder:{photos}")
-    assert "decoded before" in relook.ok("calibrate", *sources, *policy, "--cache", "cache").err
+    again = ("calibrate", *sources, *policy, "--cache", "cache", "--reuse-images")
+    assert "decoded before" in relook.ok(*again).err
 
 
 def test_where_the_images_are_kept_changes_nothing(

@@ -191,4 +191,4 @@ def test_published_files_are_searched(relook: Relook, source: str, tmp_path: Pat
     assert f"{source}:" in read_html(page).words()
     policy = tmp_path / "run" / "policy.json"
     calibrated = ("calibrate", *sources, "--policy", policy, "--out", tmp_path / "new.json")
-    relook.ok(*calibrated)
+    relook.ok(*calibrated, "--reuse-images")
