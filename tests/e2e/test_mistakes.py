@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ class SetUp:
     digits: Dataset
     place: Path
 
-    def data(self, name: str, first: int = 0, last: int = 500, **changes: np.ndarray) -> str:
+    def data(self, name: str, first: int = 0, last: int = 500, **changes: Any) -> str:
         """Write digits as a file; its spec."""
         part = self.digits.subset(np.arange(first, last))
         arrays: dict[str, Any] = {
