@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ class SetUp:
     digits: Dataset
     place: Path
 
-    def data(self, name: str, first: int = 0, last: int = 500, **changes: Any) -> str:
+    def data(self, name: str, first: int = 0, last: int = 500, **changes: np.ndarray) -> str:
         """Write digits as a file; its spec."""
         part = self.digits.subset(np.arange(first, last))
         arrays: dict[str, Any] = {
