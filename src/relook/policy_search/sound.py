@@ -112,7 +112,8 @@ def _orders(
         own = folds == fold
         fitted = _assigned(answers[~own], labels[~own])
         expected[own] = [fitted.get(label, label) for label in labels[own].tolist()]
-    moved = [pair for pair in _assigned(answers, labels).items() if pair[0] != pair[1]]
+    named = _assigned(answers, labels)
+    moved = [(label, named[label]) for label in np.unique(labels).tolist() if named[label] != label]
     pairs = [f"{classes[label][:_LONGEST_NAME]!r} {place}" for label, place in moved[:_NAMES_SHOWN]]
     pairs += ["…"] if len(moved) > _NAMES_SHOWN else []
     yield f"its classes are in another order (counted from 0: {', '.join(pairs)})", expected

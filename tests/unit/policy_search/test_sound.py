@@ -146,3 +146,13 @@ def test_extreme_temperatures_are_noticed() -> None:
     probabilities = np.exp(network(margin=6)[0])
     told = note(temper(probabilities, 1.0), network(margin=6)[1])
     assert "probabilities rather than logits (--outputs)" in told
+
+
+def test_answers_may_be_classes_that_the_data_has_no_name_for() -> None:
+    """A network of forty classes, ten of them in the data, says 25 for one of these."""
+    labels = np.arange(200) % 10
+    answers = np.where(labels == 3, 25, labels)
+    note = set_up_note(answered(answers, 40), labels, NUMBERS[:10])
+    assert note is not None
+    assert "'3' 25" in note
+    assert "'25'" not in note
