@@ -37,6 +37,14 @@ def test_places_cover_the_range_more_evenly_than_random_ones() -> None:
     assert _largest_gap(places) < np.quantile([_largest_gap(each) for each in random], 0.05)
 
 
+@pytest.mark.parametrize("number", [3, 5, 8, 13, 21, 34])
+def test_the_crops_of_photos_have_all_scales_whatever_their_number(number: int) -> None:
+    crops = [view.steps[0] for view in quasi_random_views("imagenet", number + 1)[1:]]
+    scales = np.sort([crop.magnitude for crop in crops]) / 28
+    assert np.diff(scales, prepend=0, append=1).max() < 2.2 / number
+    assert crops[0].transform == "scale_crop_flip"
+
+
 def test_a_recipe_without_crops_has_the_plain_image_alone() -> None:
     assert quasi_random_views(RECIPES["cifar"].without(["crop_flip"]), 5) == (SubPolicy(),)
 
