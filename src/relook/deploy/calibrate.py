@@ -114,6 +114,7 @@ def weigh_policy(
         counts=[*counts.values()],
         seed=seed,
         groups=dataset.groups,
+        view_temperature=policy.view_temperature,
     )
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy

@@ -195,6 +195,7 @@ def plan_pool(
         limit,
         on_disk=directory is not None and not settings.race,
         conservative=conservative,
+        view_temperature=settings.view_temperature,
     )
 
 
