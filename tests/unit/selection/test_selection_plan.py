@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from relook.errors import RelookError
+from relook.predictions.store import Predictions
 from relook.selection import selection_needs
 from relook.selection.plan import is_compact, plan_selection
-from relook.selection.record import Predictions, Selection, plan_of
+from relook.selection.record import Selection, plan_of
 
 CIFAR = (1101, 5000, 100)
 IMAGENET = (900, 25_000, 1_000)
