@@ -140,7 +140,8 @@ def test_other_weights_half_way_are_refused(relook: Relook, study: Path, tmp_pat
     trained = re.sub(r"\[models.A\].*\[search\]", "[search]", TINY, flags=re.DOTALL)
     weights = tmp_path / "w.safetensors"
     study.write_text(f'{trained}\n[models.C]\nspec = "small@{weights}"\n', encoding="utf-8")
-    common = ("study", "run", study, "--out", tmp_path / "out", "--only")
+    quick = ("--set", "compare.methods=['plain', 'cf']", "--set", "compare.runs=1")
+    common = ("study", "run", study, "--out", tmp_path / "out", *quick, "--only")
     save_small(new_small(width=4, seed=1), weights)
     relook.ok(*common, "search")
     save_small(new_small(width=4, seed=2), weights)
