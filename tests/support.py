@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from relook.errors import RelookError
+from relook.io.identities import Identities
 
 
 def refused(
@@ -14,3 +16,8 @@ def refused(
     with pytest.raises(RelookError, match=message) as caught:
         call(*arguments, **options)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def different(images: int) -> Identities:
+    """Say of so many images that none is a copy of another, though they may look alike."""
+    return 2 * np.arange(1, images + 1, dtype=np.uint64)

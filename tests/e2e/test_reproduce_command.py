@@ -14,6 +14,7 @@ from tests.e2e.conftest import Relook
 from tests.unit.report.html_reader import read_html
 
 from relook.data import load_data
+from relook.models.small import new_small, save_small
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import make_plan
 from relook.studies.reproduce.run import is_done, reproduce
@@ -133,6 +134,21 @@ def test_only_runs_parts_with_what_they_need(relook: Relook, study: Path, tmp_pa
     assert "not done yet" in (out / "index.md").read_text(encoding="utf-8")
     other = relook.refused(*common, "--only", "serch")
     assert "unknown part 'serch': did you mean 'search'?" in other.err
+
+
+def test_other_weights_half_way_are_refused(relook: Relook, study: Path, tmp_path: Path) -> None:
+    trained = re.sub(r"\[models.A\].*\[search\]", "[search]", TINY, flags=re.DOTALL)
+    weights = tmp_path / "w.safetensors"
+    study.write_text(f'{trained}\n[models.C]\nspec = "small@{weights}"\n', encoding="utf-8")
+    quick = ("--set", "compare.methods=['plain', 'cf']", "--set", "compare.runs=1")
+    common = ("study", "run", study, "--out", tmp_path / "out", *quick, "--only")
+    save_small(new_small(width=4, seed=1), weights)
+    relook.ok(*common, "search")
+    save_small(new_small(width=4, seed=2), weights)
+    other = relook.refused(*common, "compare")
+    assert "has changed since search digits-c was done: remove " in other.err
+    save_small(new_small(width=4, seed=1), weights)
+    relook.ok(*common, "compare")
 
 
 def test_kept_back_images_train_two_networks(relook: Relook, study: Path, tmp_path: Path) -> None:

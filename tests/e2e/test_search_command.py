@@ -105,6 +105,19 @@ def test_the_held_out_images_were_never_searched_on(
     assert shown["policy"]["subpolicies"]
 
 
+def test_a_test_set_has_groups_too(relook: Relook, model: str, data: str, tmp_path: Path) -> None:
+    others, file = load_data("digits").subset(np.arange(300, 360)), tmp_path / "test.npz"
+    patient = np.arange(60) // 3
+    np.savez(file, images=others.plain.numpy(), labels=others.labels, patient=patient)
+    relook.ok(
+        *("search", "--model", model, "--data", data, "--out", tmp_path / "run"),
+        *("--test", f"npz:{file}?layout=nchw", "--group", "patient", *QUICK),
+    )
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    grouped = replace(load_data(f"npz:{file}?layout=nchw"), groups=patient)
+    assert record["test"]["fingerprint"] == grouped.fingerprint
+
+
 def test_a_race_tells_what_it_saved(relook: Relook, model: str, tmp_path: Path) -> None:
     command = ("search", "--model", model, "--data", "digits", "--recipe", "small", "--race")
     sizes = ("--pool-size", "40", "--length", "4", "--split", "440:200")

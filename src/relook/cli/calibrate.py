@@ -11,6 +11,7 @@ import typer
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.inputs import UNBALANCED
 from relook.data import Dataset
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
@@ -21,6 +22,7 @@ from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import PREFIX, is_preset
 from relook.policy_search.held_out import used_images
+from relook.policy_search.run_record import was_balanced
 from relook.report.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")
@@ -38,8 +40,9 @@ def calibrate_command(
     ] = None,
     force: sources.ForceOption = False,
     balanced: Annotated[
-        bool, typer.Option("--balanced", help="Give each class the same weight.")
-    ] = False,
+        bool | None,
+        typer.Option(help="Give each class the same weight.", show_default="as the search did"),
+    ] = None,
     weights: Annotated[
         str,
         typer.Option(
@@ -90,6 +93,10 @@ def calibrate_command(
     record = source.record()
     if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
         record = None
+    if balanced is None and was_balanced(source.record()):
+        balanced = weights == "equal"
+        if not balanced:
+            say(UNBALANCED)
     known = sources.ModelOfRun.load(record, given, device)
     kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
     how = {**options.images_of(known.given), "full_size": kept}
@@ -109,7 +116,7 @@ def calibrate_command(
                 known.predictor,
                 dataset,
                 found,
-                balanced=balanced,
+                balanced=balanced is True,
                 keep_view_temperature=keep_view_temperature,
                 batch=batch,
                 progress=bar,

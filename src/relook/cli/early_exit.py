@@ -23,7 +23,6 @@ from relook.errors import MissingExtraError
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
-from relook.io.identities import is_in, set_of
 from relook.models.accelerate import accelerate
 from relook.numerics.arrays import LogProbs
 from relook.numerics.intervals import Interval
@@ -83,12 +82,12 @@ def early_exit_command(
     file = out or scored.source.policy.with_name("early-exit.json")
     sources.check_free(file, force)
     inputs = scored.read()
+    inputs.say_balance()
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
-    report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.groups)
+    report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.units)
     groups_learned = _groups(dataset, learn_on)
     known = dataset.identities
-    report_on = report_on[~is_in(known[report_on], set_of(known[learn_on]))]
     check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     log_probs = _predictions(inputs, plan, accelerate_with, file, batch, timeout)
@@ -142,7 +141,7 @@ def _predictions(
 
 
 def _groups(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[Any] | None:
-    return None if dataset.groups is None else np.asarray(dataset.groups)[places]
+    return None if dataset.units is None else dataset.units[places]
 
 
 def _finish(

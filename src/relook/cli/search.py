@@ -87,7 +87,11 @@ def search_command(
     images = reading.of(data, crops=wanted.recipe.start is not None)
     how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
     dataset = options.read_data(data, group, **how)
-    test_set = None if test is None else options.read_data(test, like=dataset, **how)
+    test_set = (
+        None
+        if test is None
+        else options.read_data(test, options.group_of_test(group), like=dataset, **how)
+    )
     wanted = wanted.with_split(split, len(dataset))
     if dry_run:
         _print_cost(plan_search(predictor, dataset, wanted, test=test_set, directory=out), as_json)

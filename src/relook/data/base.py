@@ -14,7 +14,8 @@ from torch import Tensor, from_numpy
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.io.identities import Identities, pixel_identities
+from relook.io.identities import Identities, copy_numbers, pixel_identities
+from relook.numerics.splits import joined_groups
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages, content_of, plain_views
@@ -33,7 +34,7 @@ class Dataset:
     or text `[n]`; `columns` holds what else the source knows about each image. `prepared` says
     how images were brought to their size, where relook has done it. `identities` say which images
     these are, however they are read: those of their source, which changed images keep, or else of
-    their pixels.
+    their pixels. What splits or counts images goes by `units`.
     """
 
     images: Tensor | FullImages
@@ -79,6 +80,14 @@ class Dataset:
         Labels are no part of it: a model's order of classes changes them.
         """
         return fingerprint(self.identities, self.groups) if self.identities.all() else None
+
+    @cached_property
+    def units(self) -> Column | None:
+        """Which images count as one `[n]`: the groups, and copies of an image; None: all differ."""
+        groups, copies = self.groups, copy_numbers(self.identities)
+        if copies is None:
+            return groups
+        return copies if groups is None else joined_groups(groups, copies)
 
     def subset(self, indices: ArrayLike) -> Dataset:
         """Return the images at `indices`, in their order; the classes stay the same."""

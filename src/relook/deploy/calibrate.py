@@ -71,7 +71,7 @@ def calibrate_policy(
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
     seen = union(policy.seen, set_of(dataset.identities))
     policy = replace(policy, seen=seen, fitted_on=network_mark(predictor))
-    return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.groups)
+    return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.units)
 
 
 def weigh_policy(
@@ -113,14 +113,15 @@ def weigh_policy(
         dataset.labels,
         counts=[*counts.values()],
         seed=seed,
-        groups=dataset.groups,
+        groups=dataset.units,
+        view_temperature=policy.view_temperature,
     )
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
     entries = (of_view[sub] for sub in chosen)
     seen = union(policy.seen, set_of(dataset.identities))
     chosen = replace(chosen, seen=seen, fitted_on=network_mark(predictor))
-    fitted = _with_temperatures(chosen, entries, dataset.labels, groups=dataset.groups)
+    fitted = _with_temperatures(chosen, entries, dataset.labels, groups=dataset.units)
     return WeighedPolicy(fitted, learned, used, len(dataset), unseen.doubt)
 
 
@@ -158,7 +159,7 @@ def _with_view_temperature(
     policy: Policy, log_probs: LogProbs, dataset: Dataset, weights: FloatArray | None = None
 ) -> Policy:
     """Learn the view temperature from each entry's predictions `[entry, n, class]`."""
-    found = choose_view_temperature(log_probs, dataset.labels, weights, dataset.groups)
+    found = choose_view_temperature(log_probs, dataset.labels, weights, dataset.units)
     return replace(policy, view_temperature=found)
 
 

@@ -44,9 +44,9 @@ def deployed(
 
     `method` and `views` overrule it; `views` alone are the policy's. Another method than the
     policy gets the temperatures that were fitted when it was compared; one that was not compared
-    has none. A comparison of another policy counts for nothing.
+    has none. A comparison of a policy that predicts otherwise counts for nothing.
     """
-    if comparison is not None and comparison.policy.subpolicies != policy.subpolicies:
+    if comparison is not None and _predicting(comparison.policy) != _predicting(policy):
         comparison = None
     by_verdict = method is None and views is None and comparison is not None
     if by_verdict and comparison is not None:
@@ -68,9 +68,17 @@ def deployed(
     options = convert(settings.get("randaugment", {}), Options, where)
     made = row.policy(recipe, wanted, settings.get("seed", 0), "fixed", options)
     text = "the plain image" if name == "plain" else f"{label_of(name)} with {views_text(wanted)}"
+    if row.random:
+        text += " (drawn once; compared were views drawn for each image)"
     scored = None if comparison is None else comparison.row(name, wanted)
     if scored is None or scored.fitted is None:
         return Deployed(made, "policy", text, by_verdict)
     # The comparison does not say which images it was made on.
     made = replace(made, view_temperature=scored.fitted.view_temperature, seen=UNKNOWN)
     return Deployed(made, scored.fitted.temperature, text, by_verdict)
+
+
+def _predicting(policy: Policy) -> tuple[object, ...]:
+    """Return all of a policy that its predictions depend on."""
+    average = policy.view_temperature, policy.temperatures
+    return policy.subpolicies, average, policy.preparation, policy.is_fixed or policy.seed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,23 +76,27 @@ def learn_weights(
     counts: ArrayLike | None = None,
     seed: int = 0,
     groups: ArrayLike | None = None,
+    view_temperature: float = 1.0,
 ) -> LearnedWeights:
     """Learn convex weights of views from their predictions `[view, n, class]`.
 
     Half of the images (whole `groups`) make weights and a temperature, the other half scores
     them, and the other way round; then all images make the weights that are returned. `counts`
-    are what "equal" means where the policy repeats views. Use images that the selection has not
+    are what "equal" means where the policy repeats views; the predictions are as they are averaged,
+    at a `view_temperature` (`Policy.tempered`). Use images that the selection has not
     seen: on its own they look better than they are.
     """
     _check(log_probs, labels)
     equal = _shares(log_probs, counts)
+    fit = partial(_fitted, log_probs, labels, groups, view_temperature)
     first, second = stratified_split(labels, 0.5, seed, groups)
     gains, learned = np.empty(len(labels)), np.empty(len(labels))
     likely = []
     for make, score in ((first, second), (second, first)):
         found, _, _ = fit_weights(log_probs[:, make], labels[make], equal)
         after, before = (
-            _held_out(log_probs, labels, shares, make, score, groups) for shares in (found, equal)
+            temper(average[score], temperature)
+            for average, temperature in (fit(shares, make) for shares in (found, equal))
         )
         own, usual = (per_image_log_likelihood(one, labels[score]) for one in (after, before))
         learned[score], gains[score] = own, own - usual
@@ -100,9 +105,7 @@ def learn_weights(
     return LearnedWeights(
         weights=tuple(float(weight) for weight in weights),
         equal=tuple(float(weight) for weight in equal),
-        temperature=fit_temperature(
-            mean_log_probs(log_probs, counts=weights), labels, groups=groups
-        ),
+        temperature=fit(weights, np.arange(len(labels)))[1],
         fit_cll=cll,
         fit_cll_equal=_calibrated(log_probs, labels, equal)[0],
         cll=float(learned.mean()),
@@ -185,19 +188,20 @@ def _calibrated(
     return calibrated_log_likelihood(mean_log_probs(log_probs, counts=weights), labels, start=start)
 
 
-def _held_out(
+def _fitted(
     log_probs: LogProbs,
     labels: Labels,
+    groups: ArrayLike | None,
+    view_temperature: float,
     weights: FloatArray,
     make: Indices,
-    score: Indices,
-    groups: ArrayLike | None,
-) -> FloatArray:
-    """Return the log-probabilities of the images to score, at the others' temperature."""
+) -> tuple[FloatArray, float]:
+    """Return the weighted mean `[n, class]`, and the temperature that some images give it."""
     average = mean_log_probs(log_probs, counts=weights)
     own = None if groups is None else np.asarray(groups)[make]
-    temperature = fit_temperature(average[make], labels[make], groups=own)
-    return temper(average[score], temperature)
+    return average, fit_temperature(
+        average[make], labels[make], groups=own, view_temperature=view_temperature
+    )
 
 
 def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:

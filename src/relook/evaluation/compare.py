@@ -193,7 +193,7 @@ def compare(
         likelihoods,
         budgets=setup.budgets,
         margin=asked.margin,
-        groups=dataset.groups,
+        groups=dataset.units,
         weights=setup.weights,
         likely=lambda one, other: likely_between(
             scores.evaluations[one], scores.evaluations[other], learned
@@ -352,18 +352,19 @@ def _rows(
 def _reliability(
     setup: Setup, log_probs: Mapping[str, FloatArray], policy: Policy
 ) -> dict[str, tuple[ReliabilityBin, ...]]:
-    labels, groups = setup.dataset.labels, setup.dataset.groups
-    bins = {name: reliability_bins(one, labels) for name, one in log_probs.items()}
+    labels, groups, weights = setup.dataset.labels, setup.dataset.units, setup.weights
+    bins = {name: reliability_bins(one, labels, weights) for name, one in log_probs.items()}
     for name, one in log_probs.items():
         calibrated = cross_calibrated(
             one,
             labels,
             seed=setup.seed,
             groups=groups,
+            weights=weights,
             protocol=setup.protocol,
             view_temperature=policy.view_temperature if name == "policy" else 1.0,
         )
-        bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels)
+        bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels, weights)
     return bins
 
 

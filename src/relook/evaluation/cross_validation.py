@@ -155,6 +155,7 @@ def cross_calibrated(
     *,
     seed: int,
     groups: ArrayLike | None = None,
+    weights: FloatArray | None = None,
     protocol: str = "standard",
     view_temperature: float = 1.0,
 ) -> FloatArray:
@@ -163,7 +164,7 @@ def cross_calibrated(
     (part,) = partitions(len(labels), protocol, 1, seed, groups)
     calibrated = np.empty(log_probs.shape)
     score = np.concatenate([score for _, score in part])
-    fit = _Calibration(labels, None, groups, protocol, lambda _: (log_probs, view_temperature))
+    fit = _Calibration(labels, weights, groups, protocol, lambda _: (log_probs, view_temperature))
     _, calibrated[score], _ = fit.of(part)
     return calibrated
 
@@ -216,11 +217,15 @@ class _Calibration:
         return np.concatenate(plain), np.concatenate(calibrated), mean
 
 
-def reliability_bins(log_probs: LogProbs, labels: Labels) -> tuple[ReliabilityBin, ...]:
+def reliability_bins(
+    log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None
+) -> tuple[ReliabilityBin, ...]:
     """Sort images into the 15 bins of the ECE by the probability of their predicted class.
 
-    An empty bin has share 0, its middle as confidence, and accuracy 0.
+    An empty bin has share 0, its middle as confidence, and accuracy 0. `weights` `[n]` are what
+    images count.
     """
+    own = np.ones(len(labels)) if weights is None else weights
     confidence = np.exp(log_probs.max(axis=1).astype(np.float64))
     bins = np.clip(np.ceil(confidence * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
     correct = per_image_accuracy(log_probs, labels)
@@ -230,8 +235,9 @@ def reliability_bins(log_probs: LogProbs, labels: Labels) -> tuple[ReliabilityBi
         if not inside.any():
             found.append(ReliabilityBin(0.0, (place + 0.5) / ECE_BINS, 0.0))
             continue
-        means = (inside.mean(), confidence[inside].mean(), correct[inside].mean())
-        found.append(ReliabilityBin(*(float(mean) for mean in means)))
+        share = float(own[inside].sum() / own.sum())
+        means = (weighted_mean(one[inside], own[inside]) for one in (confidence, correct))
+        found.append(ReliabilityBin(share, *map(float, means)))
     return tuple(found)
 
 

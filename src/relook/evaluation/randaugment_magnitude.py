@@ -21,6 +21,7 @@ from relook.policy import DrawKind
 from relook.policy.recipes import Recipe
 from relook.predictions.locations import is_url
 from relook.predictions.passes import View, predict_views
+from relook.selection.objectives import class_weights
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
         options=setup.options,
         seed=setup.seed,
         draws=BASELINE_DRAWS,
+        balanced=setup.balanced,
         store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
         batch=setup.batch,
         progress=setup.progress,
@@ -67,6 +69,7 @@ def search_magnitude(
     options: Options,
     seed: int,
     draws: DrawKind,
+    balanced: bool = False,
     grid: tuple[float, ...] = GRID,
     store_path: str | Path | None = None,
     batch: int | None = None,
@@ -87,7 +90,10 @@ def search_magnitude(
         progress=progress,
     )
     labels = validation.labels
-    return GridSearch(tuple((m, calibrated_log_likelihood(q, labels)[0]) for m, q in predicted))
+    weights = class_weights(labels) if balanced else None
+    return GridSearch(
+        tuple((m, calibrated_log_likelihood(q, labels, weights)[0]) for m, q in predicted)
+    )
 
 
 def grid_log_probs(

@@ -79,7 +79,7 @@ class Setup:
             self.dataset.labels,
             seed=self.seed,
             halvings=self.halvings,
-            groups=self.dataset.groups,
+            groups=self.dataset.units,
             weights=self.weights,
             protocol=self.protocol,
             view_temperature=view_temperature,
@@ -97,13 +97,13 @@ class Setup:
             log_probs,
             self.dataset.labels,
             self.weights,
-            groups=self.dataset.groups,
+            groups=self.dataset.units,
             view_temperature=view_temperature,
         )
 
     def paired(self, one: FloatArray, other: FloatArray) -> Interval:
         """Return the mean difference of values of the same images `[n]`, with its interval."""
-        return paired_interval(one - other, groups=self.dataset.groups, weights=self.weights)
+        return paired_interval(one - other, groups=self.dataset.units, weights=self.weights)
 
     def differences(
         self, one: Sequence[Evaluation], other: Sequence[Evaluation], average: str = ""
@@ -116,7 +116,7 @@ class Setup:
             per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
             for metric in ("cll", "accuracy")
         )
-        groups, weights = self.dataset.groups, self.weights
+        groups, weights = self.dataset.units, self.weights
         likely = likely_between(one, other, f"cll{average}")
         return {
             "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
@@ -242,7 +242,7 @@ def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | b
     """
     if not setup.both_averages:
         return {}
-    labels, groups = setup.dataset.labels, setup.dataset.groups
+    labels, groups = setup.dataset.labels, setup.dataset.units
     rounds = partitions(len(labels), setup.protocol, setup.halvings, setup.seed, groups)
     parts = {calibrate.tobytes(): calibrate for one in rounds for calibrate, _ in one}
     asked = [*parts.values(), np.arange(len(labels))]

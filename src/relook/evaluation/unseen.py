@@ -59,8 +59,8 @@ def unseen_places(dataset: Dataset, seen: bytes, held_out: Sequence[Indices] = (
     searches have held out: no others are returned.
     """
     known = is_in(dataset.identities, seen)
-    if dataset.groups is not None:  # what belongs to an image that was seen is no news
-        known = np.isin(dataset.groups, np.asarray(dataset.groups)[known])
+    if dataset.units is not None:  # what belongs to an image that was seen is no news
+        known = np.isin(dataset.units, dataset.units[known])
     left = np.flatnonzero(~known)
     for places in held_out:
         left = np.intersect1d(left, places)

@@ -46,6 +46,13 @@ def file_identity(content: IO[bytes]) -> int:
     return _number(digest.digest(), _FILE)
 
 
+def copy_numbers(identities: Identities) -> NDArray[np.int64] | None:
+    """Return a number per image that only its exact copies share; None if there are none."""
+    _, first, numbers = np.unique(identities, return_index=True, return_inverse=True)
+    own = np.where(identities == 0, np.arange(len(identities)), first[numbers])
+    return None if len(np.unique(own)) == len(own) else own
+
+
 def set_of(identities: Identities) -> bytes:
     """Return images as a set; one that is not known stays in it as such."""
     words = np.unique(identities).astype(">u8")

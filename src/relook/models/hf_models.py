@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +14,13 @@ from torch import Tensor, nn
 
 from relook.errors import MissingExtraError, RelookError
 from relook.foundation.wording import first_line
+from relook.io.files import read_json
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
 from relook.models.options import ModelOptions
 from relook.models.torch_module import Channels
 from relook.models.torchvision_import import import_torchvision
+from relook.models.weights import check_unpacked
 
 FORM = "hf:DIR_OR_NAME"
 _RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's numbers
@@ -48,6 +51,7 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
     with _quiet(transformers, rest):
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
         _refuse_kernels(config)
+        _check_pickles(partial(transformers.utils.cached_file, name), config)
         network, found = transformers.AutoModelForImageClassification.from_pretrained(
             name, config=config, output_loading_info=True, trust_remote_code=False
         )
@@ -81,6 +85,24 @@ def _refuse_kernels(config: Any) -> None:
             f"expected a network that needs no code of others, got the kernel {kernel!r:.60}: "
             'remove "attn_implementation" from its config.json'
         )
+
+
+def _check_pickles(file_of: Callable[..., str | None], config: Any) -> None:
+    """Check weights that are no safetensors as those of other models, before they are loaded."""
+    find = partial(file_of, _raise_exceptions_for_missing_entries=False)
+    named = getattr(config, "transformers_weights", None)
+    safe = ("model.safetensors", "model.safetensors.index.json")
+    if named is None and any(find(file) is not None for file in safe):
+        return  # what transformers takes first
+    files = {"pytorch_model.bin" if named is None else str(named)}
+    index = find("pytorch_model.bin.index.json") if named is None else None
+    if index is not None:
+        content = read_json(index, what="an index of weights")
+        parts = content.get("weight_map") if isinstance(content, dict) else None
+        files |= {str(part) for part in parts.values()} if isinstance(parts, dict) else set()
+    for path in map(find, sorted(files)):
+        if path is not None and not path.endswith((".safetensors", ".json")):
+            check_unpacked(Path(path))
 
 
 def import_transformers() -> Any:

@@ -136,7 +136,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _read_torch(path: Path) -> object:
     try:
-        _check_unpacked(path)
+        check_unpacked(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -161,7 +161,7 @@ def _read_torch(path: Path) -> object:
         ) from None
 
 
-def _check_unpacked(path: Path) -> None:
+def check_unpacked(path: Path) -> None:
     """Refuse what would grow in memory: torch.save packs nothing, and asks for no empty space."""
     size = path.stat().st_size
     if not size:

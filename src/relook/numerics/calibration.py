@@ -5,7 +5,6 @@ Predictions are natural log-probabilities `[..., class]`; labels are int64 `[ima
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,6 +21,10 @@ LOG_FLOOR = -80.0
 TEMPERATURE_RANGE = (0.05, 20.0)
 """The lowest and the highest temperature that a fit may return."""
 
+SOUND_TEMPERATURES = (1e-3, 1e3)
+"""What a temperature may be where it is read or given: more than any fit returns, and far from what
+would divide predictions into infinities."""
+
 PRIOR = 8.0
 """How strongly a fitted temperature is held to 1: the log-likelihood's sum over all images has
 this times log β − β added, which is largest at β = 1/τ = 1. Of what was tried, this loses least
@@ -36,12 +39,19 @@ _BLOCK_VALUES = 1 << 16  # values handled at once: small enough to stay in the c
 
 def temper(log_probs: LogProbs, temperature: float) -> FloatArray:
     """Return log softmax(log q / τ) over the last axis, with log q floored at −80."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise RelookError(f"expected a positive, finite temperature, got {temperature!r}")
+    check_temperature(temperature)
     scaled = floor_log_probs(log_probs) / temperature
     scaled -= scaled.max(axis=-1, keepdims=True)
     scaled -= np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
     return scaled
+
+
+def check_temperature(temperature: float) -> float:
+    """Return a temperature that predictions can be divided by, or raise."""
+    low, high = SOUND_TEMPERATURES
+    if not low <= temperature <= high:
+        raise RelookError(f"expected a temperature from {low:g} to {high:g}, got {temperature!r}")
+    return temperature
 
 
 def fit_temperature(

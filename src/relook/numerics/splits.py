@@ -71,6 +71,20 @@ def search_split(
     return Split(used[search], used[held_out])
 
 
+def joined_groups(one: ArrayLike, other: ArrayLike) -> Indices:
+    """Return groups `[n]` that keep together what either of two groupings does."""
+    columns = [np.unique(given, return_inverse=True)[1] for given in (one, other)]
+    joined = np.arange(len(columns[0]))
+    while True:
+        before = joined
+        for column in columns:
+            lowest = np.full(column.max() + 1, len(joined))
+            np.minimum.at(lowest, column, joined)
+            joined = lowest[column]
+        if (joined == before).all():
+            return joined
+
+
 def _count(part: str, images: int, text: str) -> int:
     if re.fullmatch("[0-9]{1,12}", part):
         return int(part)

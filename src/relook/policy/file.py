@@ -15,6 +15,7 @@ from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.io.files import LARGEST_JSON, describe, json_text, one_line, write_text_atomic
 from relook.io.identities import BYTES, UNKNOWN
 from relook.io.records import Form, Kind, convert
+from relook.numerics.calibration import SOUND_TEMPERATURES
 from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import TRANSFORMS
 from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
@@ -29,7 +30,11 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _WHOLE_DRAWS = ("sign", "edge")
 
 _Magnitude = Annotated[float, Meta(ge=0, le=_LARGEST, description="a finite number ≥ 0")]
-_Temperature = Annotated[float, Meta(gt=0, le=_LARGEST, description="a finite number > 0")]
+_COLDEST, _HOTTEST = SOUND_TEMPERATURES
+_Temperature = Annotated[
+    float,
+    Meta(ge=_COLDEST, le=_HOTTEST, description=f"a number from {_COLDEST:g} to {_HOTTEST:g}"),
+]
 _Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 _Seed = Annotated[int, Meta(ge=0, description="a whole number from 0 to 2^64 - 1")]
 _Recipe = Annotated[

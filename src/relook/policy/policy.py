@@ -14,7 +14,7 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
 from relook.io.identities import UNKNOWN, checked_set
 from relook.numerics.arrays import LogProbs
-from relook.numerics.calibration import temper
+from relook.numerics.calibration import SOUND_TEMPERATURES, temper
 from relook.numerics.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
 from relook.transforms.centre_crop import CentreCrop
@@ -148,7 +148,7 @@ class Policy(Sequence[SubPolicy]):
         if self.recipe is not None and not isinstance(self.recipe, str):
             raise RelookError(f"expected a recipe's name or None, got {self.recipe!r}")
         object.__setattr__(self, "seed", check_seed(self.seed))
-        number = _positive("view_temperature", self.view_temperature)
+        number = _temperature("view_temperature", self.view_temperature)
         object.__setattr__(self, "view_temperature", number)
 
     @overload
@@ -325,14 +325,14 @@ def _draw_text(name: str, value: float) -> str:
 def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
     if isinstance(temperatures, str) or not isinstance(temperatures, Iterable):
         raise RelookError(f"expected a list of temperatures, got {temperatures!r}")
-    values = [_positive(f"temperatures[{k}]", one) for k, one in enumerate(temperatures)]
+    values = [_temperature(f"temperatures[{k}]", one) for k, one in enumerate(temperatures)]
     if len(values) != length:
         raise RelookError(f"expected {length} temperatures, one per prefix, got {len(values)}")
     return tuple(values)
 
 
-def _positive(name: str, value: object) -> float:
-    number = _finite(value)
-    if number is None or number <= 0:
-        raise RelookError(f"{name}: expected a positive, finite number, got {value!r}")
+def _temperature(name: str, value: object) -> float:
+    number, (low, high) = _finite(value), SOUND_TEMPERATURES
+    if number is None or not low <= number <= high:
+        raise RelookError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")
     return number

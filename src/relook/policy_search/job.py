@@ -66,8 +66,8 @@ class SearchJob:
 
     @property
     def groups(self) -> Indices | None:
-        """The groups of the images that are searched."""
-        return None if self.dataset.groups is None else self.dataset.groups[self.split.search]
+        """Which of the images that are searched count as one."""
+        return None if self.dataset.units is None else self.dataset.units[self.split.search]
 
     @property
     def proof(self) -> Dataset:
@@ -195,6 +195,7 @@ def plan_pool(
         limit,
         on_disk=directory is not None and not settings.race,
         conservative=conservative,
+        view_temperature=settings.view_temperature,
     )
 
 

@@ -103,6 +103,11 @@ def load_run(path: Path) -> RunRecord:
     return replace(RUN.read(file), path=path)
 
 
+def was_balanced(record: RunRecord | None) -> bool:
+    """Whether a search gave each class the same weight."""
+    return record is not None and record.settings.get("balanced") is True
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
     return {

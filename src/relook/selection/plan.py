@@ -66,11 +66,13 @@ def plan_selection(
     *,
     on_disk: bool,
     conservative: bool = False,
+    view_temperature: float | None = None,
 ) -> SelectionPlan:
     """Plan a selection from predictions `[k, n, c]` within a limit, or say what it would need.
 
     What fits is held in memory; what does not is mapped, if it is `on_disk`. A `conservative`
-    selection repeats images, once for each class that they may be.
+    selection repeats images, once for each class that they may be. A `view_temperature` other than
+    1, given or to be learned by a conservative selection, takes a copy of what is in memory.
     """
     predictions = math.prod(shape) * dtype.itemsize
     compiled = is_compiled(shape, objective, conservative=conservative)
@@ -81,7 +83,8 @@ def plan_selection(
     if repeated:
         larger = (shape[0], repeated, shape[2])
         working = max(working, needs(larger) + 4 * math.prod(larger))
-    tempered = 4 * math.prod(shape) if conservative else 0  # a copy at the view temperature
+    copied = conservative if view_temperature is None else view_temperature != 1
+    tempered = 4 * math.prod(shape) if copied else 0
     mapped = on_disk and predictions + tempered + working > limit
     working += 0 if mapped else tempered
     room = limit - (0 if mapped else predictions)

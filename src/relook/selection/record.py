@@ -107,6 +107,7 @@ def plan_of(selection: Selection, memory: int | None, path: Path | None = None) 
         selection_limit(memory, kept_limit(path) if compact else None),
         on_disk=selection.predictions.map is not None,
         conservative=conservative,
+        view_temperature=selection.view_temperature,
     )
 
 

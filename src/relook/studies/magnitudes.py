@@ -95,7 +95,7 @@ def magnitudes(
                 dataset.labels,
                 seed=seed,
                 halvings=asked.halvings,
-                groups=dataset.groups,
+                groups=dataset.units,
                 protocol=asked.protocol,
             )
             found[magnitude].append(scored.metrics)

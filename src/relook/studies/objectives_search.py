@@ -115,7 +115,7 @@ def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
         store_path=directory and directory / f"heldout-{mark[:8]}.zarr",
         progress=stage_of(stages(evaluate="predicting held-out images"), "evaluate"),
     )
-    units = held_out if proof.groups is None else proof.groups
+    units = held_out if proof.units is None else proof.units
     return Run(policies, _scores(setup, policies), units)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from relook.evaluation.compare import ComparisonSettings
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, difference
 from relook.evaluation.scoring import Setup
+from relook.evaluation.verdict import corrected
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
+from relook.numerics.intervals import Interval
 from relook.predictions.passes import View, distinct_views
 
 
@@ -51,6 +54,13 @@ def differences(
     """Yield the differences in cLL and accuracy between two methods."""
     for metric, interval in setup.differences(one, other).items():
         yield difference(metric, interval, **keys)
+
+
+def corrected_change(change: Result, number: int) -> Interval:
+    """Return a difference with an interval that holds for the best of `number`."""
+    low = -math.inf if change.low is None else change.low
+    high = math.inf if change.high is None else change.high
+    return corrected(Interval(change.value, low, high, 0.95), number)
 
 
 def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | None) -> Path | None:

@@ -24,6 +24,7 @@ from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
 from relook.studies.shared import (
     StudyKeywords,
     asked_for,
+    corrected_change,
     differences,
     progress_shares,
     store_path_of,
@@ -351,8 +352,8 @@ def _changed(parts: Sequence[Results]) -> str:
 
 def _against_crops(parts: Sequence[Results]) -> str:
     held = [one for part in parts if (one := part.get(metric="cll", versus="crops"))]
-    better = sum(one.is_clear and one.value > 0 for one in held)
-    worse = sum(one.is_clear and one.value < 0 for one in held)
+    known = [corrected_change(one, len(held)) for one in held]
+    better, worse = sum(one.low > 0 for one in known), sum(one.high < 0 for one in known)
     if len(held) == 1:
         (one,) = held
         verb = "is better than" if better else "is worse than" if worse else _SAME
@@ -364,7 +365,7 @@ def _against_crops(parts: Sequence[Results]) -> str:
         return ""
     return (
         f"foreign policies are better than random crops on {better} of {len(held)}, worse on "
-        f"{worse}, the rest shows no difference"
+        f"{worse}, the rest shows no difference (at 95 % for all of them together)"
     )
 
 

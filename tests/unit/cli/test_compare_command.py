@@ -10,6 +10,9 @@ from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 from typer.testing import CliRunner, Result
 
 from relook.cli.compare import compare_command
+from relook.cli.shared.groups import NetworkOptions, ReadingOptions
+from relook.cli.shared.inputs import UNBALANCED, PolicySource
+from relook.cli.shared.sources import RunOrPolicy
 from relook.data import load_data
 from relook.errors import RelookError, RunError
 from relook.evaluation.baselines import BASELINES
@@ -114,6 +117,23 @@ def test_a_balanced_search_is_compared_by_balanced_figures(run: SearchedRun) -> 
     assert asked() == (True, "standard")
     assert asked("--no-balanced", "--protocol", "paper") == (False, "paper")
     refused("unknown protocol 'papers'", relook_compare, run.path, "--protocol", "papers")
+
+
+def test_where_classes_are_not_balanced_as_searched_it_is_said(
+    run: SearchedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("relook.cli.shared.inputs.say", told.append)
+    source = PolicySource(
+        source=RunOrPolicy(run.path), reading=ReadingOptions(), network=NetworkOptions()
+    )
+    source.read().say_balance()
+    record = json.loads((run.path / "run.json").read_text())
+    record["settings"]["balanced"] = True
+    (run.path / "run.json").write_text(json.dumps(record))
+    assert UNBALANCED not in told
+    source.read().say_balance()
+    assert told[-1] == UNBALANCED
 
 
 def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:

@@ -98,3 +98,19 @@ def test_the_fingerprint_is_of_the_content_and_not_of_the_name(images: Tensor) -
         base.subset(np.arange(15)),
     ]
     assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 6
+
+
+def test_copies_of_an_image_count_as_one_and_join_groups() -> None:
+    images = torch.arange(6, dtype=torch.uint8)[:, None, None, None].expand(6, 1, 8, 8).clone()
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    assert Dataset(images, labels, ("a", "b"), "six").units is None
+    images[4] = images[1]
+    copied = Dataset(images, labels, ("a", "b"), "six")
+    assert copied.units is not None
+    assert copied.units.tolist() == [0, 1, 2, 3, 1, 5]
+    grouped = replace(copied, groups=np.array(["x", "x", "y", "y", "y", "z"]))
+    assert grouped.units is not None
+    assert grouped.units.tolist() == [0, 0, 0, 0, 0, 5]
+    assert grouped.fingerprint != copied.fingerprint
+    nobody_knows = replace(copied, identities=np.zeros(6, np.uint64))
+    assert nobody_knows.units is None

@@ -21,6 +21,7 @@ from relook.evaluation.compare import compare
 from relook.models import CallablePredictor
 from relook.models.small import new_small
 from relook.policy.recipes import RECIPES
+from relook.transforms.centre_crop import CentreCrop
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "deploy.md"
 
@@ -150,3 +151,25 @@ def test_a_strange_recommendation_is_refused(
     advised = replace(found.verdict, recommended_method="cf", recommended_views=views)
     strange = replace(found, verdict=advised)
     refused(problem, deployed, found.policy, strange, RECIPES["small"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"view_temperature": 2.0},
+        {"temperatures": (1.1, 1.2, 1.3, 1.5)},
+        {"preparation": CentreCrop((16, 16), 0.875, 1)},
+    ],
+)
+def test_a_comparison_is_of_the_policy_that_was_compared_alone(change: dict[str, Any]) -> None:
+    comparison, recipe = verdict_of("plain", 1), RECIPES["small"]
+    same = replace(comparison.policy, seen=b"", fitted_on="torch " + 32 * "0")
+    assert deployed(same, comparison, recipe).policy.views == 1
+    other = deployed(replace(comparison.policy, **change), comparison, recipe)
+    assert (other.by_verdict, other.policy.views) == (False, 4)
+
+
+@pytest.mark.parametrize(("method", "once"), [("cf", True), ("flip", False), ("gps", False)])
+def test_it_is_said_where_other_draws_were_compared(method: str, once: bool) -> None:
+    found = deployed(verdict_of(method, 2).policy, verdict_of(method, 2), RECIPES["small"])
+    assert ("(drawn once; compared were views drawn for each image)" in found.text) == once

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp, softmax
-from tests.support import refused
+from tests.support import different, refused
 from tests.unit.deploy.exit_cases import policy_of, predictions, some_rule
 from tests.unit.deploy.tta_cases import FLIP, MEAN, PLAIN, STD, fixed_policy, network, some_images
 from torch import Tensor
@@ -158,7 +158,7 @@ def test_a_policy_keeps_it_and_says_it() -> None:
     assert "view_temperature=4, " in str(relook.TTA(model(), policy))
     assert "view temperature of 4" in policy[:1]._repr_html_()
     for wrong in (0, -1, float("nan"), float("inf"), "4", True):
-        refused("view_temperature: expected a positive", policy_at, wrong)
+        refused("view_temperature: expected a number from 0.001 to 1000", policy_at, wrong)
 
 
 def test_a_state_dict_belongs_to_its_average() -> None:
@@ -260,7 +260,9 @@ def calibrated_on(monkeypatch: pytest.MonkeyPatch) -> tuple[Dataset, NDArray[np.
     monkeypatch.setattr(calibrate_module, "predict_views", predicted)
     monkeypatch.setattr(calibrate_module, "choose_view_temperature", chosen)
     images = torch.zeros((300, 3, 32, 32), dtype=torch.uint8)
-    return Dataset(images, labels, tuple("abcde"), "d"), log_probs
+    return Dataset(
+        images, labels, tuple("abcde"), "d", identities=different(len(labels))
+    ), log_probs
 
 
 @pytest.mark.parametrize(("keep", "kappa"), [(False, 3.0), (True, 4.0)])
@@ -287,6 +289,6 @@ def test_weights_are_learned_of_what_is_averaged(
     tempered = log_softmax(log_probs.astype(np.float64) / 3, axis=-1)
     weights = np.log(np.maximum(found.learned.weights, 1e-300))[:, None, None]
     average = logsumexp(tempered + weights, axis=0)
-    temperature = fit_temperature(average, dataset.labels)
+    temperature = fit_temperature(average, dataset.labels, view_temperature=3)
     assert found.learned.temperature == pytest.approx(temperature, rel=1e-4)
     assert found.used == (always or found.learned.better)

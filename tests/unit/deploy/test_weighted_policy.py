@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.support import refused
+from tests.support import different, refused
 from tests.unit.deploy.exit_cases import policy_of
 
 from relook.data import Dataset
@@ -31,7 +31,8 @@ def _views(spread: tuple[float, ...]) -> NDArray[np.float32]:
 @pytest.fixture
 def dataset() -> Dataset:
     images = torch.zeros((400, 3, 32, 32), dtype=torch.uint8)
-    return Dataset(name="d", images=images, labels=LABELS, classes=tuple("abcd"))
+    own = different(len(LABELS))
+    return Dataset(images, LABELS, tuple("abcd"), "d", identities=own)
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda w: sum(w) > 0.01))

@@ -10,7 +10,12 @@ from tests.unit.deploy.exit_cases import predictions
 
 from relook.deploy.weights import fit_weights, learn_weights, project_to_simplex
 from relook.errors import RelookError
-from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs
+from relook.numerics.calibration import (
+    calibrated_log_likelihood,
+    fit_temperature,
+    mean_log_probs,
+    temper,
+)
 
 Array = NDArray[np.float64]
 
@@ -103,3 +108,12 @@ def test_wrong_predictions_are_refused() -> None:
     with pytest.raises(RelookError, match=r"expected log-probabilities \[view, image, class\]"):
         learn_weights(log_probs[0], labels)
     refused("expected 3 counts", learn_weights, log_probs, labels, counts=(1, 2))
+
+
+def test_few_images_hold_the_temperature_to_what_undoes_the_view_temperature() -> None:
+    log_probs, labels = predictions(12, views=3)
+    flat = temper(log_probs, 8.0)
+    found = learn_weights(flat, labels, view_temperature=8.0)
+    average = mean_log_probs(flat, counts=np.array(found.weights))
+    assert found.temperature == fit_temperature(average, labels, view_temperature=8.0)
+    assert found.temperature < learn_weights(flat, labels).temperature

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support import refused
+from tests.support import different, refused
 from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK, pictures
 from torch import Tensor
@@ -318,7 +318,8 @@ def test_random_crops_are_drawn_for_each_image() -> None:
         return pixel_model(images)
 
     one = pictures(1).plain
-    same = Dataset(one.repeat(24, 1, 1, 1), np.arange(24) % 3, ("a", "b", "c"), "one picture")
+    labels, own = np.arange(24) % 3, different(24)
+    same = Dataset(one.repeat(24, 1, 1, 1), labels, ("a", "b", "c"), "one", identities=own)
     plain = Policy((SubPolicy(),))
     predictor = CallablePredictor(model, outputs="logits")
     compare(predictor, same, plain, methods=["cf"], budgets=[1], **QUICK)
@@ -415,3 +416,26 @@ def test_images_of_another_data_set_are_refused(tmp_path: Path) -> None:
     other = replace(dataset, labels=(dataset.labels + 1) % 4)
     refused("has the label", save_comparison, tmp_path, comparison, other)
     assert not list(tmp_path.iterdir())
+
+
+def test_copies_of_images_make_no_interval_narrower() -> None:
+    once = pictures()
+    twice = once.subset(np.tile(np.arange(len(once)), 2))
+    grouped = replace(twice, groups=np.tile(np.arange(len(once)), 2))
+    alike = replace(twice, identities=different(len(twice)))
+
+    def reach(dataset: Dataset) -> float:
+        found = compare(
+            CallablePredictor(pixel_model, outputs="logits", classes=3),
+            dataset,
+            TURNED,
+            budgets=(4,),
+            methods=("plain",),
+            **QUICK,
+        )
+        over = found.rows[-1].over_plain
+        assert over is not None
+        return over["cll"].high - over["cll"].low
+
+    assert reach(twice) == reach(grouped)
+    assert reach(twice) > 1.2 * reach(alike)

@@ -243,3 +243,16 @@ def test_prefix_lengths_must_rise(lengths: list[int]) -> None:
 def test_prefixes_beyond_the_entries_are_refused() -> None:
     with pytest.raises(RelookError, match="expected at least 5 predictions, got 4"):
         list(prefix_log_probs(np.zeros((4, 5, 2)), [5]))
+
+
+def test_reliability_bins_and_their_temperatures_weigh_images() -> None:
+    log_probs, labels = predictions(images=300)
+    weights = np.where(labels == 0, 5.0, 1.0)
+    bins = reliability_bins(log_probs, labels, weights)
+    assert sum(one.share for one in bins) == pytest.approx(1)
+    gap = sum(one.share * abs(one.accuracy - one.confidence) for one in bins)
+    assert gap == pytest.approx(ece(log_probs, labels, weights), abs=1e-12)
+    weighed, even = (
+        cross_calibrated(log_probs, labels, seed=0, weights=one) for one in (weights, None)
+    )
+    assert not np.allclose(weighed, even)

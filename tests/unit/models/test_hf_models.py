@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from tests.support import refused
 from tests.unit.models.model_files import save_hf
 from torch import Tensor
@@ -170,3 +172,32 @@ def test_code_of_a_directory_is_not_run_even_if_standard_input_agrees(
     assert not (tmp_path / "executed").exists()
     assert run.returncode != 0
     assert "RelookError" in run.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_packed_weights_are_refused_before_they_are_unpacked(
+    transformers: Any, directory: Path, sharded: bool
+) -> None:
+    (directory / "model.safetensors").unlink()
+    name = "part.bin" if sharded else "pytorch_model.bin"
+    if sharded:
+        index = {"metadata": {}, "weight_map": {"classifier.bias": name}}
+        (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    torch.save({"classifier.bias": torch.zeros(6)}, directory / "plain.bin")
+    with (
+        zipfile.ZipFile(directory / "plain.bin") as plain,
+        zipfile.ZipFile(directory / name, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for member in plain.namelist():
+            packed.writestr(member, plain.read(member))
+    refused("expected a file of torch.save, got a compressed one", load_model, f"hf:{directory}")
+
+
+def test_weights_of_torch_save_are_read_from_a_directory(
+    transformers: Any, directory: Path, images: Tensor
+) -> None:
+    want = load_model(f"hf:{directory}")(images)
+    file = directory / "model.safetensors"
+    torch.save(load_file(file), directory / "pytorch_model.bin")
+    file.unlink()
+    torch.testing.assert_close(load_model(f"hf:{directory}")(images), want)

@@ -25,7 +25,7 @@ SMALL = Policy(
         SubPolicy((Step("shear_x", 1e-9, draws={"sign": 1, "edge": 0}), Step("identity", 0))),
         SubPolicy((Step("scale_crop_flip", 30),)),
     ),
-    (1.5, 0.1 + 0.2, 1e-300, 7),
+    (1.5, 0.1 + 0.2, 1e-3, 7),
     "imagenet",
     2**64 - 1,
     preparation=CentreCrop((224, 192), 0.875, 3, "bilinear", every=True),

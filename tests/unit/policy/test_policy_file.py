@@ -47,7 +47,7 @@ def policies(draw: st.DrawFn) -> Policy:
     finish = st.none() | steps()
     pool = draw(st.lists(st.builds(SubPolicy, st.lists(steps(), max_size=4), finish), max_size=4))
     subs = draw(st.lists(st.sampled_from(pool), max_size=8)) if pool else []
-    positive = st.floats(0, exclude_min=True, allow_infinity=False)
+    positive = st.floats(1e-3, 1e3)
     temperatures = st.lists(positive, min_size=len(subs), max_size=len(subs))
     names = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=200)
     return Policy(
@@ -167,15 +167,19 @@ def test_a_short_file_is_enough() -> None:
         ),
         (
             changed(temperatures=[1, 2, 0, 3]),
-            "temperatures[2]: expected a finite number > 0, got 0",
+            "temperatures[2]: expected a number from 0.001 to 1000, got 0",
         ),
         (
             changed(view_temperature=0),
-            "view_temperature: expected a finite number > 0, got 0",
+            "view_temperature: expected a number from 0.001 to 1000, got 0",
+        ),
+        (
+            changed(view_temperature=1e-40),
+            "view_temperature: expected a number from 0.001 to 1000, got 1e-40",
         ),
         (
             changed(view_temperature=None),
-            "view_temperature: expected a finite number > 0, got null",
+            "view_temperature: expected a number from 0.001 to 1000, got null",
         ),
         (
             changed(subpolicies={}),

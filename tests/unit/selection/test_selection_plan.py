@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 
 from relook.errors import RelookError
+from relook.predictions.store import Predictions
 from relook.selection import selection_needs
 from relook.selection.plan import is_compact, plan_selection
+from relook.selection.record import Selection, plan_of
 
 CIFAR = (1101, 5000, 100)
 IMAGENET = (900, 25_000, 1_000)
@@ -85,3 +87,19 @@ def test_a_conservative_selection_counts_the_images_that_it_repeats() -> None:
     # Too large to repeat: nothing more than any other selection takes.
     large = plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True, conservative=True)
     assert large == plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True)
+
+
+def test_a_copy_at_a_view_temperature_is_planned_for() -> None:
+    usual = plan_selection(CIFAR, SINGLE, "cll", 8 * 10**9, on_disk=False)
+    for kappa, copies in ((1.0, 0), (2.0, 1)):
+        plan = plan_selection(
+            CIFAR, SINGLE, "cll", 8 * 10**9, on_disk=False, view_temperature=kappa
+        )
+        assert plan.memory == usual.memory + copies * usual.predictions
+    selection = Selection(
+        Predictions(CIFAR, SINGLE, lambda: np.zeros(0)),
+        np.zeros(CIFAR[1], np.int64),
+        5,
+        view_temperature=2.0,
+    )
+    assert plan_of(selection, 8 * 10**9).memory == plan.memory

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support import refused
+from tests.support import different, refused
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -15,11 +15,19 @@ from relook.data.corrupted import Source
 from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.results import Results
+from relook.evaluation.results import Result, Results
 from relook.policy import Policy, Step, SubPolicy
 from relook.report.tables import latex
 from relook.studies.corruptions import corrupt_images
-from relook.studies.robustness import STUDY, Shift, paper_table, robustness, stratified_part, tables
+from relook.studies.robustness import (
+    STUDY,
+    Shift,
+    paper_table,
+    robustness,
+    sentence,
+    stratified_part,
+    tables,
+)
 
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
@@ -47,7 +55,7 @@ def dataset() -> Dataset:
     labels = np.arange(IMAGES) % 2
     images = torch.from_numpy(np.where(labels, 200, 50).astype(np.uint8))
     images = images[:, None, None, None].expand(-1, 3, 32, 32).contiguous()
-    return Dataset(images, labels, ("dark", "bright"), "halves")
+    return Dataset(images, labels, ("dark", "bright"), "halves", identities=different(IMAGES))
 
 
 def wrong(dataset: Dataset, counts: dict[tuple[str, int], int]) -> Source:
@@ -280,3 +288,19 @@ def test_wrong_requests_are_one_line(dataset: Dataset) -> None:
     refused("at least 1 view", study, dataset, budgets=[0])
     with pytest.raises(RelookError, match="expected corrupted images of shape"):
         study(dataset, shift=Shift(source=lambda name, severity: dataset.plain[:, :, :16]))
+
+
+def test_being_worse_than_the_best_of_many_baselines_takes_more() -> None:
+    def said(baselines: int) -> str:
+        names = ["gps", "plain", "cf", "flip", "5c", "10c", "d4", "mtrain"][: baselines + 1]
+        rows = [
+            Result("muce", 0.3, keys={"method": name, "budget": 5, "views": 5}) for name in names
+        ]
+        about = {"method": "gps", "budget": 5, "versus": "rival", "reference": "plain"}
+        return sentence(
+            Results("robustness", (*rows, Result("muce", 0.02, 0.001, 0.039, keys=about)))
+        )
+
+    assert "is less robust than" in said(1)
+    assert "shows no difference from" in said(7)
+    assert "(for the best of 7)" in said(7)

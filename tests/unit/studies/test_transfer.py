@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support import refused
+from tests.support import different, refused
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
-from relook.evaluation.results import Results
+from relook.evaluation.results import Result, Results
 from relook.numerics.splits import halvings
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
@@ -24,6 +24,7 @@ from relook.studies.transfer import (
     STUDY,
     foreign,
     matrix,
+    sentence,
     shown,
     transfer,
     views_drawing,
@@ -64,7 +65,7 @@ def dataset(wrong: int, name: str = "levels", channels: int = 3) -> Dataset:
     levels, labels = levels_and_labels(wrong)
     images = torch.from_numpy(levels.astype(np.uint8))[:, None, None, None]
     images = images.expand(-1, channels, 32, 32).contiguous()
-    return Dataset(images, labels, ("dark", "bright"), name)
+    return Dataset(images, labels, ("dark", "bright"), name, identities=different(IMAGES))
 
 
 def right(wrong: int, policy: Policy) -> np.ndarray[Any, Any]:
@@ -304,3 +305,16 @@ def test_other_channels_and_other_classes_are_refused() -> None:
     three = replace(dataset(8), classes=("a", "b", "c"), labels=np.arange(IMAGES) % 3)
     with pytest.raises(RelookError, match="expected labels from 0 to 1"):
         transfer([Target("three", ByBrightness(), three)], {"mirror": MIRROR}, budgets=[1])
+
+
+def test_counts_of_foreign_policies_hold_for_all_of_them_together() -> None:
+    def said(policies: int) -> str:
+        rows = []
+        for number in range(policies):
+            about = {"method": f"p{number}", "model": "m", "budget": 5, "kind": "policy"}
+            versus = {"versus": "crops", "own": False}
+            rows.append(Result("cll", 0.02, 0.001, 0.039, keys={**about, **versus}))
+        return sentence(Results("transfer", tuple(rows)))
+
+    assert "is better than random crops" in said(1)
+    assert "better than random crops on 0 of 8, worse on 0" in said(8)

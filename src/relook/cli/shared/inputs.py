@@ -26,14 +26,18 @@ from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import held_out_part, recorded_recipe
-from relook.policy_search.run_record import RunRecord, load_run
+from relook.policy_search.run_record import RunRecord, load_run, was_balanced
 
+UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
 _OF_DATA = ("data", "test", "group", "skip_bad")
 
 
 @dataclass(frozen=True)
 class PolicyInputs:
-    """Model, images and policies; `indices` are the images' places in the whole data set."""
+    """Model, images and policies; `indices` are the images' places in the whole data set.
+
+    `balanced`: the search gave each class the same weight.
+    """
 
     predictor: Predictor
     dataset: Dataset
@@ -41,17 +45,19 @@ class PolicyInputs:
     validation: Dataset | None
     policies: tuple[Policy, ...]
     record: Mapping[str, Any]
+    balanced: bool
+
+    def say_balance(self) -> None:
+        """Say so where figures weigh images otherwise than the search did."""
+        if self.balanced:
+            say(UNBALANCED)
 
 
 @dataclass(frozen=True)
 class ComparisonInputs(PolicyInputs):
-    """What a comparison is made of: policies, and the recipe of the baselines' views.
-
-    `balanced`: the search gave each class the same weight.
-    """
+    """What a comparison is made of: policies, and the recipe of the baselines' views."""
 
     recipe: Recipe
-    balanced: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +116,7 @@ class PolicySource:
         elif "test" in recorded:
             searched = recorded.pop("data")
             recorded = {**recorded, "validation": searched, "data": recorded["test"]}
-            recorded.pop("group", None)
+            recorded["group"] = options.group_of_test(recorded.get("group"))
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
             raise RelookError(f"{run} was searched from Python: give --model and --data")
@@ -141,15 +147,8 @@ class ComparisonSource(PolicySource):
         """Bring model, images, policies and recipe together, from a run or from the options."""
         known = self._known()
         found = _read(known, self.device, self.reading.full_size)
-        record = known.record
-        first = known.paths[0]
-        if record is None and not is_preset(first) and (first.parent / "run.json").is_file():
-            record = load_run(first.parent)
-        return ComparisonInputs(
-            **vars(found),
-            recipe=_recipe(known.options, record, found.policies[0]),
-            balanced=record is not None and record.settings.get("balanced") is True,
-        )
+        recipe = _recipe(known.options, known.nearest(), found.policies[0])
+        return ComparisonInputs(**vars(found), recipe=recipe)
 
     def _given(self) -> dict[str, Any]:
         more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}
@@ -163,6 +162,13 @@ class _Completed:
     options: Mapping[str, Any]
     paths: tuple[Path, ...]
     record: RunRecord | None
+
+    def nearest(self) -> RunRecord | None:
+        """Return the record of the run, or of the search next to the first policy."""
+        first = self.paths[0]
+        if self.record is not None or is_preset(first):
+            return self.record
+        return load_run(first.parent) if (first.parent / "run.json").is_file() else None
 
 
 def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
@@ -181,7 +187,8 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
         "model": {"spec": " + ".join(options.as_list(given["model"]))},
         "data": {"spec": given["data"]},
     }
-    return PolicyInputs(predictor, dataset, indices, validation, policies, kept)
+    balanced = was_balanced(known.nearest())
+    return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced)
 
 
 def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
@@ -190,7 +197,8 @@ def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, 
         return options.read_data(given["data"], given.get("group"), **how), None
     if "test" in given:  # the search read its own images first, and the test set like them
         validation = options.read_data(given["validation"], **how)
-        return options.read_data(given["data"], like=validation, **how), validation
+        group = given.get("group")
+        return options.read_data(given["data"], group, like=validation, **how), validation
     dataset = options.read_data(given["data"], given.get("group"), **how)
     return dataset, options.read_data(given["validation"], like=dataset, **how)
 

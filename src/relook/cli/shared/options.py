@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from relook.cli.shared.console import say, stage_bars
@@ -18,6 +19,7 @@ from relook.data.class_map import check_class_count, is_named, read_classes, wit
 from relook.errors import RelookError
 from relook.foundation.memory import SHARE, parse_size
 from relook.foundation.progress import StageProgress
+from relook.foundation.wording import count
 from relook.models import EnsemblePredictor, Predictor, load_model
 from relook.models.describe import describe_model
 from relook.transforms.centre_crop import CentreCrop
@@ -209,6 +211,14 @@ def one_or_all(specs: Sequence[str]) -> str | list[str]:
     return specs[0] if len(specs) == 1 else list(specs)
 
 
+def group_of_test(group: str | None) -> str | None:
+    """Return the groups of a test set: the same column, as a file has ids of other images."""
+    if group is None or not Path(group.partition("?")[0]).expanduser().is_file():
+        return group
+    say(f"note: {group} has no groups of the test images: each of them counts by itself")
+    return None
+
+
 def read_data(
     spec: str,
     group: str | None = None,
@@ -254,6 +264,11 @@ def read_data(
     elif like is not None and like.classes != dataset.classes and is_named(dataset):
         dataset = with_classes(dataset, like.classes, like.name)
     check_class_count(dataset, outputs)
+    known = dataset.identities[dataset.identities != 0]
+    copies = len(known) - len(np.unique(known))
+    if copies:
+        some = count(copies, "image is a copy", "images are copies")
+        say(f"{dataset.name}: {some} of others: an image and its copies count as one")
     return dataset if group is None else replace(dataset, groups=read_groups(group, dataset))
 
 

@@ -59,6 +59,7 @@ def robustness_command(
     asked, chosen = read_budgets(budgets), options.names(methods)
     shift = read_shift(corruptions, severities)
     inputs = compared.read()
+    inputs.say_balance()
     kept = stratified_part(inputs.dataset, images, work.seed)
     inputs = replace(inputs, dataset=inputs.dataset.subset(kept), indices=inputs.indices[kept])
     if corrupted is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import options
 from relook.cli.shared.console import say
+from relook.cli.shared.inputs import UNBALANCED
 from relook.cli.shared.sources import model_of
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -21,7 +22,7 @@ from relook.models.base import input_of
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import recorded_recipe
-from relook.policy_search.run_record import RunRecord, load_run
+from relook.policy_search.run_record import RunRecord, load_run, was_balanced
 from relook.studies.transfer_images import unseen_images
 from relook.studies.transfer_targets import Target
 
@@ -67,10 +68,15 @@ def read_transfer(
         kept = images_kept.kept_as_searched(full_size, one.given["data"], near, policies.values())
         given = {**one.given, "full_size": kept}
         images = options.images_of(given)
-        key = repr((given["data"], given.get("group"), images, input_of(predictor)))
+        searched = None if one.policy is None else policies[one.name].preparation
+        key = repr((given["data"], given.get("group"), images, input_of(predictor), searched))
         if key not in read:
             dataset = options.read_data(
-                given["data"], given.get("group"), model=predictor, overflow=overflow, **images
+                *(given["data"], given.get("group")),
+                model=predictor,
+                overflow=overflow,
+                searched=searched,
+                **images,
             )
             _check_channels(one.name, dataset, records)
             places = unseen_images(dataset, list(paths.values()))
@@ -79,6 +85,8 @@ def read_transfer(
         own = None if one.policy is None else one.name
         targets.append(Target(one.name, predictor, read[key][0], own, read[key][1]))
     _check_owners(targets, records)
+    if any(map(was_balanced, records.values())):
+        say(UNBALANCED)
     found = next((record for record in records.values() if record is not None), None)
     prior = get_recipe(recipe) if recipe is not None else None
     if prior is None and found is not None:
@@ -153,7 +161,7 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if "test" in origin:
         origin["data"] = origin.pop("test")
-        origin.pop("group", None)
+        origin["group"] = options.group_of_test(origin.get("group"))
     return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.deploy.early_exit.exits import ScoredExits, exit_counts, first_exits, take_exits
+from relook.deploy.early_exit.exits import (
+    ScoredExits,
+    calibrated_exits,
+    exit_counts,
+    first_exits,
+    take_exits,
+)
 from relook.deploy.early_exit.learn import check_unseen, rule_within
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
@@ -18,6 +24,7 @@ from relook.io.identities import Identities
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.intervals import (
     Interval,
+    likely_variance,
     paired_interval,
     share_interval,
 )
@@ -25,6 +32,8 @@ from relook.policy import Policy
 
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
 """Mean numbers of views that the curve is drawn for, as far as the policy goes."""
+
+_SAMPLE = 256  # images whose predictions say how much a difference in cLL varies
 
 
 @dataclass(frozen=True)
@@ -123,14 +132,19 @@ def report_early_exit(
         for given, truth in ((log_probs, labels), learned_on)
     )
     views = first_exits(exits.confidence, rule.thresholds)
+    some = np.unique(np.linspace(0, len(labels) - 1, _SAMPLE).round().astype(np.int64))
+    sample = calibrated_exits(policy.tempered(log_probs[:, some]), counts, rule.temperatures)
 
     def over(number: float) -> Difference:
         cll, accuracy = (
             take_exits(scores, views) - _at(scores, number)
             for scores in (exits.likelihood, exits.correct)
         )
+        likely = likely_variance(take_exits(sample, views[some]), _at(sample, number))
         return Difference(
-            number, paired_interval(cll, groups=groups), share_interval(accuracy, groups=groups)
+            number,
+            paired_interval(cll, groups=groups, likely=likely),
+            share_interval(accuracy, groups=groups),
         )
 
     return ExitReport(
@@ -156,7 +170,7 @@ def _point(exits: ScoredExits, views: Indices) -> ExitPoint:
 
 
 def _at(scores: FloatArray, views: float) -> FloatArray:
-    """Return what images score `[n]` with a number of views, from `[exit, n]`."""
+    """Return what images score `[n, …]` with a number of views, from `[exit, n, …]`."""
     low, high = math.floor(views), math.ceil(views)
     share = views - low
     return np.asarray((1 - share) * scores[low - 1] + share * scores[high - 1])

@@ -6,7 +6,6 @@ of the views is the policy's, how many of them an image gets is its own.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from relook.io.fingerprint import fingerprint
 from relook.io.identities import UNKNOWN, checked_set
 from relook.io.records import Kind
 from relook.numerics.arrays import FloatArray, Indices, LogProbs
+from relook.numerics.calibration import check_temperature
 from relook.policy import Policy
 from relook.policy.file import subpolicy_to_json
 
@@ -55,10 +55,8 @@ class EarlyExit:
             )
         if not all(0 <= threshold <= 1 for threshold in self.thresholds):
             raise RelookError(f"expected thresholds from 0 to 1, got {list(self.thresholds)}")
-        if not all(0 < temperature < math.inf for temperature in self.temperatures):
-            raise RelookError(
-                f"expected positive, finite temperatures, got {list(self.temperatures)}"
-            )
+        for temperature in self.temperatures:
+            check_temperature(temperature)
 
     @property
     def views(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
 from relook.foundation.wording import at_view_temperature, views_text
 from relook.io.files import one_line, write_bytes_atomic
+from relook.io.identities import UNKNOWN
 from relook.models import Predictor
 from relook.policy.file import policy_to_json
 from relook.version import __version__
@@ -77,7 +78,8 @@ def metadata(job: ExportJob, check: Check) -> dict[str, str]:
     plan = job.plan
     entries: dict[str, object] = {
         "relook_version": __version__,
-        "policy": policy_to_json(plan.views.policy),
+        # Which images the search saw is nobody's business where the model is served.
+        "policy": policy_to_json(replace(plan.views.policy, seen=UNKNOWN)),
         "views": len(plan.views.views),
         "temperature": plan.views.temperature,
         "input": describe_input(plan.input),

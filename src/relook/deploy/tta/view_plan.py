@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError
+from relook.numerics.calibration import check_temperature
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import is_preset
@@ -108,6 +108,4 @@ def _temperature(policy: Policy, wanted: TemperatureChoice, frozen: bool) -> flo
         raise RelookError(f"{why} or say temperature=None for predictions without calibration")
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         raise RelookError(f"expected temperature='policy', a number or None, got {wanted!r}")
-    if not (math.isfinite(wanted) and wanted > 0):
-        raise RelookError(f"expected a positive, finite temperature, got {wanted!r}")
-    return float(wanted)
+    return check_temperature(float(wanted))

@@ -19,7 +19,7 @@ from relook.studies.reproduce.plan import Entry, Job, model_spec, resolved
 from relook.studies.reproduce.settings import GIVEN, StudyFile, StudyModel
 from relook.studies.training import validation_spec
 
-TRAINED = "trained.json"
+DONE, TRAINED = "done.json", "trained.json"
 NETWORKS = "networks"
 Use = Literal["search", "score"]
 """Whether a network is searched with, or scored: two networks where one is trained again."""
@@ -30,13 +30,17 @@ Report = Callable[[int, int, str], None]
 
 @dataclass
 class JobInputs:
-    """Loads what a job asks for; `jobs` is where the jobs' directories are."""
+    """Loads what a job asks for; `jobs` is where the jobs' directories are.
+
+    `used` has the fingerprints of what the job has been given.
+    """
 
     study: StudyFile
     jobs: Path
     device: str = "cpu"
     log: Callable[[str], None] | None = None
     report: Report = field(default=lambda done, total, note: None)
+    used: dict[str, str] = field(default_factory=dict)
     _models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
     _data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
 
@@ -54,6 +58,7 @@ class JobInputs:
         if key not in self._models:
             known = self.study.models[entry.model]
             self._models[key] = load_study_model(known, key[1], self.device)
+        self._check_same(job, f"{entry.model} ({key[1]})", self._models[key].fingerprint)
         return self._models[key]
 
     def label(self, entry: Entry) -> str:
@@ -85,8 +90,10 @@ class JobInputs:
 
     def images(self, job: Job, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
         """Return the whole set that the images of a use come from, as the model takes them."""
-        wanted = self._preparation(self.data_spec(job, entry, use)).for_model(predictor)
-        return self._loaded(entry, self.data_spec(job, entry, use), wanted, predictor)
+        spec = self.data_spec(job, entry, use)
+        found = self._loaded(entry, spec, self._preparation(spec).for_model(predictor), predictor)
+        self._check_same(job, f"{spec} for {entry.model}", found.fingerprint)
+        return found
 
     def training_images(self, entry: Entry) -> Dataset:
         """Return all images that networks are trained on."""
@@ -98,6 +105,18 @@ class JobInputs:
     def corrupted(self, entry: Entry) -> str | None:
         """Return where the corrupted images are; None: they are made."""
         return resolved(self.study, self.study.data[entry.data], "corrupted")
+
+    def _check_same(self, job: Job, what: str, fingerprint: str) -> None:
+        """Note what a job uses; raise where one that it needs has used another of that name."""
+        self.used[what] = fingerprint
+        for need in job.needs:
+            directory = need.directory(self.jobs)
+            done: Any = read_json(directory / DONE, what="the record of a finished job")
+            if done.get("used", {}).get(what, fingerprint) != fingerprint:
+                raise RelookError(
+                    f"{what} has changed since {need.title} was done: remove {directory}, or give "
+                    "other --jobs, to do it again"
+                )
 
     def _part(
         self, job: Job, entry: Entry, predictor: Predictor, use: Use

@@ -15,7 +15,7 @@ from relook.foundation.wording import count
 from relook.io.files import read_json, write_json_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
-from relook.studies.reproduce.inputs import JobInputs, Report
+from relook.studies.reproduce.inputs import DONE, JobInputs, Report
 from relook.studies.reproduce.jobs import RUNNERS, STORE
 from relook.studies.reproduce.page import write_study
 from relook.studies.reproduce.plan import Job, make_plan
@@ -24,7 +24,7 @@ from relook.studies.reproduce.sections import study_sections
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 FORMAT = "relook-study-job"
-DONE, SETTINGS = "done.json", "settings.json"
+SETTINGS = "settings.json"
 
 Started = Callable[[Job, int, int], None]
 """Called before a job is run: the job, its number and how many there are."""
@@ -106,11 +106,13 @@ def run_job(job: Job, inputs: JobInputs) -> None:
     record = {"format": FORMAT, "mark": job.mark, "part": job.part, "settings": dict(job.settings)}
     write_json_atomic(directory / SETTINGS, record)
     start = time.perf_counter()
+    inputs.used.clear()
     files = RUNNERS[job.part](job, inputs, directory)
     content = {
         "format": FORMAT,
         "mark": job.mark,
         "files": list(files),
+        "used": dict(inputs.used),
         "seconds": round(time.perf_counter() - start, 3),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),

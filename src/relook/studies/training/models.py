@@ -248,7 +248,7 @@ def plain_metrics(model: TrainedModel, dataset: Dataset, device: str = "cpu") ->
     """Return accuracy, log-likelihood and cLL of a trained model on plain images."""
     predictor = load_model(model.spec, device=device)
     log_probs = predict_views(predictor, dataset.images, [View(SubPolicy(), 0)], seed=0)[0]
-    found = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.groups)
+    found = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.units)
     return {name: found.metrics[name] for name in METRICS}
 
 

@@ -1,7 +1,10 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 from tests.support import refused
 
-from relook.cli.shared.options import pixels
+from relook.cli.shared.options import group_of_test, pixels, read_data
 
 
 @pytest.mark.parametrize(
@@ -15,3 +18,25 @@ def test_a_size_is_one_side_or_two(text: str | None, size: tuple[int, int] | Non
 @pytest.mark.parametrize("text", ["", "x", "224x", "22.4", "-8", "1x2x3", "999999", "two"])
 def test_other_sizes_are_refused(text: str) -> None:
     refused("--size: expected pixels like 224 or 192x256", pixels, text)
+
+
+def test_a_column_groups_a_test_set_too_and_a_file_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("relook.cli.shared.options.say", told.append)
+    assert group_of_test(None) is None
+    assert group_of_test("patient") == "patient"
+    assert not told
+    (tmp_path / "ids.csv").write_text("id\n1\n")
+    assert group_of_test(f"{tmp_path / 'ids.csv'}?column=id") is None
+    assert "no groups of the test images: each of them counts by itself" in told[0]
+
+
+def test_copies_of_images_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("relook.cli.shared.options.say", told.append)
+    images = np.arange(5, dtype=np.uint8)[[0, 1, 2, 1, 1], None, None] * np.ones((8, 8), np.uint8)
+    np.savez(tmp_path / "five.npz", images=images, labels=np.array([0, 1, 0, 1, 1]))
+    read_data(f"npz:{tmp_path / 'five.npz'}")
+    assert any("2 images are copies of others: an image and its copies" in one for one in told)

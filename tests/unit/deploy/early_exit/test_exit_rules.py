@@ -23,7 +23,7 @@ from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import apply_early_exit
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
-from relook.numerics.intervals import loss_bound
+from relook.numerics.intervals import loss_bound, paired_interval
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
@@ -258,3 +258,18 @@ def test_too_few_groups_are_refused_with_the_number_needed() -> None:
         *(log_probs, labels, policy_of(3), "views=2"),
         groups=groups,
     )
+
+
+def test_a_few_lucky_images_are_not_sure_of_a_difference() -> None:
+    policy = policy_of()
+    learned_on, (log_probs, _) = predictions(800, 1), predictions(40, 2)
+    rule = learn_early_exit(*learned_on, policy, "views=2")
+    counts = exit_counts(policy)
+    exited = apply_early_exit(rule, log_probs, counts)
+    lucky = exited.log_probs.argmax(axis=1)
+    found = report_early_exit(rule, log_probs, lucky, policy, learned_on=learned_on).over_full.cll
+    exits = ScoredExits.of(log_probs, lucky, counts, rule.temperatures)
+    own = exits.likelihood[exited.views - 1, np.arange(40)]
+    alone = paired_interval(own - exits.likelihood[-1])
+    assert found.estimate == pytest.approx(alone.estimate)
+    assert found.high - found.low > 1.5 * (alone.high - alone.low)

@@ -21,6 +21,7 @@ from relook.deploy.onnx import check as onnx_check
 from relook.deploy.onnx import file as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.tta.view_plan import plan_views
+from relook.io.identities import UNKNOWN
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session
@@ -321,3 +322,11 @@ def test_an_exported_file_is_itself_a_model(tmp_path: Path) -> None:
     plain = replace(policy, subpolicies=(SubPolicy(),), temperatures=(1.0,))
     again = export(predictor, plain, tmp_path / "again.onnx", images=images)
     assert again.check.max_difference < 1e-5
+
+
+def test_a_file_does_not_tell_which_images_were_searched(tmp_path: Path) -> None:
+    searched = replace(fixed_policy(), seen=bytes(range(12)))
+    export(network(), searched, tmp_path / "m.onnx", size=32, channels=3)
+    kept = policy_from_json(json.loads(properties(tmp_path / "m.onnx")["policy"]))
+    assert kept.subpolicies == searched.subpolicies
+    assert kept.seen == UNKNOWN
