@@ -26,6 +26,9 @@ _PLASTIC = 1.324717957244746  # the real root of x³ = x + 1
 _RANGE = 0.75  # of the free range: its rim moves the picture furthest and helps least
 _CROP_MAGNITUDE = 7.0  # scale_crop's magnitude: 78 % of the area
 _MIDDLE = 0.5
+CONSERVATIVE_SIZE = 80
+"""Candidates of a conservative search: half are quasi-random crops (docs/search-quality.md)."""
+
 _QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
 _LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
 

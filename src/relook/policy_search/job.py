@@ -84,6 +84,11 @@ class SearchJob:
             images, candidates, self.settings.length, kept_in_race(self.settings, self.pool)
         )
 
+    @property
+    def proof_passes(self) -> int:
+        """Passes over held-out images, at most: plain, random crops and the policy's own views."""
+        return (2 * self.settings.length + 1) * len(self.split.held_out)
+
     def place(self, name: str) -> str | Path | None:
         """Return where predictions of this name are kept, None where they are not kept."""
         if self.store is not None:
