@@ -34,6 +34,7 @@ from relook.report.comparison_tables import comparison_table, frontier_table, to
 from relook.report.tables import terminal
 
 _FILES = "Results"
+_GO_ON = "Run the same command again to go on."
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def compare_command(
     if asked.balanced is None:
         keywords["balanced"] = inputs.balanced
     target = results.out or compared.source.directory or Path("runs/compare")
-    planned = _planned(inputs, keywords)
+    with resumable(_GO_ON, timeout):
+        planned = _planned(inputs, keywords)
     if dry_run and as_json:
         print_json(asdict(planned))
         return
@@ -156,7 +158,7 @@ def compare_command(
         return
     with (
         RunDirectory(target),
-        resumable("Run the same command again to go on.", timeout),
+        resumable(_GO_ON, timeout),
         stage_bars(lambda stage: (stage, "views")) as bars,
     ):
         comparison = compare(
