@@ -139,6 +139,16 @@ def test_auto_follows_the_recipe_and_no_keeps_the_small_images(
     relook.refused("search", *asked, "maybe")
 
 
+def test_photos_for_a_large_model_choose_their_recipe(relook: Relook, photos: Path) -> None:
+    tried = ("--recipe", "auto", "--size", "100", "--dry-run")
+    done = relook.ok(*search(photos, "auto", *tried))
+    assert "recipe imagenet: photos for a 100-pixel model (--recipe to choose)" in done.err
+    assert "decoded 90 full-size images" in done.err
+    assert (
+        "colour images of 96 pixels" in relook.ok(*search(photos, "a", *tried, "--size", "96")).err
+    )
+
+
 def test_five_crops_are_the_corners_of_the_resized_image(photos: Path) -> None:
     wanted = Preparation((32, 32), 0.8, full_size=True, skip_bad=True, log=lambda _: None)
     images = load_data(f"folder:{photos}", wanted).images

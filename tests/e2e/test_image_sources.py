@@ -103,6 +103,23 @@ def test_a_folder_with_hostile_files_is_named_then_skipped(
     assert HOSTILE_NAME in read_html(page).words()
 
 
+def test_a_path_alone_is_read_as_what_it_holds(
+    relook: Relook, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cats", "dogs"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+    command = ("search", "--model", model, "--dry-run", "--data")
+    done = relook.refused(*command, "photos")
+    assert done.err.splitlines()[0] == "photos is read as folder:photos"
+    assert "expected a source before the path, such as folder:photos/cats" in (
+        relook.refused(*command, "photos/cats").err
+    )
+    Path("net.onnx").write_bytes(b"")
+    done = relook.refused("search", "--model", "net.onnx", "--data", "digits")
+    assert done.err.splitlines()[0] == "net.onnx is read as onnx:net.onnx"
+
+
 def test_a_wrong_order_of_classes_is_said(
     relook: Relook, by_colour: str, folder: Path, tmp_path: Path
 ) -> None:

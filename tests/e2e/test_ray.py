@@ -121,10 +121,6 @@ def test_without_ray_the_command_names_the_extra(
         (("--engine", "rai"), "unknown engine 'rai': did you mean 'ray'?"),
         (("--workers", "2"), "--workers is for a cluster: give --engine ray too"),
         (("--engine", "ray", "--dry-run"), "--dry-run measures on this machine"),
-        (
-            ("--engine", "ray", "--device", "cuda", "--accelerate", "auto"),
-            "--accelerate auto measures on this machine",
-        ),
         (("--engine", "ray", "--gpus-per-worker", "1.5"), "expected a part of a GPU"),
         (("--store", "ftp://a/b"), "expected a store as a path or as s3://"),
     ],

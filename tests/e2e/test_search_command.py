@@ -147,6 +147,22 @@ def test_dry_run_tells_the_cost_and_writes_nothing(
     assert not out.exists()
 
 
+def test_the_recipe_is_chosen_by_the_images_said_and_recorded(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    command = ("search", "--model", model, "--data", data, "--length", "2", "--out", tmp_path / "r")
+    said = "recipe small: grey images of 32 pixels (--recipe to choose)"
+    tried = relook.ok(*command, "--dry-run", "--json")
+    assert tried.err.splitlines()[0] == said
+    cost = json.loads(tried.out)
+    assert (cost["recipe"], cost["engine"], cost["candidates"]) == ("small", "torch", 80)
+    assert relook.ok(*command, "--exclude", "rotate").err.splitlines()[0] == said
+    settings = json.loads((tmp_path / "r" / "run.json").read_text())["settings"]
+    assert (settings["recipe"]["name"], settings["pool_size"]) == ("small", 80)
+    assert "rotate" not in settings["recipe"]["transforms"]
+    assert said not in relook.refused(*command, "--recipe", "small").err  # rotate is left out there
+
+
 def test_a_run_directory_is_never_shared_unknowingly(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:

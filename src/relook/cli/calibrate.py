@@ -69,7 +69,7 @@ def calibrate_command(
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
+    device: options.DeviceOption = "auto",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,

@@ -63,7 +63,7 @@ def predict_command(
     skip_bad: options.SkipBadOption = False,
     full_size: images_kept.FullSizeOption = "auto",
     network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
+    device: options.DeviceOption = "auto",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,

@@ -6,7 +6,8 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +19,20 @@ from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
 from relook.cli.shared.console import print_json, resumable, say, stage_bars
 from relook.cli.show import print_policy
+from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation import wording
 from relook.foundation.memory import size_text
 from relook.foundation.progress import StageProgress
+from relook.models import Predictor
+from relook.models.base import input_of
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
+from relook.policy.recipes import AUTO, RECIPES, Recipe, get_recipe, recipe_for
 from relook.policy_search.job import SearchJob, plan_search, search_notes
-from relook.policy_search.search import PolicySearch, accelerated, search_dataset
-from relook.policy_search.settings import SearchSettings
+from relook.policy_search.run_record import as_begun
+from relook.policy_search.search import PolicySearch, accelerated, say_engine, search_dataset
+from relook.policy_search.settings import SEARCH, SearchSettings
 from relook.predictions.passes import estimate
 from relook.report.comparison_tables import print_comparison
 
@@ -47,7 +53,7 @@ def search_command(
     out: Annotated[
         Path, typer.Option(help="The run's directory; rerun the same command to resume.")
     ] = Path("runs/search"),
-    recipe: options.RecipeOption = "cifar",
+    recipe: options.RecipeOption = AUTO,
     exclude: options.ExcludeOption = None,
     settings: groups.SearchFields,
     split: options.SplitOption = None,
@@ -56,35 +62,31 @@ def search_command(
         typer.Option(
             help="Share of the images that is kept for the proof; short for a --split of them all.",
             show_default="a third",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(
-            help="A separate test set instead of a held-out share.",
-            rich_help_panel="Model and data",
-        ),
+        options.of_data(help="A separate test set instead of a held-out share."),
     ] = None,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
-    device: options.DeviceOption = "cpu",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
-    ] = False,
+    device: options.DeviceOption = "auto",
+    dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
     place: engines.EngineOptions,
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
-    if sum(option is not None for option in (split, holdout, test)) > 1:
-        raise RelookError("expected one of --split, --holdout and --test, got more: give one")
-    if holdout is not None:
-        settings["holdout"] = holdout
-    wanted = SearchSettings.of(recipe, options.names(exclude), **settings)
-    place.check(device=device, accelerate=wanted.accelerate, dry_run=dry_run)
+    _check_one_of(split, holdout, test)
+    known = as_begun(out, {"recipe": recipe, **settings})
+    known |= {} if holdout is None else {"holdout": holdout}
+    prior = _Prior(known.pop("recipe"), options.names(exclude))
+    wanted = SearchSettings(prior.named or RECIPES["cifar"], **known)  # checked before it is read
+    place.check(dry_run)
     predictor = network.load(model, place.device_here(device), reading)
-    images = reading.of(data, crops=wanted.recipe.start is not None)
+    images = reading.of(data, crops=prior.crops(predictor))
     how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
     dataset = options.read_data(data, group, **how)
     test_set = (
@@ -92,7 +94,7 @@ def search_command(
         if test is None
         else options.read_data(test, options.group_of_test(group), like=dataset, **how)
     )
-    wanted = wanted.with_split(split, len(dataset))
+    wanted = replace(wanted, recipe=prior.of(dataset)).with_split(split, len(dataset))
     if dry_run:
         _print_cost(plan_search(predictor, dataset, wanted, test=test_set, directory=out), as_json)
         return
@@ -124,6 +126,39 @@ def search_command(
             warn=_say_note,
         )
     _print_result(found, out, as_json)
+
+
+def _check_one_of(*parts: object) -> None:
+    if sum(part is not None for part in parts) > 1:
+        raise RelookError("expected one of --split, --holdout and --test, got more: give one")
+
+
+@dataclass(frozen=True)
+class _Prior:
+    """Which recipe is asked for, and what is left out of it; `auto` is known with the images."""
+
+    recipe: str
+    exclude: tuple[str, ...]
+
+    @cached_property
+    def named(self) -> Recipe | None:
+        """The recipe, where one is named."""
+        return None if self.recipe == AUTO else get_recipe(self.recipe).without(self.exclude)
+
+    def crops(self, predictor: Predictor) -> bool:
+        """Whether views begin with crops, as far as is known before images are read."""
+        takes = input_of(predictor)
+        if self.named is None and takes is not None:
+            return recipe_for(takes.channels or 3, *takes.size)[0].start is not None
+        return self.named is not None and self.named.start is not None
+
+    def of(self, dataset: Dataset) -> Recipe:
+        """Return the recipe for these images, and say why it is that one if nobody named it."""
+        if self.named is not None:
+            return self.named
+        chosen, why = recipe_for(*dataset.images.shape[1:])
+        say(f"recipe {chosen.name}: {why} (--recipe to choose)")
+        return chosen.without(self.exclude)
 
 
 def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]:
@@ -175,7 +210,9 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
 
 def _print_cost(job: SearchJob, as_json: bool) -> None:
     settings, searched = job.settings, len(job.split.search)
-    job = replace(job, predictor=accelerated(job).predictor)
+    model = accelerated(job)
+    job = replace(job, predictor=model.predictor)
+    say_engine(model, say)
     notes = search_notes(job)
     for note in notes:
         _say_note(note)
@@ -186,14 +223,14 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         seed=settings.seed,
         batch=settings.batch,
     )
-    # Held out: the plain image, as many random crops as the policy has views, and those views.
-    proof = (2 * settings.length + 1) * len(job.split.held_out)
-    passes = job.passes + proof
+    passes = job.passes + job.proof_passes
     classes = job.predictor.classes or len(job.dataset.classes)
     kept = np.dtype(settings.stored_type(classes)).itemsize
-    disk = classes * (kept * job.passes + 4 * proof)
+    disk = classes * (kept * job.passes + 4 * job.proof_passes)
     candidates = len(job.pool.candidates)
     cost: dict[str, Any] = {
+        "recipe": settings.recipe.name,
+        "engine": model.engine,
         "candidates": candidates,
         "images_to_search": searched,
         "images_held_out": len(job.split.held_out),

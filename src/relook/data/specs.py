@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from relook.data.base import Dataset
 from relook.data.cifar import CIFAR10, CIFAR100, load_cifar
@@ -37,6 +38,17 @@ class DataSource:
     """Whether `load` has brought the images to their size and channels."""
 
 
+def full_spec(spec: str) -> str:
+    """Return the spec of a path that was given alone: what it holds tells its source."""
+    path = Path(spec).expanduser()
+    if ":" in spec or spec in DATA_SOURCES:
+        return spec
+    if path.is_dir() and any(one.is_dir() for one in path.iterdir()):
+        return f"folder:{spec}"
+    known = path.is_file() and path.suffix in (".csv", ".npz")
+    return f"{path.suffix[1:]}:{spec}" if known else spec
+
+
 def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
     """Return the data set that a spec names, its images prepared as asked."""
     wanted = preparation or Preparation()
@@ -44,6 +56,11 @@ def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
         raise RelookError(f"expected a data spec of printable characters, got {spec!r}")
     prefix, _, rest = spec.partition(":")
     source = DATA_SOURCES.get(prefix)
+    if source is None and Path(spec).expanduser().exists():
+        raise RelookError(
+            f"expected a source before the path, such as folder:{spec} for a directory with one "
+            f"of images per class, got {spec!r}: the sources are {', '.join(DATA_SOURCES)}"
+        )
     if source is None:
         raise unknown_name("data source", prefix, DATA_SOURCES)
     if not rest and not (source.bare and spec == prefix):

@@ -85,7 +85,7 @@ class RunDirectory:
     def check_settings(
         self,
         settings: Mapping[str, JSON],
-        former: Mapping[tuple[str, str], str] = MappingProxyType({}),
+        former: Mapping[tuple[str, JSON], JSON] = MappingProxyType({}),
     ) -> None:
         """Keep what decides the run's result; raise if the directory was made with another.
 

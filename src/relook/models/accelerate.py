@@ -8,17 +8,16 @@ way to run a model has a fingerprint of its own.
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
-from relook.foundation.wording import first_line
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.models import onnx_runtime
@@ -41,18 +40,22 @@ GAIN = 1.2
 CHECKED = 32
 """How many images the outputs and the times are compared on, fewer where they are large."""
 
+WORTH = 10.0
+"""Seconds of work in plain torch below which `auto` tries nothing else."""
+
 _CHECKED_PIXELS = 1 << 19
 
 _REPEATS = 3
+_LONG = 1.0  # seconds: what takes longer is measured twice
 
 
 @dataclass(frozen=True)
 class Accelerated:
-    """A predictor, the engine that it runs on, and what a user should know about the choice."""
+    """A predictor, the engine that it runs on, and why, where `auto` chose another than torch."""
 
     predictor: Predictor
     engine: str
-    note: str | None = None
+    why: str | None = None
 
 
 def accelerate(
@@ -62,14 +65,15 @@ def accelerate(
     mode: str = "auto",
     precision: str = "auto",
     compiled: bool = False,
+    passes: int | None = None,
 ) -> Accelerated:
     """Return the predictor on the engine that `mode` names; `auto` measures which is fastest.
 
     `images` are real ones, uint8 `[n, c, h, w]`: the first 32 (10 at 224×224) are used to
     compare outputs and times. `auto` keeps plain torch unless another engine agrees with it
-    and is at least 1.2 times as fast, and tries none on a GPU; an engine that is named is
-    used, or an error says why it cannot be. `precision` and `compiled` change how torch runs
-    the module.
+    and is at least 1.2 times as fast, and tries none on a GPU or where `passes`, the images to
+    predict, are seconds of work; an engine that is named is used, or an error says why it cannot
+    be. `precision` and `compiled` change how torch runs the module.
     """
     if mode not in ACCELERATE:
         raise unknown_name("engine to accelerate with", mode, ACCELERATE)
@@ -88,7 +92,9 @@ def accelerate(
     if altered:
         return _altered(predictor, sample, mode, precision, compiled)
     if mode == "auto":
-        return _fastest(predictor, sample) if predictor.device.type == "cpu" else _plain(predictor)
+        if predictor.device.type != "cpu" or passes == 0:
+            return Accelerated(predictor, "torch")
+        return _fastest(predictor, sample, passes)
     return Accelerated(_on_engine(predictor, mode, sample), mode)
 
 
@@ -99,26 +105,24 @@ def accelerate_run(
     mode: str,
     precision: str,
     compiled: bool,
+    passes: int | None = None,
     record: Path | None = None,
 ) -> Accelerated:
     """As `accelerate`; the engine that `auto` chose once is kept in the file `record`.
 
     Times differ from run to run, but a run that goes on must stay with its engine.
     """
+    how: dict[str, Any] = {"precision": precision, "compiled": compiled, "passes": passes}
     if mode != "auto" or record is None:
-        return accelerate(predictor, images, mode=mode, precision=precision, compiled=compiled)
+        return accelerate(predictor, images, mode=mode, **how)
     if record.exists():
         content = read_json(record, what="a run's engine")
         mode = str(content.get("engine")) if isinstance(content, dict) else ""
         if mode not in ENGINES:
             raise RelookError(f"{record}: expected an engine of {', '.join(ENGINES)}: delete it")
-    made = accelerate(predictor, images, mode=mode, precision=precision, compiled=compiled)
+    made = accelerate(predictor, images, mode=mode, **how)
     write_json_atomic(record, {"engine": made.engine})
     return made
-
-
-def _plain(predictor: Predictor, note: str | None = None) -> Accelerated:
-    return Accelerated(predictor, "torch", note)
 
 
 def _altered(
@@ -169,32 +173,30 @@ def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: s
             )
 
 
-def _fastest(predictor: TorchPredictor, sample: Tensor) -> Accelerated:
+def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> Accelerated:
     """Return the predictor on the engine that is clearly fastest, else as it is."""
     engines: dict[str, Predictor] = {"torch": predictor}
-    note = None
+    seconds = {"torch": _seconds(predictor, sample)}
+    if passes is not None and passes * seconds["torch"] / len(sample) < WORTH:
+        return Accelerated(predictor, "torch")
     wanted = ["onnx"] if onnx_runtime.is_installed() else []
     if any(isinstance(part, nn.Conv2d) for part in predictor.module.modules()):
         wanted.append("channels-last")
     for engine in wanted:
-        try:
+        with suppress(RelookError):  # naming the engine says why it cannot be
             engines[engine] = _on_engine(predictor, engine, sample)
-        except RelookError as error:
-            if engine == "onnx":
-                note = f"the model runs in plain torch, not in ONNX Runtime: {first_line(error)}"
-    if "onnx" not in wanted:
-        note = f"the model may run faster in ONNX Runtime: {onnx_runtime.INSTALL}"
-    seconds = {name: _seconds(run, sample) for name, run in engines.items()}
+            seconds[engine] = _seconds(engines[engine], sample)
     best = min(seconds, key=lambda name: seconds[name])
-    if best == "torch" or seconds["torch"] < GAIN * seconds[best]:
-        return _plain(predictor, note)
-    return Accelerated(engines[best], best, note)
+    gain = seconds["torch"] / seconds[best]
+    if gain < GAIN:
+        return Accelerated(predictor, "torch")
+    return Accelerated(engines[best], best, f"{gain:.1f} × the speed of torch on this machine")
 
 
 def _seconds(predictor: Predictor, sample: Tensor) -> float:
-    """Return the shortest of a few times; the comparison of the outputs was the warming-up."""
-    times = []
-    for _ in range(_REPEATS):
+    """Return the shortest of a few times; the first call may be a warming-up."""
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < _REPEATS and sum(times) < _LONG):
         start = time.perf_counter()
         with _watched(sample):
             predictor(sample)

@@ -30,7 +30,7 @@ from relook.models.onnx_graph import (
 )
 from relook.models.onnx_runtime import CPU, open_session
 from relook.models.options import ModelOptions
-from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor
+from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor, best_device
 from relook.transforms.checks import check_images
 
 FORM = "onnx:FILE[?layout=nchw|nhwc&output=NAME]"
@@ -228,8 +228,11 @@ def _read(onnx: Any, path: Path) -> Any:
 
 
 def _open(onnxruntime: Any, path: Path, device: str) -> Any:
-    provider = _PROVIDERS.get(device.partition(":")[0])
-    if provider is None or provider not in onnxruntime.get_available_providers():
+    known = onnxruntime.get_available_providers()
+    if device == "auto":
+        device = "cuda" if best_device() == "cuda" and _PROVIDERS["cuda"] in known else "cpu"
+    provider = _PROVIDERS.get(device.partition(":")[0], "")
+    if provider not in known:
         raise RelookError(f"cannot use device {device!r}: this ONNX Runtime has no provider for it")
     try:
         return open_session(path, [provider])

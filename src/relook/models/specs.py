@@ -25,6 +25,12 @@ class ModelSource:
     load: Callable[[str, ModelOptions], Predictor]
 
 
+def full_spec(spec: str) -> str:
+    """Return the spec of a graph's file that was given alone."""
+    alone = ":" not in spec and spec.endswith(".onnx") and Path(spec).expanduser().is_file()
+    return f"onnx:{spec}" if alone else spec
+
+
 def load_model(
     spec: str,
     *,

@@ -24,7 +24,8 @@ class TorchPredictor:
     """A module as a predictor: eval mode, inference mode, (images / 255 − mean) / std.
 
     `mean` and `std` are on the scale 0…1: one number for all channels, or one per channel.
-    The module is moved to `device` and not copied. The fingerprint is made when it is first
+    The module is moved to `device` ("auto": a GPU if there is one) and not copied; without one it
+    stays where it is. The fingerprint is made when it is first
     asked for, from the class's name, the weights, the normalisation and `outputs`; a change
     of the class's code alone is not noticed. `input` is what images it takes, where known.
     """
@@ -35,7 +36,7 @@ class TorchPredictor:
         *,
         mean: Channels | None = None,
         std: Channels | None = None,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         outputs: Outputs = "logits",
         fingerprint: str | None = None,
         classes: int | None = None,
@@ -189,6 +190,8 @@ def _ask_for_outputs(model: str, options: dict[str, object]) -> None:
 _CALLABLE_OPTIONS = ("outputs", "fingerprint", "classes")
 _TORCH_OPTIONS = ("mean", "std", "device", *_CALLABLE_OPTIONS)
 _SESSION_OPTIONS = ("mean", "std", "outputs", "layout", "output", "fingerprint")
+MODEL_OPTIONS = frozenset((*_TORCH_OPTIONS, *_SESSION_OPTIONS))
+"""All keywords that `as_predictor` knows, of whatever model."""
 
 
 def _build(
@@ -201,7 +204,7 @@ def _build(
                     f"expected no {name} with a {type(model).__name__}, which brings its own, "
                     f"got {options[name]!r}"
                 )
-            raise unknown_name("model option", name, known)
+            raise unknown_name("keyword", name, known)
     return make(model, **options)
 
 
@@ -227,9 +230,20 @@ def _channel_values(
     return given
 
 
-def _on_device(module: nn.Module, device: str | torch.device) -> tuple[nn.Module, torch.device]:
+def best_device() -> str:
+    """Return where a module runs fastest on this machine: cuda, mps, or else cpu."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _on_device(
+    module: nn.Module, device: str | torch.device | None
+) -> tuple[nn.Module, torch.device]:
+    if device is None:
+        device = next((weights.device for weights in module.parameters()), "cpu")
     try:
-        place = torch.device(device)
+        place = torch.device(best_device() if device == "auto" else device)
         return module.to(place), place
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise RelookError(f"cannot use device {str(device)!r}: {first_line(error)}") from error

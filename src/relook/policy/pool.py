@@ -29,6 +29,9 @@ _RANGE = 0.75  # of the free range: its rim moves the picture furthest and helps
 _LARGEST_SCALE = 28.0  # scale_crop's magnitude: 14 % of the area; photos gain by unlike crops
 _FIRST_SCALE = 0.4  # of that: the first crop keeps 65 % of the area, the next ones 34 and 86 %
 _MIDDLE = 0.5
+CONSERVATIVE_SIZE = 80
+"""Candidates of a conservative search: half are quasi-random crops (docs/search-quality.md)."""
+
 _QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
 _LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
 

@@ -27,6 +27,11 @@ _MOST_CANDIDATES = 1_000_000
 _LONGEST = 16
 _LARGEST_SIDE = 100_000
 
+AUTO = "auto"
+"""Asks for the recipe that fits the images: `recipe_for`."""
+
+_PHOTO, _GREY, _TINY = 96, 64, 24  # pixels: more are a photo; so few are grey signs; fewer are tiny
+
 
 @dataclass(frozen=True)
 class Group:
@@ -225,6 +230,15 @@ def get_recipe(recipe: Recipe | str | Path) -> Recipe:
     if recipe not in RECIPES:
         raise unknown_name("recipe", recipe, RECIPES)
     return RECIPES[recipe]
+
+
+def recipe_for(channels: int, height: int, width: int) -> tuple[Recipe, str]:
+    """Return the recipe for images as a model takes them, and why it is that one."""
+    side, kind = min(height, width), "grey" if channels == 1 else "colour"
+    if side > _PHOTO:
+        return RECIPES["imagenet"], f"photos for a {side}-pixel model"
+    small = side < _TINY or (channels == 1 and side <= _GREY)
+    return RECIPES["small" if small else "cifar"], f"{kind} images of {side} pixels"
 
 
 def load_recipe(path: Path) -> Recipe:

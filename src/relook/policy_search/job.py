@@ -22,7 +22,7 @@ from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Split, search_split
 from relook.policy import SubPolicy
 from relook.policy.pool import Pool
-from relook.policy.recipes import RECIPES
+from relook.policy.recipes import RECIPES, recipe_for
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.sound import MOST_TRIED, set_up_note
 from relook.predictions.passes import View, distinct_views, predict_views
@@ -83,6 +83,11 @@ class SearchJob:
         return most_passes(
             images, candidates, self.settings.length, kept_in_race(self.settings, self.pool)
         )
+
+    @property
+    def proof_passes(self) -> int:
+        """Passes over held-out images, at most: plain, random crops and the policy's own views."""
+        return (2 * self.settings.length + 1) * len(self.split.held_out)
 
     def place(self, name: str) -> str | Path | None:
         """Return where predictions of this name are kept, None where they are not kept."""
@@ -221,11 +226,12 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
     ):
         if len(indices) < max(FEW_IMAGES, classes):
             notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
-    size, meant = min(job.dataset.images.shape[2:]), recipe.image_size
-    if meant is not None and not meant / 2 <= size <= meant * 2:
+    shape, meant = job.dataset.images.shape[1:], recipe.image_size
+    size, fits = min(shape[1:]), recipe_for(*shape)[0].name
+    if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:
         notes.append(
             f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
-            f"these have {size}: the recipes are {', '.join(RECIPES)}"
+            f"these have {size}: {fits!r} fits them, of {', '.join(RECIPES)}"
         )
     mistake = _tried_set_up(job)
     return tuple(notes) if mistake is None else (*notes, mistake)

@@ -15,15 +15,17 @@ import torch
 import zarr
 
 from relook.data.base import Dataset
-from relook.errors import RunError
+from relook.errors import RelookError, RunError
 from relook.evaluation.compare import save_comparison
-from relook.io.files import write_json_atomic
+from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import set_of
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import subpolicy_to_json
+from relook.policy.recipes import AUTO, RECIPES
 from relook.policy_search.job import SearchJob
+from relook.policy_search.settings import SearchSettings
 from relook.transforms.full_images import FullImages
 from relook.version import __version__
 
@@ -34,8 +36,36 @@ RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
 SEARCH_VERSION = 2  # 1 had `caution` and `guide` for `threshold` and `soft_targets`
 VERSION = 1
-FORMER_VALUES = {("strategy", "steady"): "conservative"}
-"""Values of settings that were called otherwise in earlier records, and what they are now."""
+
+
+def former_values(settings: SearchSettings) -> Mapping[tuple[str, JSON], JSON]:
+    """Return values in earlier records of such a search, and what they are now."""
+    former: dict[tuple[str, JSON], JSON] = {("strategy", "steady"): "conservative"}
+    if settings.strategy == "conservative":  # the recipe's own number was not written down
+        former["pool_size", None] = sum(group.count for group in settings.recipe.groups) + 1
+    return former
+
+
+def as_begun(run: str | Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a search's keywords; what they leave open is as a run in `run` has begun with.
+
+    Defaults, and what `auto` chooses, may be others today.
+    """
+    wanted = {"recipe": AUTO, "accelerate": AUTO, "pool_size": None, **given}
+    file = None if run is None else RunDirectory(run).settings
+    if file is None or not file.is_file():
+        return wanted
+    try:
+        content: Any = read_json(file, what="a run's settings")
+        began = content["settings"]
+        recipe, strategy, size = began["recipe"], began["strategy"], began["pool_size"]
+        if size is None and strategy in ("conservative", "steady"):
+            size = sum(group["count"] for group in recipe["groups"]) + 1
+        known = {"accelerate": began["accelerate"], "pool_size": size}
+        known |= {"recipe": recipe["name"]} if recipe["name"] in RECIPES else {}
+    except (RelookError, KeyError, TypeError):  # the directory will say what is wrong with it
+        return wanted
+    return wanted | {name: one for name, one in known.items() if wanted[name] in (None, AUTO)}
 
 
 def record_search(

@@ -33,9 +33,9 @@ from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
-from relook.policy_search.run_record import FORMER_VALUES, record_search
+from relook.policy_search.run_record import as_begun, former_values, record_search
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
-from relook.predictions.model_calls import on_other_gpus
+from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import Images
 from relook.selection import SearchResult
 from relook.selection.plan import SelectionPlan
@@ -118,31 +118,34 @@ def search(
     same call goes on where an interrupted one stopped.
 
     The other keywords are the fields of `SearchSettings`, and three that are read with them.
-    `recipe` ("cifar") may be a name, and `exclude` names transforms that make no sense for
-    these images. A stratified share `holdout` (1/3) is kept for the proof, unless separate
-    `test` images and labels are given; `split` says both parts instead: "0.5:0.5",
-    "5000:5000", "2500:rest".
+    `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
+    transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
+    the proof, unless separate `test` images and labels are given; `split` says both parts
+    instead: "0.5:0.5", "5000:5000", "2500:rest".
 
     What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
-    entries), `pool_size`, `draws` ("fixed" or "fresh"), `plain` (False leaves the plain image out
-    of the candidates, as the paper's ImageNet pool does), `objective` ("cll"), `balanced`, `seed`.
-    For speed: `batch` (default: by the images' size), `accelerate` ("auto", "torch",
-    "channels-last" or "onnx"), `precision`, `compiled`; `race` predicts candidates of no promise
-    on a part of the images only. `memory` is how many bytes the selection may take (default:
-    70 % of what is free): with a `run`, predictions beyond it are read from disk, where they are
-    kept in `store_precision` ("auto": float16 above 200 classes, else float32).
+    entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
+    or "fresh"), `plain` (False leaves the plain image out of the candidates, as the paper's
+    ImageNet pool does), `objective` ("cll"), `balanced`, `seed`.
+    For speed: `batch` (default: by the images' size), `accelerate` ("torch", "channels-last",
+    "onnx", or "auto": the fastest of them where the work is long), `precision`, `compiled`;
+    `race` predicts candidates of no promise on a part of the images only. `memory` is how many
+    bytes the selection may take (default: 70 % of what is free): with a `run`, predictions beyond
+    it are read from disk, where they are kept in `store_precision` ("auto": float16 above 200
+    classes, else float32).
     """
     known = SearchKeywords.__annotations__
     for name in keywords:
         if name not in known:
             raise unknown_name("keyword of relook.search", name, known)
-    given: dict[str, Any] = dict(keywords)
+    given = as_begun(run, keywords)
     model_options = {name: given.pop(name) for name in MODEL_KEYWORDS if name in given}
     split = given.pop("split", None)
     if split is not None and test is not None:
         raise RelookError("expected a split of the images or separate test images, got both")
     dataset = _dataset("images", images, labels, classes, groups)
-    settings = SearchSettings.of(**given).with_split(split, len(dataset))
+    settings = SearchSettings.of(shape=dataset.images.shape[1:], **given)
+    settings = settings.with_split(split, len(dataset))
     test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
     predictor = as_predictor(model, **model_options)
     found = search_dataset(
@@ -191,14 +194,17 @@ def search_dataset(
         return _searched(job, accelerated(job), progress, log, warn)
     with RunDirectory(place) as directory:
         record = job.record()
-        directory.check_settings(record, FORMER_VALUES)
+        directory.check_settings(record, former_values(settings))
         found = _searched(job, accelerated(job, directory.engine), progress, log, warn)
         record_search(directory, found, job, record, origin or {})
         return found
 
 
 def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
-    """Return the predictor on the engine that the settings, or an earlier run, chose."""
+    """Return the predictor on the engine that the settings, or an earlier run, chose.
+
+    What is fastest here says nothing about the workers of a cluster: `auto` is torch there.
+    """
     settings = job.settings
     return accelerate_run(
         job.predictor,
@@ -206,8 +212,15 @@ def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
         mode=settings.accelerate,
         precision=settings.precision,
         compiled=settings.compiled,
+        passes=0 if current_engine() else job.passes + job.proof_passes,
         record=record,
     )
+
+
+def say_engine(model: Accelerated, log: Log | None) -> None:
+    """Say which engine was chosen, where it was not torch."""
+    if log is not None and model.why is not None:
+        log(f"engine {model.engine}: {model.why} (--accelerate to choose)")
 
 
 def _searched(
@@ -219,7 +232,8 @@ def _searched(
 ) -> PolicySearch:
     fitted_on = network_mark(job.predictor)
     job = replace(job, predictor=model.predictor)
-    notes = (*search_notes(job), *(() if model.note is None else (model.note,)))
+    notes = search_notes(job)
+    say_engine(model, log)
     if warn is not None:
         for note in notes:
             warn(note)

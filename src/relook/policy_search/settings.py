@@ -14,14 +14,15 @@ from relook.foundation.memory import SHARE, parse_size
 from relook.io.fingerprint import JSON
 from relook.numerics.splits import parse_split
 from relook.policy import DrawKind
-from relook.policy.pool import Pool, conservative_pool, sample_pool
-from relook.policy.recipes import Recipe, get_recipe
+from relook.policy.pool import CONSERVATIVE_SIZE, Pool, conservative_pool, sample_pool
+from relook.policy.recipes import AUTO, Recipe, get_recipe, recipe_for
 from relook.predictions.store import stored_type
 from relook.selection.objectives import UserObjective
 
 STRATEGIES = ("auto", "conservative", "greedy", "paper")
 _DRAWS: tuple[str, ...] = get_args(DrawKind)
-_SPEED = "Speed"
+SEARCH, _SPEED = "What is searched", "Speed"
+"""Where `--help` lists settings; the few that matter most stand apart."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class SearchSettings:
 
     `strategy` is "conservative" (quasi-random crops unless others prove better), "greedy" (the
     best candidate at each step), "paper" (the same with the paper's pools and fresh draws) or
-    "auto": conservative where it applies, else greedy. The settings hold which.
+    "auto": conservative where it applies, else greedy. The settings hold which. `pool_size` None is
+    the recipe's own, but for a conservative search 80.
 
     `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
@@ -59,29 +61,39 @@ class SearchSettings:
         metadata=_option(
             "conservative: quasi-random crops unless others prove better; greedy: the best "
             "candidate at each step; paper: its pools and fresh draws; auto: conservative, or "
-            "greedy where another objective, fresh draws or no plain image is asked for."
+            "greedy where another objective, fresh draws or no plain image is asked for.",
+            panel=SEARCH,
         ),
     )
     draws: DrawKind = field(
         default="fixed",
         metadata=_option(
             "fixed: each candidate is one exact view, drawn with the pool; fresh: signs, "
-            "places and flips are drawn for each image, as in the paper."
+            "places and flips are drawn for each image, as in the paper.",
+            panel=SEARCH,
         ),
     )
     length: int = field(default=20, metadata=_option("Number of entries in the policy.", min=1))
     pool_size: int | None = field(
-        default=None, metadata=_option("Candidates; the recipe's own number by default.", min=1)
+        default=None,
+        metadata=_option(
+            "Candidates.",
+            min=1,
+            shown=f"{CONSERVATIVE_SIZE}; greedy and paper: the recipe's own number",
+            panel=SEARCH,
+        ),
     )
     plain: bool = field(
         default=True,
         metadata=_option(
             "Have the plain image among the candidates; the paper's ImageNet pool does not.",
             flag="--plain/--no-plain",
+            panel=SEARCH,
         ),
     )
     objective: str | UserObjective = field(
-        default="cll", metadata=_option("What to maximise: cll, ll, accuracy, brier or ece.")
+        default="cll",
+        metadata=_option("What to maximise: cll, ll, accuracy, brier or ece.", panel=SEARCH),
     )
     view_temperature: float | None = field(
         default=None,
@@ -89,12 +101,17 @@ class SearchSettings:
             "How much each view's prediction is flattened before views are averaged; 1 is the "
             "usual average.",
             shown="learned by the strategy conservative, else 1",
+            panel=SEARCH,
         ),
     )
-    balanced: bool = field(default=False, metadata=_option("Give each class the same weight."))
+    balanced: bool = field(
+        default=False, metadata=_option("Give each class the same weight.", panel=SEARCH)
+    )
     holdout: float = 1 / 3
     left_out: float = 0.0
-    seed: int = field(default=0, metadata=_option("Everything random follows from it.", min=0))
+    seed: int = field(
+        default=0, metadata=_option("Everything random follows from it.", min=0, panel=SEARCH)
+    )
     batch: int | None = field(
         default=None,
         metadata=_option(
@@ -102,10 +119,11 @@ class SearchSettings:
         ),
     )
     accelerate: str = field(
-        default="torch",
+        default="auto",
         metadata=_option(
             "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
-            "fastest on this machine whose outputs agree with torch's.",
+            "fastest on this machine whose outputs agree with torch's, where the work is long "
+            "enough.",
             panel=_SPEED,
         ),
     )
@@ -170,12 +188,23 @@ class SearchSettings:
                 "the strategy conservative needs the objective cll, fixed draws and the plain "
                 "image among the candidates: change these, or use the strategy greedy"
             )
+        if self.strategy == "conservative" and self.pool_size is None:
+            object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
 
     @classmethod
     def of(
-        cls, recipe: Recipe | str = "cifar", exclude: Sequence[str] = (), **settings: Any
+        cls,
+        recipe: Recipe | str = AUTO,
+        exclude: Sequence[str] = (),
+        shape: Sequence[int] | None = None,
+        **settings: Any,
     ) -> SearchSettings:
-        """Return settings with a recipe by its name, without some transforms."""
+        """Return settings with a recipe by its name, without some transforms.
+
+        The recipe "auto" goes by the images' shape `[c, h, w]`.
+        """
+        if recipe == AUTO and shape is not None:
+            recipe, _ = recipe_for(*shape)
         return cls(get_recipe(recipe).without(exclude), **settings)
 
     def with_split(self, split: str | None, images: int) -> SearchSettings:

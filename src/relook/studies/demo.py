@@ -70,7 +70,7 @@ def run_demo(
     predictor = load_model(f"small@{model}")
     digits = load_data("digits:test")
     settings = SearchSettings(
-        recipe=get_recipe(RECIPE), length=LENGTH, pool_size=POOL_SIZE, seed=seed
+        recipe=get_recipe(RECIPE), length=LENGTH, pool_size=POOL_SIZE, seed=seed, accelerate="torch"
     )
     origin = {
         "command": f"relook demo --out {out} --seed {seed}",

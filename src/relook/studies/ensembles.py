@@ -27,8 +27,8 @@ from relook.io.run_directory import RunDirectory
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.policy.file import policy_to_json
-from relook.policy_search.job import plan_search
-from relook.policy_search.run_record import FORMER_VALUES
+from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.run_record import former_values
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
@@ -105,8 +105,8 @@ def ensembles(
     searched, held_out = job.split
     with nullcontext() if run is None else RunDirectory(run) as directory:
         if directory is not None:
-            directory.check_settings(job.record(), FORMER_VALUES)
-        fast = _accelerated(members, dataset, settings, where, pools)
+            directory.check_settings(job.record(), former_values(settings))
+        fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
             _save_policies(found, where / "policies")
@@ -259,12 +259,11 @@ def _without_differences(results: Results) -> Results:
 
 def _accelerated(
     members: Mapping[str, Predictor],
-    dataset: Dataset,
-    settings: SearchSettings,
-    directory: Path | None,
+    job: SearchJob,
     pools: Mapping[str, Path],
 ) -> dict[str, Predictor]:
     """Return the members on the engine that the settings, or an earlier call, chose."""
+    directory, settings = job.directory, job.settings
     records: dict[str, Path] = {}
     if directory is not None:
         records = {name: directory / f"engine-{i}.json" for i, name in enumerate(members, start=1)}
@@ -272,10 +271,11 @@ def _accelerated(
     return {
         name: accelerate_run(
             member,
-            dataset.images,
+            job.dataset.images,
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
+            passes=job.passes,
             record=records.get(name),
         ).predictor
         for name, member in members.items()

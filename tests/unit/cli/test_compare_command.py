@@ -55,6 +55,19 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
     assert "only its 30 held-out images are used" in result.stderr
 
 
+def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
+    few = ["--methods", "cf,mgrid", "--grid-views", "2"]
+    tried = CliRunner().invoke(app, [str(run.path), *few, "--dry-run"])
+    searched = len(run.dataset) - len(run.held_out)
+    grid = 12 * 2 * searched
+    assert f"{grid:,} of them for MGrid's magnitude: about " in tried.stderr
+    assert tried.stdout == ""
+    assert not (run.path / "comparison.json").exists()
+    cost = json.loads(relook_compare(run.path, "--dry-run", "--json").stdout)
+    assert cost["grid_passes"] == 0  # as flip and cf need none
+    assert "model passes at most: about " in relook_compare(run.path).stderr
+
+
 def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
     relook_compare(run.path)
     settings = load_comparison(run.path / "comparison.json").settings

@@ -39,7 +39,8 @@ def test_auto_takes_the_fastest_by_a_margin(
     ):
         pace(monkeypatch, **seconds)
         made = make_fast(predictor, images(5))
-        assert (made.engine, made.note) == (expected, None)
+        assert made.engine == expected
+        assert (made.why is None) == (expected == "torch")
         apart = (made.predictor(images(6)) - predictor(images(6))).abs().max()
         assert apart <= accelerate.TOLERANCE
 
@@ -70,20 +71,33 @@ def test_outputs_that_do_not_agree_are_not_used(
     pace(monkeypatch, torch=1.0, last=1.0)
     made = make_fast(predictor, images(5))
     assert made.predictor is predictor
-    assert made.note is not None
-    assert "plain torch, not in ONNX Runtime: the outputs of onnx differ" in made.note
-    refused(r"at most 0\.001 is allowed", make_fast, predictor, images(5), mode="onnx")
+    refused(
+        r"the outputs of onnx differ.*at most 0\.001 is allowed",
+        make_fast,
+        predictor,
+        images(5),
+        mode="onnx",
+    )
 
 
-def test_without_onnx_there_is_a_hint(
+def test_auto_tries_nothing_where_it_cannot_pay(
+    predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace(monkeypatch, torch=3.0, onnx=1.0)  # 3 s for five images
+    passes = int(accelerate.WORTH / 3.0 * 5)
+    assert make_fast(predictor, images(5), passes=passes + 5).engine == "onnx"
+    monkeypatch.setattr(onnx_runtime, "to_onnx", None)
+    assert make_fast(predictor, images(5), passes=passes - 5).engine == "torch"
+
+
+def test_without_onnx_auto_keeps_torch_silently(
     predictor: TorchPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_runtime, "find_spec", lambda name: None)
     pace(monkeypatch, torch=1.0)
     made = make_fast(predictor, images(3))
-    assert made.engine == "torch"
-    assert made.note is not None
-    assert "relook[onnx]" in made.note
+    assert (made.engine, made.why) == ("torch", None)
+    refused(r"relook\[onnx\]", make_fast, predictor, images(3), mode="onnx")
 
 
 def test_half_precision_is_near_and_returns_float32(predictor: TorchPredictor) -> None:

@@ -7,7 +7,7 @@ from tests.support import refused
 
 from relook import RelookError, Step
 from relook.policy.pool import sample_pool
-from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe
+from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe, recipe_for
 
 XRAY = """
 name = "x-ray"
@@ -26,6 +26,23 @@ def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "recipe.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "why"),
+    [
+        ((3, 224, 224), "imagenet", "photos for a 224-pixel model"),
+        ((1, 97, 128), "imagenet", "photos for a 97-pixel model"),
+        ((3, 96, 96), "cifar", "colour images of 96 pixels"),
+        ((3, 24, 32), "cifar", "colour images of 24 pixels"),
+        ((1, 96, 96), "cifar", "grey images of 96 pixels"),
+        ((1, 64, 64), "small", "grey images of 64 pixels"),
+        ((1, 8, 8), "small", "grey images of 8 pixels"),
+        ((3, 16, 16), "small", "colour images of 16 pixels"),
+    ],
+)
+def test_the_images_choose_a_recipe(shape: tuple[int, int, int], name: str, why: str) -> None:
+    assert recipe_for(*shape) == (RECIPES[name], why)
 
 
 def test_a_recipe_can_be_written_in_toml(tmp_path: Path) -> None:

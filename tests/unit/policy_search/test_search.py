@@ -122,6 +122,36 @@ def test_a_run_with_the_strategys_former_name_goes_on(tmp_path: Path) -> None:
         searched(tmp_path / "run", strategy="greedy")
 
 
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [({}, 80), ({"strategy": "greedy"}, 400), ({"strategy": "paper"}, 400), ({"pool_size": 9}, 9)],
+)
+def test_how_many_candidates_there_are_by_default(settings: dict[str, Any], size: int) -> None:
+    asked = SearchSettings.of("small", **settings)
+    assert len(asked.draw_pool().candidates) == size
+    assert asked.record()["pool_size"] == (size if size < 400 else None)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_run_of_other_defaults_goes_on(tmp_path: Path) -> None:
+    """Once they were: the recipe cifar, its own number of candidates, and torch."""
+
+    def found(**keywords: Any) -> PolicySearch:
+        images, labels = DIGITS.plain[:24], DIGITS.labels[:24]
+        return relook.search(new_small(seed=1), images, labels, length=2, **keywords)
+
+    run, own = tmp_path / "run", {"recipe": "cifar", "pool_size": 1101, "accelerate": "torch"}
+    first = found(run=run, **own)
+    file = run / "settings.json"
+    content: Any = json.loads(file.read_text())
+    content["settings"]["pool_size"] = None
+    write_json_atomic(file, content)
+    assert found(run=run).policy == first.policy
+    assert found().policy.recipe == "small"
+    with pytest.raises(RunError, match="other settings"):
+        found(run=run, recipe="small")
+
+
 def test_a_search_whose_pool_is_whole_does_not_go_on_with_another_model(tmp_path: Path) -> None:
     """The weights are the same, the code is not: policy and proof would be two models'."""
 

@@ -70,17 +70,10 @@ class EngineOptions:
         """Return where this process holds the model: alongside a cluster, it never runs it."""
         return device if self.engine == "local" else "cpu"
 
-    def check(self, *, device: str, accelerate: str, dry_run: bool) -> None:
-        """Raise where other options do not go with a cluster."""
-        if self.engine == "local":
-            return
-        if dry_run:
+    def check(self, dry_run: bool) -> None:
+        """Raise where another option does not go with a cluster."""
+        if dry_run and self.engine != "local":
             raise RelookError("--dry-run measures on this machine: leave --engine out")
-        if accelerate == "auto" and device != "cpu":
-            raise RelookError(
-                "--accelerate auto measures on this machine, not on the workers' "
-                f"{device}: choose torch or channels-last"
-            )
 
     @contextmanager
     def started(self, device: str) -> Iterator[None]:
@@ -94,7 +87,7 @@ class EngineOptions:
             self.address,
             workers=self.workers,
             gpus_per_worker=self.gpus_per_worker or 0,
-            device=device,
+            device="cpu" if device == "auto" else device,  # what is here says nothing of workers
             log=say,
         )
         with engine, running_on(engine):

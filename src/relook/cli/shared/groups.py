@@ -196,7 +196,7 @@ class InputOptions:
     group: options.GroupOption = None
     reading: ReadingOptions
     network: NetworkOptions
-    device: options.DeviceOption = "cpu"
+    device: options.DeviceOption = "auto"
 
     def given(self, **others: Any) -> dict[str, Any]:
         """Return what was given, with other options that say where inputs come from."""

@@ -68,7 +68,7 @@ class PolicySource:
     model: sources.SearchedModelOption = None
     data: Annotated[
         str | None,
-        options.of_model(
+        options.of_data(
             "--data",
             "-d",
             help="Labelled images that the policy was not searched on.",
@@ -78,7 +78,7 @@ class PolicySource:
     group: options.GroupOption = None
     reading: groups.ReadingOptions
     network: groups.NetworkOptions
-    device: options.DeviceOption = "cpu"
+    device: options.DeviceOption = "auto"
 
     def read(self) -> PolicyInputs:
         """Bring model, images and policies together, from a run or from the options."""
@@ -129,7 +129,8 @@ class ComparisonSource(PolicySource):
 
     validation: Annotated[
         str | None,
-        options.of_model(
+        options.of_data(
+            rich_help_panel=options.PANEL,
             help="Images to search MGrid's magnitude on.",
             show_default="those that the search saw",
         ),

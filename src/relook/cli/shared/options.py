@@ -15,12 +15,14 @@ import typer
 
 from relook.cli.shared.console import say, stage_bars
 from relook.data import Dataset, Preparation, load_data, read_groups
+from relook.data import specs as specs_of_data
 from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
 from relook.errors import RelookError
 from relook.foundation.memory import SHARE, parse_size
 from relook.foundation.progress import StageProgress
 from relook.foundation.wording import count
 from relook.models import EnsemblePredictor, Predictor, load_model
+from relook.models import specs as specs_of_models
 from relook.models.describe import describe_model
 from relook.transforms.centre_crop import CentreCrop
 
@@ -35,13 +37,39 @@ CLASSIFIER = (
     "cifar:NAME@FILE or small@FILE. Given several times: their mean."
 )
 
+
+def data_specs(given: Any) -> Any:
+    """Read `--data photos` as `folder:photos`, and the like."""
+    return _completed(given, specs_of_data.full_spec)
+
+
+def model_specs(given: Any) -> Any:
+    """Read `--model net.onnx` as `onnx:net.onnx`."""
+    return _completed(given, specs_of_models.full_spec)
+
+
+def _completed(given: Any, full: Callable[[str], str]) -> Any:
+    """Return one spec or several, and say which were paths without a source."""
+    if isinstance(given, list | tuple):
+        return [_completed(one, full) for one in given]
+    found = given if given is None else full(given)
+    if found != given:
+        say(f"{given} is read as {found}")
+    return found
+
+
 of_model: Callable[..., Any] = partial(typer.Option, rich_help_panel=PANEL)
 of_speed: Callable[..., Any] = partial(typer.Option, rich_help_panel="Speed")
 
-ModelOption = Annotated[list[str], of_model("--model", "-m", help=CLASSIFIER, show_default=False)]
+of_classifier: Callable[..., Any] = partial(
+    typer.Option, "--model", "-m", help=CLASSIFIER, callback=model_specs
+)
+of_data: Callable[..., Any] = partial(typer.Option, callback=data_specs)
+
+ModelOption = Annotated[list[str], of_classifier(show_default=False)]
 DataOption = Annotated[
     str,
-    of_model(
+    of_data(
         "--data",
         "-d",
         help="Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
@@ -71,7 +99,9 @@ PretrainedOption = Annotated[
     bool,
     of_model("--pretrained", help="Fetch timm's own weights for timm:NAME."),
 ]
-DeviceOption = Annotated[str, of_model(help="Where the model runs: cpu, cuda …")]
+DeviceOption = Annotated[
+    str, of_speed(help="Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
+]
 SizeOption = Annotated[
     str | None,
     of_model(
@@ -121,7 +151,8 @@ RecipeOption = Annotated[
     str,
     typer.Option(
         help="Which views to try: cifar or imagenet (both mirror), small (no mirroring: digits, "
-        "letters, signs), or a TOML file of your own.",
+        "letters, signs), or a TOML file of your own; for a search also auto: by the images' size "
+        "and channels.",
     ),
 ]
 ExcludeOption = Annotated[
@@ -164,6 +195,9 @@ TimeoutOption = Annotated[
         help="End with an error when one call of the model takes longer; what is done is kept.",
         show_default="none",
     ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of tables.")

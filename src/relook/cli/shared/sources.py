@@ -37,7 +37,7 @@ RunArgument = Annotated[
 ]
 SearchedModelOption = Annotated[
     list[str] | None,
-    options.of_model("--model", "-m", help=options.CLASSIFIER, show_default="the search's"),
+    options.of_classifier(show_default="the search's"),
 ]
 RunsOption = Annotated[
     int, typer.Option(help="Repeats with other random draws: gives mean ± deviation.", min=1)

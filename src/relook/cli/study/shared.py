@@ -40,8 +40,9 @@ BudgetsOption = Annotated[str, typer.Option(help="Numbers of views to compare at
 MethodsOption = Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")]
 TestOption = Annotated[
     str | None,
-    options.of_model(
-        help="A separate test set, the same for all runs, instead of a held-out share."
+    options.of_data(
+        rich_help_panel=options.PANEL,
+        help="A separate test set, the same for all runs, instead of a held-out share.",
     ),
 ]
 NameOption = Annotated[

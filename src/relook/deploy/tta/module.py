@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,6 +30,7 @@ from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.models.describe import network_mark
+from relook.models.torch_module import MODEL_OPTIONS
 from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
@@ -86,6 +88,8 @@ class TTA(nn.Module):
         **model_options: Any,
     ) -> None:
         super().__init__()
+        for name in model_options.keys() - MODEL_OPTIONS:
+            raise unknown_name("keyword of TTA", name, [*signature(TTA).parameters, *MODEL_OPTIONS])
         if output not in get_args(Output):
             raise unknown_name("output", output, get_args(Output))
         if max_batch is not None and max_batch < 1:

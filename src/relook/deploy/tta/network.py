@@ -85,10 +85,6 @@ class Network:
 
 def network_of(model: object, options: dict[str, Any]) -> tuple[nn.Module, Network]:
     """Return the module to run and how to run it; `options` are those of `as_predictor`."""
-    if isinstance(model, nn.Module) and "device" not in options:
-        # As_predictor would move the module: here it stays where it is.
-        where = next((p.device for p in model.parameters()), torch.device("cpu"))
-        options = {**options, "device": where}
     predictor = as_predictor(model, **options)
     if not isinstance(predictor, TorchPredictor):
         known = predictor.classes if not isinstance(predictor, CallablePredictor) else None

@@ -188,7 +188,8 @@ def run_objectives(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
     dataset = inputs.images(job, entry, predictor, "search")
     settings, test = _search_settings(inputs, entry, len(dataset)), None
     if settings.strategy == "conservative":  # it knows one objective
-        settings = replace(settings, strategy="greedy")
+        size = study.search.pool_size
+        settings = replace(settings, strategy="greedy", pool_size=size)
     if study.data[entry.data].validation is not None:
         test = inputs.images(job, entry, predictor, "score")
     found = objectives(

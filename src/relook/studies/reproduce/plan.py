@@ -116,6 +116,7 @@ def search_settings(study: StudyFile, objective: str | None = None) -> SearchSet
         race=part.race,
         strategy=part.strategy,
         batch=study.batch,
+        accelerate="torch",  # a study is the same on every machine
     )
 
 

@@ -324,7 +324,8 @@ def test_it_says_what_it_is() -> None:
         ({"views": 2.0}, "whole number"),
         ({"max_batch": 0}, "max_batch"),
         ({"draws": "none"}, "'fixed' or 'fresh'"),
-        ({"colour": 1}, "unknown model option"),
+        ({"colour": 1}, "unknown keyword of TTA 'colour'"),
+        ({"viwes": 3}, "unknown keyword of TTA 'viwes': did you mean 'views'"),
     ],
 )
 def test_strange_options_are_refused(options: dict[str, object], message: str) -> None:
