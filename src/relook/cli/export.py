@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,12 @@ from typing import Annotated
 import typer
 from torch import Tensor
 
+from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
 from relook.deploy.export import export
+from relook.transforms.centre_crop import CentreCrop
+from relook.transforms.full_images import FullImages
 
 _IMAGES = 16
 
@@ -32,7 +36,7 @@ def export_command(
             "-d",
             help=f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
             "classes' names go into the file.",
-            show_default="generated images",
+            show_default="generated images; for photos those of the search, if they are there",
         ),
     ] = None,
     method: sources.MethodOption = None,
@@ -57,6 +61,14 @@ def export_command(
             show_default="the network's own size",
         ),
     ] = None,
+    full_size: Annotated[
+        str,
+        options.of_model(
+            "--full-size",
+            help="The file takes photos of any size and cuts views from them: yes, no, or auto: "
+            "where the search did so.",
+        ),
+    ] = "auto",
     format: Annotated[
         str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
     ] = "onnx",
@@ -69,14 +81,19 @@ def export_command(
     """Write views, network, average and temperature as one ONNX file, checked on images."""
     sources.check_free(out, force)
     record = source.record()
-    if record is not None and record.data.get("full_size"):
-        say("the search cut its views from full-size images; the file cuts them from its input")
     given = options.origin(model=model or None, **image.given(), **network.given())
     chosen = sources.deployed_of(source, given, method, views)
     calibrated_by = sources.temperature_of(temperature, chosen.temperature)
     known = sources.ModelOfRun.load(record, given)
     names = known.class_names
-    images, found = _images(data, known, resize_from)
+    full = images_kept.takes_photos(full_size, source.policy, chosen.policy)
+    if full and full_size == "auto" and (resize_from is not None or format != "onnx"):
+        full = False
+        say("the search cut its views from full-size photos; this file cuts them from its input")
+    searched = chosen.policy.preparation
+    images, found = _images(data, known, resize_from, full, searched)
+    if images is None and full:
+        images = _photos_of_search(known, searched)
     with resumable("Nothing was written.", timeout):
         done = export(
             known.predictor,
@@ -91,6 +108,7 @@ def export_command(
             channels=known.channels,
             resize_from=options.pixels(resize_from),
             crop=given.get("crop"),
+            full_size=full,
             classes=names or found,
             images=images,
         )
@@ -100,9 +118,27 @@ def export_command(
     say(str(done))
 
 
+def _photos_of_search(
+    known: sources.ModelOfRun, searched: CentreCrop | None
+) -> Tensor | FullImages | None:
+    """Return a few photos of those that were searched on, where they are still there."""
+    data = "" if known.record is None else str(known.record.origin.get("data", ""))
+    prefix, _, folder = data.partition(":")
+    if prefix != "folder" or not Path(folder).expanduser().is_dir():
+        return None
+    found = known.images(data, searched, skip_bad=True, full_size=True)
+    few = range(min(_IMAGES, len(found.names)))
+    with closing(found.read([few])) as blocks:
+        return next(blocks).images
+
+
 def _images(
-    data: str | None, known: sources.ModelOfRun, resize_from: str | None
-) -> tuple[Tensor | None, tuple[str, ...] | None]:
+    data: str | None,
+    known: sources.ModelOfRun,
+    resize_from: str | None,
+    full_size: bool,
+    searched: CentreCrop | None,
+) -> tuple[Tensor | FullImages | None, tuple[str, ...] | None]:
     """Return a few images as the file takes them, and the names of their classes."""
     if data is None:
         return None, None
@@ -114,7 +150,10 @@ def _images(
         crop=1.0 if resize_from is not None else given.get("crop"),
         channels=known.channels,
         classes=given.get("classes"),
+        full_size=full_size,
+        searched=searched if full_size else None,
     )
     names = dataset.classes
     named = outputs in (None, len(names)) and names != tuple(map(str, range(len(names))))
-    return dataset.plain[:_IMAGES], names if named else None
+    images = dataset.images if full_size else dataset.plain
+    return images[:_IMAGES], names if named else None

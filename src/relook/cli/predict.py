@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +10,11 @@ import typer
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
-from relook.data import Preparation
 from relook.deploy.batch.files import writer_for
-from relook.deploy.batch.image_source import ImageSource, file_source, open_source
+from relook.deploy.batch.image_source import file_source
 from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
 from relook.io.files import one_line
-from relook.transforms.centre_crop import CentreCrop
 
 _SHOWN = 20
 
@@ -82,7 +79,7 @@ def predict_command(
     known = sources.ModelOfRun.load(source.record(), given, device)
     tta = TTA(
         known.predictor,
-        known.checked(chosen.policy, calibrated_by),
+        images_kept.of_files(known.checked(chosen.policy, calibrated_by)),
         temperature=calibrated_by,
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
@@ -91,7 +88,7 @@ def predict_command(
         early_exit=early_exit,
     )
     full = images_kept.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
-    found = _images(data, known, tta.policy.preparation, skip_bad, full)
+    found = known.images(data, tta.policy.preparation, skip_bad, full)
     most = "" if early_exit is None else "at most "
     say(f"{len(found.names):,} images of {found.prepared}, {most}{tta.views} views each")
     with (
@@ -109,36 +106,6 @@ def predict_command(
             progress=bar,
         )
     _print(done, as_json)
-
-
-def _images(
-    data: str,
-    known: sources.ModelOfRun,
-    searched: CentreCrop | None,
-    skip_bad: bool,
-    full_size: bool,
-) -> ImageSource:
-    given = known.given
-    wanted = Preparation(
-        options.pixels(given.get("size")),
-        given.get("crop"),
-        channels=given.get("channels"),
-        skip_bad=skip_bad,
-        full_size=full_size,
-        log=say,
-    )
-    wanted = wanted.for_model(known.predictor).as_searched(searched)
-    searched_channels = None if searched is None else searched.channels
-    with options.reading_bars() as progress:
-        return open_source(
-            data,
-            replace(
-                wanted,
-                size=wanted.size or known.size,
-                channels=wanted.channels or known.channels or searched_channels,
-                progress=progress,
-            ),
-        )
 
 
 def _print(done: Predicted, as_json: bool) -> None:

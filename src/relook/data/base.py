@@ -32,7 +32,7 @@ class Dataset:
     int64 `[n]`, each an index into `classes`.
     `groups` says which images belong together (one patient, one video …), as whole numbers
     or text `[n]`; `columns` holds what else the source knows about each image. `prepared` says
-    how images were brought to their size, where relook has done it. `identities` say which images
+    how images are brought to their size, where relook does it. `identities` say which images
     these are, however they are read: those of their source, which changed images keep, or else of
     their pixels. What splits or counts images goes by `units`.
     """
@@ -47,7 +47,9 @@ class Dataset:
     identities: Identities = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.images, FullImages):
+        if isinstance(self.images, FullImages):
+            object.__setattr__(self, "prepared", replace(self.images.plan, full_size=True))
+        else:
             check_images(self.images, self.name)
         if len(self.images) == 0:
             raise RelookError(f"{self.name}: expected at least one image, got none")

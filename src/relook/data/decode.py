@@ -142,7 +142,7 @@ def decoded(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | B
 
     def content(image: Image.Image) -> Result:
         image.load()
-        return use(_upright(image))
+        return use(upright(image))
 
     return _with_image(file, content)
 
@@ -193,7 +193,8 @@ def _orientation(image: Image.Image) -> int:
     return found if isinstance(found, int) else 1
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
+    """Return an image turned as its Exif block says."""
     if _orientation(image) not in range(2, 9):
         return image
     return ImageOps.exif_transpose(image)

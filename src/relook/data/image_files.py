@@ -46,11 +46,15 @@ from relook.data.prepare import Preparation, in_mode, make_plan
 from relook.errors import RelookError
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import Identities
-from relook.transforms.centre_crop import CentreCrop, Levels, Size, resized_size
+from relook.transforms.centre_crop import (
+    LARGEST,
+    CentreCrop,
+    Levels,
+    Size,
+    kept_size,
+    resized_size,
+)
 from relook.transforms.full_images import FullImages
-
-LARGEST = 3.5
-"""Sides are kept up to this many times the input's: a crop of 8 % of the area loses nothing."""
 
 IN_MEMORY = 1_000_000_000
 """Up to this many bytes stay in memory; more are mapped from a file."""
@@ -119,14 +123,6 @@ def _read_full(
     return _images(found, plan)
 
 
-def kept_size(size: Size, plan: CentreCrop) -> Size:
-    """Return the height and width that an image is kept at."""
-    scale = max(LARGEST * wanted / side for wanted, side in zip(plan.size, size, strict=True))
-    if scale >= 1:
-        return size
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
-
-
 def _decoded(
     files: Sequence[ImageFile],
     heads: dict[int, Seen],
@@ -173,6 +169,12 @@ def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
     if (height, width) != size:
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return np.asarray(image).reshape(height, width, plan.channels)
+
+
+def kept(images: FullImages) -> FullImages:
+    """Return photos of their own size as they are kept, to cut views from them."""
+    levels = [full_levels(images.picture(place), images.plan) for place in range(len(images))]
+    return FullImages.of(levels, images.plan)
 
 
 @contextmanager

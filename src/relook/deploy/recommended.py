@@ -67,6 +67,7 @@ def deployed(
     where = "comparison.json: settings.randaugment"
     options = convert(settings.get("randaugment", {}), Options, where)
     made = row.policy(recipe, wanted, settings.get("seed", 0), "fixed", options)
+    made = replace(made, preparation=policy.preparation)
     text = "the plain image" if name == "plain" else f"{label_of(name)} with {views_text(wanted)}"
     if row.random:
         text += " (drawn once; compared were views drawn for each image)"

@@ -44,6 +44,15 @@ class FullImages:
     fingerprints: NDArray[np.str_]
     plan: CentreCrop
 
+    @classmethod
+    def of(cls, images: Sequence[Levels], plan: CentreCrop) -> FullImages:
+        """Return images `[h, w, c]` as they are, without fingerprints to store results by."""
+        sizes = np.array([levels.size for levels in images], dtype=np.int64)
+        shapes = np.array([levels.shape[:2] for levels in images], dtype=np.int64).reshape(-1, 2)
+        joined = np.concatenate([np.zeros(0, np.uint8), *(one.reshape(-1) for one in images)])
+        unknown = np.full(len(images), "", "U32")
+        return cls(joined, np.cumsum(sizes) - sizes, shapes, unknown, plan)
+
     def __len__(self) -> int:
         return len(self.starts)
 

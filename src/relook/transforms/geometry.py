@@ -161,7 +161,7 @@ def resize(images: Tensor, boxes: Sequence[Box], size: tuple[int, int]) -> Tenso
 
     Bicubic with a = −0.5, antialiased, in Pillow's fixed point: first across, then down, with
     uint8 in between. Pixels outside the box play no part. (Pillow 13 goes down first where the
-    height shrinks and the width does not; the transforms never shrink.)
+    height shrinks most; the transforms never shrink.)
     """
     if not boxes:
         return images.new_empty((0, images.shape[1], *size))

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 
 from relook.transforms.steps import AppliedStep, Floats, Numbers
@@ -18,6 +19,8 @@ Aspect = TypeVar("Aspect", float, Floats)
 
 BITS = 22
 """Pillow's fixed point for 8-bit resizing."""
+DOWN_FIRST = int(PIL.__version__.split(".")[0]) >= 13
+"""Whether this Pillow resizes down before across where the height shrinks most."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,12 @@ def placed_box(
     left = min(math.floor(x * (width - across + 1)), width - across)
     top = min(math.floor(y * (height - down + 1)), height - down)
     return Box(left, top, across, down)
+
+
+def goes_down_first(height: int, width: int, new_height: int, new_width: int) -> bool:
+    """Whether Pillow resizes down before across: where the height loses most pixels."""
+    lost = height - new_height
+    return DOWN_FIRST and lost > 0 and lost > 2 * (width - new_width)
 
 
 def boxes_of(make: Callable[..., Box], width: int, height: int, *numbers: Numbers) -> list[Box]:

@@ -44,7 +44,8 @@ class Transform:
     The other forms are optional and named as `module:function` within `relook.transforms`, so
     that numba and onnx are imported only where they are used. `cpu` is the compiled form, for
     which the kernel serves too; `onnx` writes the transform into a graph, without which it cannot
-    be exported to ONNX; `full_size` cuts the view from an image larger than the model's input.
+    be exported to ONNX; `full_size` cuts the view from an image larger than the model's input,
+    and `onnx_full_size` does so in a graph.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Transform:
     cpu: str | None = None
     onnx: str | None = None
     full_size: str | None = None
+    onnx_full_size: str | None = None
 
 
 @cache
@@ -93,6 +95,7 @@ _scale_crop = partial(
     cpu="cpu.resize:scale_crop",
     onnx="onnx.resize:scale_crop",
     full_size="full_images:scale_crop",
+    onnx_full_size="onnx.photos:scale_crop",
 )
 _enhancement = partial(Transform, unit="change of factor", signed=True)
 
@@ -233,6 +236,7 @@ _ROWS = (
         cpu="cpu.resize:zoom",
         onnx="onnx.resize:zoom",
         full_size="full_images:zoom",
+        onnx_full_size="onnx.photos:zoom",
     ),
 )
 

@@ -14,9 +14,8 @@ from tests.unit.data.image_files import encoded, photo, png_that_declares, with_
 import relook
 import relook.data.image_files as full_size
 from relook.data import Dataset, Preparation, load_data
-from relook.data.image_files import LARGEST, kept_size
 from relook.errors import FileFormatError
-from relook.transforms.centre_crop import CentreCrop
+from relook.transforms.centre_crop import LARGEST, CentreCrop, kept_size
 from relook.transforms.full_images import FullImages
 
 

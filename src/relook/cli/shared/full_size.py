@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,8 +37,7 @@ CacheOption = Annotated[
 
 def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
     """Return whether the files of `spec` are kept at full size; `crops`: views begin with crops."""
-    if asked not in CHOICES:
-        raise unknown_name("answer to --full-size", asked, CHOICES)
+    _check_answer(asked)
     source = DATA_SOURCES.get(spec.partition(":")[0])
     from_files = source is not None and source.prepares
     if asked == "yes" and not from_files:
@@ -57,6 +57,29 @@ def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Polic
     """Return whether files are kept at full size: as in the search, where there is its record."""
     was = was_full_size(file) if asked == "auto" else None
     return keeps_full_size(asked, spec, begins_with_crops(policies) if was is None else was)
+
+
+def takes_photos(asked: str, file: Path, policy: Policy) -> bool:
+    """Return whether an exported file cuts its views from photos: as the search, unless told."""
+    _check_answer(asked)
+    if asked != "auto":
+        return asked == "yes"
+    was = was_full_size(file)
+    if was is None and policy.preparation is not None:
+        was = policy.preparation.full_size
+    return begins_with_crops([policy]) if was is None else was
+
+
+def _check_answer(asked: str) -> None:
+    if asked not in CHOICES:
+        raise unknown_name("answer to --full-size", asked, CHOICES)
+
+
+def of_files(policy: Policy) -> Policy:
+    """Return a policy for images that come from files: what they are cut from was decided there."""
+    searched = policy.preparation
+    read = None if searched is None else replace(searched, full_size=False)
+    return replace(policy, preparation=read)
 
 
 def begins_with_crops(policies: Iterable[Policy]) -> bool:

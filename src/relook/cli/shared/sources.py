@@ -11,7 +11,9 @@ import typer
 
 from relook.cli.shared import options
 from relook.cli.shared.console import say
+from relook.data import Preparation
 from relook.data.class_map import read_classes
+from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.recommended import METHODS, Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
@@ -24,6 +26,7 @@ from relook.policy.presets import is_preset
 from relook.policy.recipes import get_recipe
 from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
+from relook.transforms.centre_crop import CentreCrop
 
 _OF_RUN = ("model", "mean", "std", "outputs", "pretrained", "size", "crop", "channels", "classes")
 
@@ -150,6 +153,31 @@ class ModelOfRun:
         if note is not None and temperature == "policy":
             say(f"note: {note}")
         return replace(policy, fitted_on=None)
+
+    def images(
+        self, data: str, searched: CentreCrop | None, skip_bad: bool, full_size: bool
+    ) -> ImageSource:
+        """Return images to predict, read as the search of a policy did."""
+        wanted = Preparation(
+            options.pixels(self.given.get("size")),
+            self.given.get("crop"),
+            channels=self.given.get("channels"),
+            skip_bad=skip_bad,
+            full_size=full_size,
+            log=say,
+        )
+        wanted = wanted.for_model(self.predictor).as_searched(searched)
+        searched_channels = None if searched is None else searched.channels
+        with options.reading_bars() as progress:
+            return open_source(
+                data,
+                replace(
+                    wanted,
+                    size=wanted.size or self.size,
+                    channels=wanted.channels or self.channels or searched_channels,
+                    progress=progress,
+                ),
+            )
 
     def _searched_shape(self) -> tuple[int, int, int] | None:
         shape = None if self.record is None else self.record.data.get("shape")

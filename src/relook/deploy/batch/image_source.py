@@ -15,12 +15,12 @@ from torch import Tensor
 
 from relook.data import Dataset, load_data
 from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
-from relook.data.image_files import LARGEST, full_levels
+from relook.data.image_files import full_levels
 from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
-from relook.transforms.centre_crop import CentreCrop, Levels, Size
+from relook.transforms.centre_crop import LARGEST, CentreCrop, Levels, Size
 from relook.transforms.full_images import FullImages
 
 BLOCK = 256
@@ -159,7 +159,7 @@ def _blocks(
                 else:
                     levels[place] = found
             pixels = list(levels.values())
-            images = _full(pixels, plan) if full else _stacked(pixels, plan)
+            images = FullImages.of(pixels, plan) if full else _stacked(pixels, plan)
             yield ImageBlock(images, tuple(levels), faults)
 
 
@@ -174,14 +174,6 @@ def _stacked(pixels: Sequence[Levels], plan: CentreCrop) -> Tensor:
     for row, levels in enumerate(pixels):
         images[row] = torch.from_numpy(levels.copy())
     return images
-
-
-def _full(pixels: Sequence[Levels], plan: CentreCrop) -> FullImages:
-    sizes = np.array([levels.size for levels in pixels], dtype=np.int64)
-    shapes = np.array([levels.shape[:2] for levels in pixels], dtype=np.int64).reshape(-1, 2)
-    joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in pixels)])
-    unknown = np.full(len(pixels), "", "U32")  # nothing is stored by them here
-    return FullImages(joined, np.cumsum(sizes) - sizes, shapes, unknown, plan)
 
 
 def _fingerprint(root: Path, names: Sequence[str]) -> str:

@@ -14,18 +14,26 @@ from torch import Tensor
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.export.torch_program import write_program
-from relook.deploy.onnx.check import as_network_takes, check_model, generated_images
+from relook.deploy.onnx.check import (
+    as_network_takes,
+    check_model,
+    generated_images,
+    generated_photos,
+)
 from relook.deploy.onnx.file import set_metadata, to_bytes
 from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
+from relook.deploy.tta.images import Photos, as_photos, preparation_for
 from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name
 from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
-from relook.models.base import InputSpec, input_of
+from relook.models.base import input_of
 from relook.policy import Policy
 from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.checks import check_images
+from relook.transforms.full_images import FullImages
 from relook.transforms.onnx.graph import Shape
+from relook.transforms.onnx.photos import INTERPOLATIONS
 
 Format = Literal["onnx", "torch-export"]
 TOLERANCE = 1e-4
@@ -42,6 +50,8 @@ class FileForm:
     `size` (height, width) and `channels` are the network's, where it does not say;
     `resize_from` (height, width) is the images' own size, from which the file brings them to the
     network's: as the policy's search did, unless `crop` says which share the centre crop keeps.
+    With `full_size` it takes photos of any size, one size per call, and cuts crops from them; None
+    does so in an ONNX file of a policy that was searched in this way, without `resize_from`.
     """
 
     format: Format = "onnx"
@@ -51,11 +61,14 @@ class FileForm:
     channels: int | None = None
     resize_from: tuple[int, int] | None = None
     crop: float | None = None
+    full_size: bool | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("format", Format), ("output", Output), ("layout", Layout)):
             if getattr(self, name) not in get_args(known):
                 raise unknown_name(name, getattr(self, name), get_args(known))
+        if self.full_size and self.resize_from is not None:
+            raise RelookError("photos of any size have no one size: leave resize_from out")
 
 
 def export(
@@ -67,7 +80,7 @@ def export(
     temperature: TemperatureChoice = "policy",
     seed: int | None = None,
     classes: Sequence[str] | None = None,
-    images: Tensor | None = None,
+    images: Photos | None = None,
     tolerance: float = TOLERANCE,
     **options: Any,
 ) -> Export:
@@ -75,9 +88,10 @@ def export(
 
     `model`, `views`, `temperature` and `seed` are as for `relook.TTA`: a policy of fresh draws is
     frozen. `options` are those of `FileForm` (`format`, `output`, `layout`, `size`, `channels`,
-    `resize_from`, `crop`), and otherwise the model's, as for `relook.TTA`. `classes` are names that
-    go into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them) are what is checked
-    on, generated ones if None. Nothing is written if probabilities differ by more than `tolerance`.
+    `resize_from`, `crop`, `full_size`), and otherwise the model's, as for `relook.TTA`. `classes`
+    are names that go into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them, or
+    photos as `relook.TTA` takes them) are what is checked on, generated ones if None. Nothing is
+    written if probabilities differ by more than `tolerance`.
     """
     of_file = {one.name for one in fields(FileForm)} & options.keys()
     form = FileForm(**{name: options.pop(name) for name in of_file})
@@ -101,7 +115,7 @@ def export(
 def image_input(
     predictor: Predictor,
     form: FileForm,
-    images: Tensor | None,
+    images: Photos | None,
     searched: CentreCrop | None = None,
 ) -> ImageInput:
     """Decide what images the file takes, from what is said, the model, and the images given.
@@ -109,9 +123,11 @@ def image_input(
     `searched` is how the policy's search prepared its images, which then holds here too.
     """
     spec = input_of(predictor)
-    shape = None if images is None else tuple(images.shape)
+    shape = tuple(images.shape) if isinstance(images, Tensor | FullImages) else None
     size = (form.size, form.size) if isinstance(form.size, int) else form.size
     size = size or (None if spec is None else spec.size)
+    if searched is not None and searched.full_size:
+        size, shape = size or searched.size, shape or (0, searched.channels)
     if size is None and shape is not None and form.resize_from is None:
         size = shape[2], shape[3]
     if size is None:
@@ -120,13 +136,20 @@ def image_input(
     if channels is None:
         raise RelookError("the model does not say its images' channels: give channels, 1 or 3")
     network = Shape(channels, *size)
-    if searched is not None and searched.size == size:
-        plan = replace(searched, channels=channels)
-    else:
-        spec = spec or InputSpec(size)
-        plan = CentreCrop(size, spec.crop, channels, spec.interpolation)
+    plan = preparation_for(size, channels, spec, searched)
     if form.crop is not None:
         plan = replace(plan, crop=form.crop, every=True)
+    full = form.full_size
+    if full is None:
+        full = plan.full_size and form.resize_from is None and form.format == "onnx"
+    plan = replace(plan, full_size=full)
+    if full:
+        if plan.interpolation not in INTERPOLATIONS:
+            raise RelookError(
+                f"expected interpolation {', '.join(INTERPOLATIONS)} to take photos of any size, "
+                f"got {plan.interpolation}: export with full_size=False (--full-size no)"
+            )
+        return ImageInput(network, network, form.layout, plan)
     if form.resize_from is None or not plan.changes(form.resize_from):
         return ImageInput(network, network, form.layout)
     try:
@@ -151,9 +174,14 @@ def _write_onnx(job: ExportJob) -> Export:
     return write_file(job, to_bytes(model), check)
 
 
-def _images_to_check(given: ImageInput, images: Tensor | None) -> Tensor:
+def _images_to_check(given: ImageInput, images: Photos | None) -> Tensor | FullImages:
+    if given.preparation is not None and given.takes_photos:
+        plan = given.preparation
+        return generated_photos(plan) if images is None else as_photos(images[:_CHECKED], plan)
     if images is None:
         return generated_images(given.source)
+    if not isinstance(images, Tensor):
+        raise RelookError(f"expected images [n, c, h, w] as a tensor, got {type(images).__name__}")
     check_images(images)
     chosen = images[:_CHECKED].cpu()
     source = given.source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from relook.io.files import one_line, write_bytes_atomic
 from relook.io.identities import UNKNOWN
 from relook.models import Predictor
 from relook.policy.file import policy_to_json
+from relook.transforms.full_images import FullImages
 from relook.version import __version__
 
 
@@ -25,7 +27,7 @@ class ExportJob:
 
     plan: ModelPlan
     predictor: Predictor
-    images: Tensor
+    images: Tensor | FullImages
     generated: bool
     classes: tuple[str, ...] | None
     path: Path
@@ -100,5 +102,13 @@ def describe_input(given: ImageInput) -> str:
     text = f"uint8 images {shape}"
     if given.preparation is None:
         return text
+    if given.takes_photos:
+        plan, colours = given.preparation, "RGB" if given.source.channels == 3 else "grey"
+        least = "×".join(str(math.floor(side / plan.crop)) for side in plan.size)
+        return (
+            f"photos of any size, uint8 {colours} {shape} (one size per call); crops are cut from "
+            f"them, plain views are {plan} (resized to at least {least}, {plan.interpolation}, and "
+            "the centre cut out)"
+        )
     source = given.source.height, given.source.width
     return f"{text}, brought to {given.preparation.described([source])} inside"

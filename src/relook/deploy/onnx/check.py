@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.data.image_files import kept
 from relook.data.prepare import from_levels
 from relook.deploy.onnx.file import to_bytes
 from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, build_views
@@ -19,10 +20,13 @@ from relook.models import Predictor
 from relook.models.onnx_runtime import open_session
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.numerics.randomness import uniforms
-from relook.transforms.centre_crop import centre_view
+from relook.transforms.centre_crop import CentreCrop, Levels, centre_view
+from relook.transforms.full_images import FullImages, plain_views
 from relook.transforms.onnx.graph import Shape
 
 _GENERATED = 8
+# Of generated photos, as multiples of the input's sides.
+_SIDES = ((1.3, 1.7), (0.6, 0.8), (2.9, 1.4), (1.1, 4.2), (1.0, 1.0), (3.7, 4.4))
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ def check_model(
     data: bytes,
     plan: ModelPlan,
     predictor: Predictor,
-    images: Tensor,
+    images: Tensor | FullImages,
     *,
     generated: bool,
     tolerance: float,
 ) -> Check:
-    """Run a model's bytes on images of its input's shape `[n, c, h, w]`; raise if it differs."""
+    """Run a model's bytes on images as it takes them; raise if it differs."""
     _check_views(plan, images)
     found = run_model(data, plan, images)
     check = compare(found, own_predictions(plan, predictor, images), generated, tolerance)
@@ -77,8 +81,8 @@ def compare(
     return Check(len(found), generated, difference, tolerance)
 
 
-def run_model(data: bytes, plan: ModelPlan, images: Tensor) -> NDArray[np.float64]:
-    """Return the probabilities `[n, class]` that a model's bytes give for images `[n, c, h, w]`."""
+def run_model(data: bytes, plan: ModelPlan, images: Tensor | FullImages) -> NDArray[np.float64]:
+    """Return the probabilities `[n, class]` that a model's bytes give for images."""
     results = _run(data, plan.output, plan.input, images)
     return as_probabilities(results, plan.output)
 
@@ -96,8 +100,20 @@ def generated_images(shape: Shape) -> Tensor:
     return torch.from_numpy(levels.astype(np.uint8))
 
 
-def as_network_takes(images: Tensor, given: ImageInput) -> Tensor:
+def generated_photos(plan: CentreCrop) -> FullImages:
+    """Return a few photos for a check where none are given: small and large, wide and high."""
+    photos: list[Levels] = []
+    for down, across in _SIDES:
+        sides = round(down * plan.size[0]), round(across * plan.size[1])
+        image = generated_images(Shape(plan.channels, *sides))[len(photos)]
+        photos.append(image.permute(1, 2, 0).numpy())
+    return FullImages.of(photos, plan)
+
+
+def as_network_takes(images: Tensor | FullImages, given: ImageInput) -> Tensor:
     """Return images brought to the network's size as relook does when it reads them."""
+    if isinstance(images, FullImages):
+        return plain_views(kept(images))
     if given.preparation is None:
         return images
     shape = given.network
@@ -108,7 +124,9 @@ def as_network_takes(images: Tensor, given: ImageInput) -> Tensor:
     return torch.from_numpy(made)
 
 
-def own_predictions(plan: ModelPlan, predictor: Predictor, images: Tensor) -> NDArray[np.float64]:
+def own_predictions(
+    plan: ModelPlan, predictor: Predictor, images: Tensor | FullImages
+) -> NDArray[np.float64]:
     """Return relook's own probabilities `[n, class]` of images as the file takes them."""
     log_probs = np.stack([predictor(view).numpy() for view in _own_views(plan, images)])
     views = plan.views.policy.tempered(log_probs)
@@ -125,13 +143,15 @@ def as_probabilities(results: NDArray[Any], output: Output) -> NDArray[np.float6
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _own_views(plan: ModelPlan, images: Tensor) -> list[Tensor]:
-    prepared = as_network_takes(images, plan.input)
+def _own_views(plan: ModelPlan, images: Tensor | FullImages) -> list[Tensor]:
+    prepared = (
+        kept(images) if isinstance(images, FullImages) else as_network_takes(images, plan.input)
+    )
     indices = np.arange(len(images))
     return [plan.views.make(view, prepared, indices) for view in range(len(plan.views.views))]
 
 
-def _check_views(plan: ModelPlan, images: Tensor) -> None:
+def _check_views(plan: ModelPlan, images: Tensor | FullImages) -> None:
     views = _own_views(plan, images)
     found = _run(to_bytes(build_views(plan)), "views", plan.input, images)
     for view, part in enumerate(np.split(found, len(views))):
@@ -143,13 +163,21 @@ def _check_views(plan: ModelPlan, images: Tensor) -> None:
             )
 
 
-def _run(data: bytes, output: str, given: ImageInput, images: Tensor) -> NDArray[Any]:
-    levels = images.permute(0, 2, 3, 1) if given.layout == "nhwc" else images
+def _run(data: bytes, output: str, given: ImageInput, images: Tensor | FullImages) -> NDArray[Any]:
+    """Run all images at once, photos one by one; results `[view · n, …]` or `[n, …]`."""
+    if isinstance(images, FullImages):
+        levels = [images.levels(place)[None] for place in range(len(images))]
+    else:
+        levels = [images.permute(0, 2, 3, 1).numpy()]
+    if given.layout == "nchw":
+        levels = [np.moveaxis(one, 3, 1) for one in levels]
     session = open_session(data)
     try:
-        (results,) = session.run([output], {IMAGES: levels.contiguous().numpy()})
+        results = [session.run([output], {IMAGES: np.ascontiguousarray(one)})[0] for one in levels]
     except Exception as error:  # onnxruntime's own classes share no base
         raise RelookError(
             f"ONNX Runtime failed on the exported model: {first_line(error)}"
         ) from error
-    return np.asarray(results)
+    if len(results) == 1:
+        return np.asarray(results[0])
+    return np.stack(results, axis=1).reshape(-1, *results[0].shape[1:])

@@ -19,6 +19,7 @@ from relook.policy import SubPolicy
 from relook.policy.views import fixed_steps, naming_steps
 from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.onnx.graph import Graph, Shape, Value
+from relook.transforms.onnx.photos import Photos, cut_view, open_photos
 from relook.transforms.onnx.pixels import take_columns, take_rows
 from relook.transforms.onnx.resize import resize
 from relook.transforms.onnx.views import write_steps
@@ -43,7 +44,8 @@ _VIEW_PIXELS = 1 << 15
 class ImageInput:
     """What images a model takes: uint8, of the `source` shape, in a layout.
 
-    Where the source is not the network's shape, `preparation` says how it becomes that.
+    Where the source is not the network's shape, `preparation` says how it becomes that. With its
+    `full_size` the images are photos of any height and width, one shape at each call.
     """
 
     source: Shape
@@ -52,17 +54,21 @@ class ImageInput:
     preparation: CentreCrop | None = None
 
     @property
+    def takes_photos(self) -> bool:
+        """Whether the images are photos of any size, from which views are cut."""
+        return self.preparation is not None and self.preparation.full_size
+
+    @property
     def dimensions(self) -> list[int | str]:
         """The input's dimensions; the number of images is free."""
         one = self.source
-        if self.layout == "nhwc":
-            return ["n", one.height, one.width, one.channels]
-        return ["n", one.channels, one.height, one.width]
+        sides: list[int | str] = [one.height, one.width]
+        if self.takes_photos:
+            sides = ["height", "width"]
+        return ["n", *sides, one.channels] if self.layout == "nhwc" else ["n", one.channels, *sides]
 
     def write(self, graph: Graph, images: str) -> str:
         """Append what makes the network's images `[n, c, h, w]` of the input."""
-        if self.layout == "nhwc":
-            images = graph.add("Transpose", images, perm=[0, 3, 1, 2])
         if self.preparation is None:
             return images
         source, plan = self.source, self.preparation
@@ -145,13 +151,14 @@ def _in_parts(
     count = graph.add("Slice", graph.add("Shape", value), np.array([0]), np.array([1]))
     times = _divided_up(graph, count, np.array([most]))
     size = _divided_up(graph, count, graph.add("Max", times, np.array([1])))
-    body = Graph(graph.named("part/"))
-    turn, so_far = body.named("turn"), body.named("so_far")
-    start = body.add("Mul", turn, size)
-    part = body.add("Slice", value, start, body.add("Add", start, size), np.array([0]))
-    together = body.add("Concat", so_far, work(body, part), axis=0)
+
+    def next_part(body: Graph, turn: str, so_far: str) -> str:
+        start = body.add("Mul", turn, size)
+        part = body.add("Slice", value, start, body.add("Add", start, size), np.array([0]))
+        return body.add("Concat", so_far, work(body, part), axis=0)
+
     none = np.zeros((0, columns), np.float32)
-    return graph.loop(graph.add("Squeeze", times), body, (turn, so_far, together), none)
+    return graph.loop(graph.add("Squeeze", times), none, next_part)
 
 
 def _divided_up(graph: Graph, count: str, by: Value) -> str:
@@ -185,10 +192,15 @@ def _predictions(
 
 def _views(graph: Graph, plan: ModelPlan, images: str) -> str:
     """Append all distinct views, one after another: `[view · n, c, h, w]`."""
-    prepared = plan.input.write(graph, images)
-    views = [
-        write_view(graph, prepared, view.subpolicy, plan.input.network) for view in plan.views.views
-    ]
+    given, subpolicies = plan.input, [view.subpolicy for view in plan.views.views]
+    if given.layout == "nhwc":
+        images = graph.add("Transpose", images, perm=[0, 3, 1, 2])
+    if given.preparation is None or not given.takes_photos:
+        prepared = given.write(graph, images)
+        views = [write_view(graph, prepared, sub, given.network) for sub in subpolicies]
+    else:
+        photos = open_photos(graph, images, given.preparation)
+        views = [write_photo_view(photos, sub) for sub in subpolicies]
     return graph.add("Concat", *views, axis=0)
 
 
@@ -196,3 +208,10 @@ def write_view(graph: Graph, images: str, subpolicy: SubPolicy, shape: Shape) ->
     """Append one view of uint8 images `[n, c, h, w]`; returns its name."""
     with naming_steps(subpolicy):
         return write_steps(graph, images, fixed_steps(subpolicy), shape)
+
+
+def write_photo_view(photos: Photos, subpolicy: SubPolicy) -> str:
+    """Append one view of photos; returns its name."""
+    with naming_steps(subpolicy):
+        images, steps = cut_view(photos, fixed_steps(subpolicy))
+        return write_steps(photos.graph, images, steps, photos.shape)

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
+from relook.data.decode import upright
+from relook.data.image_files import kept
+from relook.data.prepare import in_mode
 from relook.deploy.tta.network import is_traced
 from relook.errors import RelookError
+from relook.models.base import InputSpec
 from relook.policy import Policy
 from relook.policy.recipes import RECIPES
+from relook.transforms import TRANSFORMS
+from relook.transforms.centre_crop import CentreCrop, Levels, resized_size
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
 
-Images = Tensor | NDArray[Any] | FullImages
+Photo = Tensor | NDArray[Any] | Image.Image
+Photos = Tensor | FullImages | Sequence[Photo]
+Images = Tensor | NDArray[Any] | FullImages | Sequence[Photo]
 Size = tuple[int, int]
+
+CUT_FROM_INPUT = (
+    "the policy was searched on photos, from which its crops were cut; here they are cut from "
+    "images of the network's size, which are other views: give the photos themselves, as a list"
+)
 
 
 def as_levels(images: Images) -> Tensor | FullImages:
@@ -35,8 +51,13 @@ def as_levels(images: Images) -> Tensor | FullImages:
         images = torch.from_numpy(np.array(images))
     if not isinstance(images, Tensor):
         raise RelookError(
-            f"expected images as a tensor or an array [n, c, h, w], got {type(images).__name__}"
+            f"expected images as a tensor or an array [n, c, h, w], or a list of photos, got "
+            f"{type(images).__name__}"
         )
+    return _tensor_levels(images)
+
+
+def _tensor_levels(images: Tensor) -> Tensor:
     if images.is_floating_point():
         if not is_traced():
             _check_range(images)
@@ -45,6 +66,87 @@ def as_levels(images: Images) -> Tensor | FullImages:
     if not is_traced() and not len(images):
         raise RelookError("expected at least 1 image, got none")
     return images
+
+
+def preparation_for(
+    size: Size, channels: int, spec: InputSpec | None, searched: CentreCrop | None
+) -> CentreCrop:
+    """Return how images become an input: as in the policy's search, or as the model says."""
+    if searched is not None and searched.size == size:
+        return replace(searched, channels=channels)
+    spec = spec or InputSpec(size)
+    full = searched is not None and searched.full_size
+    return CentreCrop(size, spec.crop, channels, spec.interpolation, full_size=full)
+
+
+def as_photos(images: Photos, plan: CentreCrop) -> FullImages:
+    """Return photos at their own size: uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, Pillow's.
+
+    An image of Pillow's is turned upright and brought to the plan's channels, as files are.
+    """
+    if not len(images):
+        raise RelookError("expected at least 1 image, got none")
+    if isinstance(images, FullImages):
+        return replace(images, plan=plan)
+    return FullImages.of([_photo(one, plan, place) for place, one in enumerate(images)], plan)
+
+
+def cuts_photos(policy: Policy) -> bool:
+    """Whether a policy was searched on photos, and has views that are cut from them."""
+    if policy.preparation is None or not policy.preparation.full_size:
+        return False
+    first = (sub.all_steps[0].transform for sub in policy if not sub.is_plain)
+    return any(TRANSFORMS[name].full_size is not None for name in first)
+
+
+def _photo(photo: Photo, plan: CentreCrop, place: int) -> Levels:
+    """Return one photo's levels `[h, w, c]`, or raise."""
+    try:
+        if isinstance(photo, Image.Image):
+            photo = np.asarray(in_mode(upright(photo), "L" if plan.channels == 1 else "RGB"))
+        if isinstance(photo, Tensor):
+            photo = _tensor_levels(photo[None])[0].permute(1, 2, 0).cpu().numpy()
+        levels = photo[..., None] if photo.ndim == 2 else photo
+        if levels.dtype != np.uint8 or levels.ndim != 3 or levels.shape[2] != plan.channels:
+            wanted = f"uint8 [h, w, {plan.channels}] (a tensor: [{plan.channels}, h, w])"
+            raise ValueError(f"expected {wanted}, got {levels.dtype} {list(levels.shape)}")
+        resized_size((levels.shape[0], levels.shape[1]), plan)  # raises where a view would fail
+    except (ValueError, RelookError) as error:
+        raise RelookError(f"photo {place}: {error}") from None
+    return np.ascontiguousarray(levels)
+
+
+def opened(
+    images: Images, policy: Policy, size: Size | None, channels: int | None, spec: InputSpec | None
+) -> Tensor | FullImages:
+    """Return images as `as_levels` does, and photos kept at full size.
+
+    Photos are what comes in a list and, for a policy that was searched on them, a batch of
+    another size than the input's.
+    """
+    searched = policy.preparation
+    if not isinstance(images, list | tuple):
+        levels = as_levels(images)
+        full = searched is not None and searched.full_size and not is_traced()
+        if isinstance(levels, FullImages) or not full or tuple(levels.shape[2:]) == size:
+            return levels
+        images = levels
+    if size is None:
+        raise RelookError("expected size=… to take photos: the model does not say its input's size")
+    channels = channels or (3 if searched is None else searched.channels)
+    return kept(as_photos(images, preparation_for(size, channels, spec, searched)))
+
+
+def shape_of(images: Images, size: Size | None) -> Sequence[int]:
+    """Return the shape `[n, c, h, w]` of images, of photos in a list that of their views."""
+    if isinstance(images, list | tuple) and images:
+        return len(images), 3, *(size or (1, 1))
+    if isinstance(images, Tensor | np.ndarray | FullImages):
+        shape: Sequence[int] = images.shape
+        if len(shape) == 4 and len(images):
+            return shape
+    as_levels(images)  # says what is wrong
+    raise RelookError("expected at least 1 image, got none")
 
 
 def check_fit(

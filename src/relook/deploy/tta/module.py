@@ -23,7 +23,14 @@ from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
 from relook.deploy.tta.exits import plan_with_exits, run_early_exit
 from relook.deploy.tta.graph_views import fixed_view, subpolicy_text, traced_view
-from relook.deploy.tta.images import Images, as_levels, check_fit
+from relook.deploy.tta.images import (
+    CUT_FROM_INPUT,
+    Images,
+    check_fit,
+    cuts_photos,
+    opened,
+    shape_of,
+)
 from relook.deploy.tta.network import is_traced, network_of
 from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
 from relook.deploy.tta.view_plan import TemperatureChoice
@@ -50,11 +57,12 @@ class TTA(nn.Module):
     """Averages a model's predictions over the views of a policy, and calibrates them.
 
     Takes uint8 images `[n, c, h, w]`, or float ones in [0, 1], which are rounded to grey
-    levels; returns `output` `[n, class]`, float32 on the model's device. A data set's full-size
-    images do as well: crops are cut from those, as in a search with `--full-size`, instead of
-    from images of the network's size. Each distinct view runs once and counts as often as the
-    policy repeats it. `model` is a torch module
-    (`mean`, `std`, `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
+    levels; returns `output` `[n, class]`, float32 on the model's device. Photos of any size do as
+    well: a list of them (uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, images of Pillow's), a data
+    set's full-size images or, with a policy that was searched on photos, a batch of another size
+    than the input's. Crops are then cut from them, as in the search. Each distinct view runs once
+    and counts as often as the policy repeats it. `model` is a torch module (`mean`, `std`,
+    `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
 
     `policy` may be a policy's file, or the name of a preset (`flip`, `preset:10c` …), which is not
     calibrated until `calibrate` has seen labelled images. `views` is a budget of model passes per
@@ -105,9 +113,13 @@ class TTA(nn.Module):
         self.classes = None if classes is None else tuple(classes)
         self.max_batch = max_batch
         known = None if self.network.input is None else self.network.input.size
+        searched = self.policy.preparation
+        if known is None and searched is not None and searched.full_size:
+            known = searched.size
         self.size = (size, size) if isinstance(size, int) else size or known
         self.next_index = 0
         self._outputs: int | None = None
+        self._told = False
         fixed = [view.subpolicy for view in self.plan.views] if self.plan.is_fixed else []
         self._texts = [subpolicy_text(subpolicy) for subpolicy in fixed]
 
@@ -146,8 +158,7 @@ class TTA(nn.Module):
 
         They are as they are averaged: at the policy's view temperature.
         """
-        levels = as_levels(images)
-        check_fit(levels, self.network.channels, self.size, self.policy)
+        levels = self._levels(images)
         if is_traced() and isinstance(levels, Tensor):
             return self._traced_log_probs(levels)
         first = self.next_index if first_index is None else first_index
@@ -218,7 +229,7 @@ class TTA(nn.Module):
         _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
         log_probs = np.concatenate(batches, axis=1)[order]
         numbers = np.asarray(labels, dtype=np.int64)
-        known = identities_of(as_levels(images))
+        known = identities_of(self._levels(images))
         mark = network_mark(getattr(self.model, "predictor", self.model))
         policy = fitted_policy(self.policy, log_probs, numbers, known, mark)
         temperature = (policy.temperatures or (1.0,))[-1]
@@ -253,6 +264,17 @@ class TTA(nn.Module):
         rule = "" if self.early_exit is None else json.dumps(self.early_exit.to_json())
         return f"{self.plan.record()}{network}{rule}".encode()
 
+    def _levels(self, images: Images) -> Tensor | FullImages:
+        """Return uint8 images `[n, c, h, w]` or full-size ones that fit network and policy."""
+        channels, spec = self.network.channels, self.network.input
+        levels = opened(images, self.policy, self.size, channels, spec)
+        check_fit(levels, channels, self.size, self.policy)
+        if isinstance(levels, Tensor) and not self._told and not is_traced():
+            self._told = cuts_photos(self.policy)
+            if self._told:
+                warnings.warn(CUT_FROM_INPUT, stacklevel=3)
+        return levels
+
     def _limit(self, shape: Sequence[int]) -> int:
         """Return how many views of images of a shape `[n, c, h, w]` go through together."""
         if self.max_batch is not None:
@@ -280,8 +302,7 @@ class TTA(nn.Module):
         """Return scaled log-probabilities `[n, class]` and views `[n]` of images in memory."""
         if is_traced():
             raise RelookError("early exit cannot be compiled or exported: leave early_exit out")
-        levels = as_levels(images)
-        check_fit(levels, self.network.channels, self.size, self.policy)
+        levels = self._levels(images)
         limit = self._limit(levels.shape)
 
         def predict(view: int, places: Tensor) -> Tensor:
@@ -340,11 +361,7 @@ class TTA(nn.Module):
 
     def _parts(self, images: Images, batches: int = 1) -> Iterator[Images]:
         """Yield a few images at a time."""
-        known = isinstance(images, Tensor | np.ndarray | FullImages)
-        if not known or len(images.shape) != 4 or not len(images):
-            as_levels(images)  # says what is wrong
-            raise RelookError("expected at least 1 image, got none")
-        step = max(1, self._limit(images.shape))
+        step = max(1, self._limit(shape_of(images, self.size)))
         for start in range(0, len(images), step * batches):
             yield images[start : start + step * batches]
 

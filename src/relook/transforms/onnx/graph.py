@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,24 +100,32 @@ class Graph:
         self._sparse.extend(inner.sparse_initializer)
         return prefix + output
 
-    def loop(self, times: str, body: Graph, names: tuple[str, str, str], start: Value) -> str:
-        """Append a loop; `names` are the body's counter, its float32 value and that value's next.
+    def loop(
+        self,
+        times: str,
+        start: Value,
+        work: Callable[[Graph, str, str], str],
+        dtype: type[np.generic] = np.float32,
+    ) -> str:
+        """Append a loop: `work(body, turn, value)` appends what makes the value's next.
 
         The value may change its shape from turn to turn. A body sees the values around it.
         """
-        counter, carried, result = names
+        made = self._name("Loop")
+        body = Graph(f"{made}/")
+        counter, carried, keep_on = map(body.named, ("turn", "so_far", "keep_on"))
+        result = work(body, counter, carried)
         first = start if isinstance(start, str) else self.constant(start)
-        made, keep_on = self._name("Loop"), body.named("keep_on")
         inner = body.proto(
             "body",
             [
                 body.described(counter, np.int64, []),
                 body.described(keep_on, np.bool_, []),
-                body.described(carried, np.float32, None),
+                body.described(carried, dtype, None),
             ],
             [
                 body.described(keep_on, np.bool_, []),
-                body.described(result, np.float32, None),
+                body.described(result, dtype, None),
             ],
         )
         node = self._onnx.helper.make_node("Loop", [times, "", first], [made], body=inner)

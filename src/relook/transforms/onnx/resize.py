@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from relook.transforms.onnx.graph import Graph, Shape, Value
 from relook.transforms.onnx.pixels import take_columns, take_rows, turned
-from relook.transforms.resampling import BITS, Box, boxes_of, crop_boxes, resize_taps, zoomed_box
+from relook.transforms.resampling import (
+    BITS,
+    Box,
+    boxes_of,
+    crop_boxes,
+    goes_down_first,
+    resize_taps,
+    zoomed_box,
+)
 from relook.transforms.steps import AppliedStep
 
 
@@ -51,8 +59,7 @@ def resize(
     images = take_columns(graph, images, columns, shape.width)
     if interpolation == "nearest":
         return images
-    # Pillow 13 goes down first where that alone makes the image smaller.
-    down_first = height < box.height and width >= box.width
+    down_first = goes_down_first(box.height, box.width, height, width)
     for down in (True, False) if down_first else (False, True):
         if down:
             images = _weigh(graph, images, box.height, height, interpolation)
@@ -74,6 +81,11 @@ def _weigh(graph: Graph, images: str, length: int, size: int, interpolation: str
         index = np.minimum(first + tap, length - 1)
         taken = graph.add("Gather", whole, index.astype(np.int32), axis=2)
         total = graph.add("Add", graph.add("Mul", taken, weight[:, None]), total)
+    return levels_of(graph, total)
+
+
+def levels_of(graph: Graph, total: Value) -> str:
+    """Append the bytes of sums in fixed point, int32, to which a half has been added."""
     # Rounds negative sums up, not down; both are cut off at 0.
     level = graph.add("Div", total, np.int32(1 << BITS))
     return graph.cast(graph.add("Clip", level, np.int32(0), np.int32(255)), np.uint8)

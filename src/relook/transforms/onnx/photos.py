@@ -1,0 +1,273 @@
+"""Views cut from photos of any size in an ONNX graph: the bytes of `relook.transforms.full_images`.
+
+The size is known only when the graph runs, so it computes the boxes and Pillow's weights itself:
+float64 in the order of `relook.transforms.resampling`, whole numbers for the pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from relook.errors import RelookError
+from relook.transforms.centre_crop import LARGEST, CentreCrop
+from relook.transforms.onnx.graph import Graph, Shape
+from relook.transforms.onnx.numbers import Number
+from relook.transforms.onnx.pixels import take_columns, turned
+from relook.transforms.onnx.resize import levels_of, resize
+from relook.transforms.resampling import (
+    BITS,
+    CROP_SHARES,
+    DOWN_FIRST,
+    KERNELS,
+    Box,
+    aspect_ratio,
+)
+from relook.transforms.steps import AppliedStep, StepError
+from relook.transforms.table import TRANSFORMS, load_form
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Uint8 photos `[n, c, h, w]` of one size in a graph, and how they become a model's input."""
+
+    graph: Graph
+    images: str
+    height: Number
+    width: Number
+    plan: CentreCrop
+
+    @property
+    def shape(self) -> Shape:
+        """What a view is."""
+        return Shape(self.plan.channels, *self.plan.size)
+
+    @cached_property
+    def centre(self) -> str:
+        """The plain view: the photo resized, and its centre; in the graph once, if at all."""
+        sides, size = _resized_size(self), self.plan.size
+        starts = [
+            ((side - wanted) / 2.0).apply("Round") for side, wanted in zip(sides, size, strict=True)
+        ]
+        return _part_of_resized(self, sides, starts, size)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One side of a resize: `length` pixels become `size`, of which `count` from `start` on."""
+
+    length: Number
+    size: Number
+    start: Number
+    count: Number
+
+    def within(self, body: Graph) -> Span:
+        """Return the same for arithmetic in the body of a loop."""
+        return Span(*(replace(one, graph=body) for one in vars(self).values()))
+
+    def chosen(self, condition: Number, other: Span) -> Span:
+        """Return this where a condition holds, and the other one where it does not."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Span(*(condition.either(*pair) for pair in pairs))
+
+
+def open_photos(graph: Graph, images: str, plan: CentreCrop) -> Photos:
+    """Append what photos are kept at: their own size, or a smaller one (`kept_size`)."""
+    height, width = (
+        Number(graph, graph.cast(one, np.float64))
+        for one in graph.add_several(
+            "Split", graph.add("Shape", images, start=2), np.array([1, 1]), outputs=2
+        )
+    )
+    rows, columns = (LARGEST * side for side in plan.size)
+    scale = (_number(graph, rows) / height).at_least(_number(graph, columns) / width).at_most(1.0)
+    down, across = (
+        _whole_span(side, (side * scale).apply("Round").at_least(1.0)) for side in (height, width)
+    )
+
+    def reduced(body: Graph, _: str, whole: str) -> str:
+        return _resized(body, whole, across, down, "bicubic")
+
+    times = (scale < 1.0).either(1.0, 0.0).scalar()
+    kept = graph.loop(times, images, reduced, np.uint8)
+    return Photos(graph, kept, down.size, across.size, plan)
+
+
+def cut_view(photos: Photos, steps: Sequence[AppliedStep]) -> tuple[str, Sequence[AppliedStep]]:
+    """Append what `open_images` does: a view at the input's size; and the steps that are left."""
+    row = TRANSFORMS[steps[0].transform] if steps else None
+    if row is None or row.full_size is None:
+        return photos.centre, steps
+    if row.onnx_full_size is None:
+        message = f"{row.name} of full-size photos has no ONNX form: give --full-size no"
+        raise StepError(steps[0], RelookError(message))
+    return load_form(row.onnx_full_size)(photos, steps[0]), steps[1:]
+
+
+def scale_crop(photos: Photos, step: AppliedStep) -> str:
+    """Append a box of the photo, brought to the input's size; and its flip."""
+    graph, height, width = photos.graph, photos.height, photos.width
+    area, aspect, x, y = (float(step.draws[name][0]) for name in ("area", "aspect", "x", "y"))
+    share = float(CROP_SHARES[step.transform](step.values, np.array([area]))[0])
+    ratio = aspect_ratio(aspect)
+    pixels = width * height * share
+    across, down = (pixels * ratio).apply("Sqrt"), (pixels / ratio).apply("Sqrt")
+    wide, tall = across > width, down > height
+    box_width = wide.either(width, tall.either(pixels / height, across))
+    box_height = wide.either(pixels / width, tall.either(height, down))
+    (left, columns), (top, rows) = _placed(width, box_width, x), _placed(height, box_height, y)
+    edges = [_joined(graph, top, left), _joined(graph, top + rows, left + columns)]
+    box = graph.add("Slice", photos.images, *edges, np.array([2, 3]))
+    shape = photos.shape
+    made = _resized(
+        graph,
+        box,
+        _whole_span(columns, _number(graph, shape.width)),
+        _whole_span(rows, _number(graph, shape.height)),
+        "bicubic",
+    )
+    if step.draws.get("flip") == 1:
+        return take_columns(graph, made, np.arange(shape.width)[::-1], shape.width)
+    return made
+
+
+def zoom(photos: Photos, step: AppliedStep) -> str:
+    """Append a box of the resized photo, a share of the input's sides, at the input's size."""
+    sides, size = _resized_size(photos), photos.plan.size
+    # The resized photo is never smaller than the input, so that the box always fits.
+    rows, columns = (round(max(float(step.values[0]) * side, 1.0)) for side in size)
+    starts = [
+        _start(side, _number(photos.graph, count), float(step.draws[name][0]))
+        for side, count, name in zip(sides, (rows, columns), "yx", strict=True)
+    ]
+    part = _part_of_resized(photos, sides, starts, (rows, columns))
+    shape = Shape(photos.plan.channels, rows, columns)
+    return resize(photos.graph, part, shape, Box(0, 0, columns, rows), size)
+
+
+def _resized_size(photos: Photos) -> tuple[Number, Number]:
+    """Append `resized_size`: height and width before the centre is cut out."""
+    plan, height, width = photos.plan, photos.height, photos.width
+    rows, columns = (math.floor(side / plan.crop) for side in plan.size)
+    wide = width * rows >= height * columns
+    new_width = wide.either((width * rows / height).apply("Floor").at_least(columns), columns)
+    new_height = wide.either(rows, (height * columns / width).apply("Floor").at_least(rows))
+    if plan.every:
+        return new_height, new_width
+    same = height.same(plan.size[0]) & width.same(plan.size[1])
+    return same.either(height, new_height), same.either(width, new_width)
+
+
+def _part_of_resized(
+    photos: Photos, sides: Sequence[Number], starts: Sequence[Number], size: tuple[int, int]
+) -> str:
+    """Append a part, of a known size, of the photo resized to `sides`."""
+    down, across = (
+        Span(length, side, start, _number(photos.graph, count))
+        for length, side, start, count in zip(
+            (photos.height, photos.width), sides, starts, size, strict=True
+        )
+    )
+    return _resized(photos.graph, photos.images, across, down, photos.plan.interpolation)
+
+
+def _placed(side: Number, length: Number, share: float) -> tuple[Number, Number]:
+    """Append `placed_box` along one side: where the box starts, and its length."""
+    count = length.at_least(1.0).at_most(side).apply("Round")
+    return _start(side, count, share), count
+
+
+def _start(side: Number, count: Number, share: float) -> Number:
+    free = side - count
+    return ((free + 1.0) * share).apply("Floor").at_most(free)
+
+
+def _resized(graph: Graph, images: str, across: Span, down: Span, interpolation: str) -> str:
+    """Append Pillow's resize, across and down with bytes in between, in Pillow's order."""
+    across, down = across.within(graph), down.within(graph)
+    # Two passes over rows, with a turn in between: the first one is of the turned image or not.
+    first = _number(graph, 0.0)
+    if DOWN_FIRST:
+        lost = down.length - down.size  # as in `goes_down_first`
+        most = (lost > 0.0) & (lost > (across.length - across.size) * 2.0)
+        first = most.either(1.0, 0.0)
+    is_down = first > 0.5
+    images = _turned_if(graph, images, is_down.either(0.0, 1.0))
+    images = _rows(graph, images, down.chosen(is_down, across), interpolation)
+    images = _rows(graph, turned(graph, images), across.chosen(is_down, down), interpolation)
+    return _turned_if(graph, images, first)
+
+
+def _turned_if(graph: Graph, images: str, times: Number) -> str:
+    """Append a turn that is made once or not at all."""
+    return graph.loop(times.scalar(), images, lambda body, _, one: turned(body, one), np.uint8)
+
+
+def _rows(graph: Graph, images: str, span: Span, interpolation: str) -> str:
+    """Append one pass: new rows of old ones, as `resize_taps` weighs them."""
+    index = graph.add("Range", span.start.scalar(), (span.start + span.count).scalar(), np.int64(1))
+    scale = span.length / span.size
+    centre = (Number(graph, graph.cast(index, np.float64)) + 0.5) * scale
+    support, kernel = KERNELS[interpolation][0], _FORMS[interpolation]
+    reach = scale.at_least(1.0)
+    first = (centre - reach * support + 0.5).apply("Floor").at_least(0.0)
+    end = (centre + reach * support + 0.5).apply("Floor").at_most(span.length)
+    most = Number(graph, graph.add("ReduceMax", (end - first).name))
+    counted = graph.add("Range", np.int64(0), most.scalar(), np.int64(1))
+    column = graph.add("Reshape", graph.cast(counted, np.float64), np.array([-1, 1]))
+    taps = first + Number(graph, column)
+    distance = (taps - centre + 0.5) * (_number(graph, 1.0) / reach)
+    weights = (taps < end).either(kernel(distance), 0.0)
+    # The sum one by one and in order, as Pillow has it.
+    sums = graph.add("CumSum", weights.name, np.int64(0))
+    total = Number(graph, graph.add("Gather", sums, np.array([-1]), axis=0))
+    scaled = weights / total * float(1 << BITS)
+    fixed = graph.cast((scaled + (scaled < 0.0).either(-0.5, 0.5)).name, np.int32)
+    fixed = graph.add("Unsqueeze", fixed, np.array([2]))
+    begin, last = first.whole(), (span.length - 1.0).whole()
+
+    def weighed(body: Graph, turn: str, so_far: str) -> str:
+        # Past the end the weight is zero; the index only has to be a valid one.
+        place = body.add("Min", body.add("Add", begin, turn), last)
+        taken = body.cast(body.add("Gather", images, place, axis=2), np.int32)
+        weight = body.add("Gather", fixed, turn, axis=0)
+        return body.add("Add", body.add("Mul", taken, weight), so_far)
+
+    half = np.full((1, 1, 1, 1), 1 << (BITS - 1), np.int32)
+    return levels_of(graph, graph.loop(most.scalar(), half, weighed, np.int32))
+
+
+def _bicubic(distance: Number) -> Number:
+    t = distance.apply("Abs")
+    near = (t * 1.5 - 2.5) * t * t + 1.0
+    far = (((t - 5.0) * t + 8.0) * t - 4.0) * -0.5
+    return (t < 1.0).either(near, (t < 2.0).either(far, 0.0))
+
+
+def _bilinear(distance: Number) -> Number:
+    return (_number(distance.graph, 1.0) - distance.apply("Abs")).at_least(0.0)
+
+
+def _box(distance: Number) -> Number:
+    return (distance > -0.5).either((distance > 0.5).either(0.0, 1.0), 0.0)
+
+
+_FORMS = {"bicubic": _bicubic, "bilinear": _bilinear, "box": _box}
+INTERPOLATIONS = tuple(_FORMS)
+"""With which photos of any size can be resized in a graph."""
+
+
+def _whole_span(length: Number, size: Number) -> Span:
+    return Span(length, size, _number(size.graph, 0.0), size)
+
+
+def _number(graph: Graph, value: float) -> Number:
+    return Number(graph, graph.constant(np.array([value], np.float64)))
+
+
+def _joined(graph: Graph, *numbers: Number) -> str:
+    return graph.add("Concat", *(one.whole() for one in numbers), axis=0)
