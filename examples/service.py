@@ -6,7 +6,9 @@
     curl --data-binary @cat.jpg -H 'Content-Type: image/jpeg' localhost:8000/predict
 
 The file holds the views, the network, the average and the temperature: relook and PyTorch are
-not needed here. It is run on the CPU, and what a client sends is decoded as an image, no more.
+not needed here. One that was searched on photos gets them as they are, at any size, and cuts its
+views from them; any other gets the centre at its own size. It is run on the CPU, and what a
+client sends is decoded as an image, no more.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ class Classifier:
     def predict(self, image: Image.Image, top: int = 5) -> list[dict[str, object]]:
         """Return the likeliest classes of one image, with their probabilities."""
         image = ImageOps.exif_transpose(image).convert("RGB" if self.channels == 3 else "L")
-        image = ImageOps.fit(image, (self.width, self.height), Image.Resampling.BICUBIC)
-        levels = np.asarray(image).reshape(1, self.height, self.width, self.channels)
+        if isinstance(self.height, int):  # otherwise the file takes photos of any size
+            image = ImageOps.fit(image, (self.width, self.height), Image.Resampling.BICUBIC)
+        levels = np.asarray(image).reshape(1, image.height, image.width, self.channels)
         (probabilities,) = self.session.run(["probabilities"], {"images": levels})
         best = np.argsort(-probabilities[0])[:top]
         return [{"class": self.classes[i], "probability": float(probabilities[0, i])} for i in best]

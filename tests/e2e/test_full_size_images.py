@@ -168,3 +168,36 @@ def test_five_crops_are_the_corners_of_the_resized_image(photos: Path) -> None:
             expected = np.asarray(whole.crop((left, top, left + 32, top + 32)))
             np.testing.assert_array_equal(view[row].permute(1, 2, 0).numpy(), expected)
     assert len(policy) == len({view.numpy().tobytes() for view in made}) == 5
+
+
+def test_an_exported_file_sees_what_was_searched(
+    relook: Relook, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime alone, on the original photos: what `relook predict` says of their files."""
+    pytest.importorskip("onnxruntime")
+    relook.ok(*search(photos, "run"))
+    policy = Policy.load(tmp_path / "run" / "policy.json")
+    assert policy.preparation is not None
+    assert policy.preparation.full_size
+    out = tmp_path / "model.onnx"
+    options = ("--method", "policy", "--layout", "nhwc", "--out", out)
+    done = relook.ok("export", "run", *options)
+    assert "photos of any size, uint8 RGB n × height × width × 3" in done.err
+    assert "on 16 images" in done.err  # of those that were searched
+    fixed = ("--full-size", "no", "--force")
+    assert "uint8 images n × 32 × 32 × 3" in relook.ok("export", "run", *options, *fixed).err
+    relook.ok("export", "run", *options, "--force")
+    rows = ("predict", "run", "--method", "policy", "--data", f"folder:{photos}", "--skip-bad")
+    relook.ok(*rows, "--out", "rows.json", "--top", "3")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    pytest.importorskip("fastapi")
+    from service import Classifier  # type: ignore[import-not-found]
+
+    classifier, sizes = Classifier(str(out)), set()
+    for row in json.loads((tmp_path / "rows.json").read_text())[::6]:
+        with Image.open(photos / row["file"]) as photo:
+            sizes.add(photo.size)
+            found = {one["class"]: one["probability"] for one in classifier.predict(photo, 3)}
+        for one in row["classes"]:
+            assert found[one["class"]] == pytest.approx(one["probability"], abs=1e-4)
+    assert len(sizes) > 10

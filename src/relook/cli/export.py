@@ -129,7 +129,8 @@ def _photos_of_search(
     found = known.images(data, searched, skip_bad=True, full_size=True)
     few = range(min(_IMAGES, len(found.names)))
     with closing(found.read([few])) as blocks:
-        return next(blocks).images
+        images = next(blocks).images
+    return images if len(images) else None
 
 
 def _images(

@@ -173,6 +173,13 @@ def test_images_of_another_size_are_brought_to_the_networks_inside(
     assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
 
 
+def test_high_images_are_resized_in_pillows_order(tmp_path: Path) -> None:
+    """From 140×50 to 100×36 Pillow 13 goes down first, though the width shrinks as well."""
+    plain = Policy((SubPolicy(),), temperatures=(1.0,))
+    done = export(sized(network()), plain, tmp_path / "m.onnx", resize_from=(140, 50))
+    assert done.check.byte_equal_views
+
+
 def test_an_ensemble_is_averaged_inside(tmp_path: Path) -> None:
     members = [TorchPredictor(network(seed)) for seed in (1, 2)]
     predictor, policy, images = EnsemblePredictor(members), fixed_policy(), some_images()
