@@ -67,7 +67,7 @@ def test_search_and_compare_use_all_that_a_package_brings(
     content = json.loads((run / "policy.json").read_text())
     names = [sub["steps"][0]["transform"] for sub in content["subpolicies"]]
     assert names == ["toy_relook:dim"] * 3
-    table = said(relook("compare", run, "--methods", "corners", "--views", 2, site=site))
+    table = said(relook("compare", run, "--methods", "corners", "--budgets", "2", site=site))
     assert "corners" in table
     report = relook("show", run, site=site)
     assert "dim" in said(report)

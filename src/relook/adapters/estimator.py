@@ -21,8 +21,8 @@ class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `fit` learns which views of uint8 images `[n, c, h, w]` to average, and proves it on a part of
     them: the model itself is not trained. `model` is what `relook.search` takes, whose keywords
     `options` are (`mean`, `std`, `recipe`, `length` …). `classes` are the labels of the model's
-    outputs, in their order (default: 0, 1, 2 …). What is predicted by is what the verdict
-    recommends, or `method` ("policy", "flip" …). Fitted: `classes_`, sorted; `search_`, what the
+    outputs, in their order (default: 0, 1, 2 …). Views are those that the verdict recommends, or
+    those of `method` ("policy", "plain" or "cf"). Fitted: `classes_`, sorted; `search_`, what the
     search found; `tta_`, the `relook.TTA` that predicts.
     """
 
@@ -49,8 +49,10 @@ class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {"seed": self.seed, **(self.options or {})}
         numbers = _numbers(np.asarray(labels), names)
         self.search_ = search(self.model, _tensor(images), numbers, **given)
-        recommended = self.search_.comparison.verdict.recommended_method
-        self.tta_ = self.search_.model(method=self.method or recommended)
+        verdict = self.search_.comparison.verdict
+        views = verdict.recommended_views if self.method is None else None
+        method = self.method or verdict.recommended_method
+        self.tta_ = self.search_.model(method=method, views=views)
         self._order = None if names is None else np.argsort(names)
         outputs = self.tta_.predict_proba(_tensor(images)[:1]).shape[1]
         self.classes_ = np.arange(outputs) if names is None else names[self._order]
