@@ -1,11 +1,14 @@
 """What tests of every package share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
 from relook.errors import RelookError
+from relook.foundation.registry import Table
 from relook.io.identities import Identities
 
 
@@ -21,3 +24,14 @@ def refused(
 def different(images: int) -> Identities:
     """Say of so many images that none is a copy of another, though they may look alike."""
     return 2 * np.arange(1, images + 1, dtype=np.uint64)
+
+
+@contextmanager
+def own_rows(*tables: Table[Any]) -> Iterator[None]:
+    """Take out at the end of a `with` block what was registered in it."""
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for table, rows in zip(tables, before, strict=True):
+            table._rows = rows

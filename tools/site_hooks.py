@@ -25,7 +25,7 @@ PAGES_OF_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributin
 HOWTO = {
     "Your network": ("timm", "torch", "onnx", "huggingface", "cifar", "train"),
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
-    "The search": ("recipes", "select", "speed", "cluster"),
+    "The search": ("recipes", "extend", "select", "speed", "cluster"),
     "Put it to use": ("deploy", "export", "early-exit"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }
@@ -33,10 +33,14 @@ MEASURED = ("results", "search-quality", "performance", "scaling", "reliability"
 PROJECT = ("paper", "decisions")
 PUBLIC = {
     "Search and judge": ("search", "PolicySearch", "compare", "Comparison"),
-    "Deploy": ("TTA", "export", "calibrate_policy"),
+    "Deploy": ("TTA", "TTAClassifier", "export", "calibrate_policy"),
     "Policies and views": ("Policy", "SubPolicy", "Step", "make_views", "TRANSFORMS"),
     "Pools": ("Recipe", "RECIPES", "sample_pool"),
     "Selection on predictions": ("greedy_search", "SearchResult", "calibrated_log_likelihood"),
+    "Your own rows": (
+        *("register_transform", "register_objective", "register_baseline"),
+        *("register_model_source", "register_data_source"),
+    ),
     "Data, models, errors": ("Dataset", "Predictor", "RelookError"),
 }
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s#:]+)(?P<anchor>#[^()\s]*)?(?=\))")

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 from relook.version import __version__
 
 if TYPE_CHECKING:
+    from relook.adapters.estimator import TTAClassifier
     from relook.data import Dataset
+    from relook.data.specs import register_data_source
     from relook.deploy import TTA
     from relook.deploy.calibrate import calibrate_policy
     from relook.deploy.export import export
     from relook.errors import RelookError
+    from relook.evaluation.baselines import register_baseline
     from relook.evaluation.compare import compare
     from relook.evaluation.comparison import Comparison
     from relook.models import Predictor
+    from relook.models.specs import register_model_source
     from relook.numerics.calibration import calibrated_log_likelihood
     from relook.policy import Policy, Step, SubPolicy
     from relook.policy.pool import sample_pool
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
     from relook.policy.views import make_views
     from relook.policy_search.search import PolicySearch, search
     from relook.selection import SearchResult, greedy_search
+    from relook.selection.objectives import register_objective
     from relook.transforms import TRANSFORMS
+    from relook.transforms.table import register_transform
 
 __all__ = [
     "RECIPES",
@@ -40,6 +46,7 @@ __all__ = [
     "SearchResult",
     "Step",
     "SubPolicy",
+    "TTAClassifier",
     "__version__",
     "calibrate_policy",
     "calibrated_log_likelihood",
@@ -47,6 +54,11 @@ __all__ = [
     "export",
     "greedy_search",
     "make_views",
+    "register_baseline",
+    "register_data_source",
+    "register_model_source",
+    "register_objective",
+    "register_transform",
     "sample_pool",
     "search",
 ]
@@ -65,12 +77,18 @@ _HOMES = {
     "SubPolicy": "relook.policy",
     "TRANSFORMS": "relook.transforms",
     "TTA": "relook.deploy",
+    "TTAClassifier": "relook.adapters.estimator",
     "calibrate_policy": "relook.deploy.calibrate",
     "calibrated_log_likelihood": "relook.numerics.calibration",
     "compare": "relook.evaluation.compare",
     "export": "relook.deploy.export",
     "greedy_search": "relook.selection",
     "make_views": "relook.policy.views",
+    "register_baseline": "relook.evaluation.baselines",
+    "register_data_source": "relook.data.specs",
+    "register_model_source": "relook.models.specs",
+    "register_objective": "relook.selection.objectives",
+    "register_transform": "relook.transforms.table",
     "sample_pool": "relook.policy.pool",
     "search": "relook.policy_search.search",
 }

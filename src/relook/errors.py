@@ -27,6 +27,10 @@ class MissingExtraError(RelookError):
         )
 
 
+class PluginWarning(UserWarning):
+    """A package that extends relook cannot be loaded."""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> RelookError:
     """Build the error for a name that is in no table, with the nearest known one."""
     names = list(known)

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from tests.support import refused
 from tests.unit.data.cifar_files import write_binary100, write_python10
 from tests.unit.data.hf_files import save_hf_data
 from tests.unit.data.idx_files import write as write_idx
 from tests.unit.data.image_files import write_classes
 
-from relook.data import DATA_SOURCES, Dataset, Preparation, load_data
+from relook.data import DATA_SOURCES, load_data
 from relook.errors import MissingExtraError, RelookError
+from relook.testing import check_data_source
 
 
 def digits_example(directory: Path) -> str:
@@ -100,48 +100,13 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def dataset(spec: str) -> Dataset:
-    return load_data(spec)
+def test_it_keeps_its_promises(spec: str) -> None:
+    check_data_source(spec)
 
 
-def test_it_holds_labelled_images(dataset: Dataset, spec: str) -> None:
-    n = len(dataset)
-    assert n > 0
-    assert dataset.plain.dtype == torch.uint8
-    assert dataset.plain.ndim == 4
-    assert dataset.plain.is_contiguous()
-    assert dataset.labels.shape == (n,)
-    assert dataset.labels.dtype == np.int64
-    assert 0 <= dataset.labels.min() < dataset.labels.max() < len(dataset.classes)
-    assert spec.startswith(dataset.name.partition(":")[0])
-
-
-def test_it_is_the_same_each_time(dataset: Dataset, spec: str) -> None:
-    again = load_data(spec)
-    assert torch.equal(again.plain, dataset.plain)
-    np.testing.assert_array_equal(again.labels, dataset.labels)
-    assert again.classes == dataset.classes
-    assert again.fingerprint == dataset.fingerprint
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_it_comes_in_any_size_and_with_any_channels(spec: str, channels: int) -> None:
-    loaded = load_data(spec, Preparation((24, 20), channels=channels))
-    assert loaded.images.shape[1:] == (channels, 24, 20)
-    assert loaded.plain.is_contiguous()
-
-
-def test_its_own_size_changes_nothing(dataset: Dataset, spec: str) -> None:
-    height, width = dataset.images.shape[2:]
-    wanted = Preparation((height, width), channels=dataset.images.shape[1])
-    assert load_data(spec, wanted).fingerprint == dataset.fingerprint
-
-
-def test_all_of_it_as_a_subset_is_the_same(dataset: Dataset) -> None:
-    whole = dataset.subset(np.arange(len(dataset)))
-    assert whole.fingerprint == dataset.fingerprint
-    assert set(whole.columns) == set(dataset.columns)
+def test_all_of_it_as_a_subset_has_its_columns(spec: str) -> None:
+    dataset = load_data(spec)
+    assert set(dataset.subset(np.arange(len(dataset))).columns) == set(dataset.columns)
 
 
 @pytest.mark.parametrize("prefix", DATA_SOURCES)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from tests.contracts.predictor_cases import EXAMPLES, Example
 
 from relook.errors import MissingExtraError, RelookError
 from relook.models import MODEL_SOURCES, Predictor, load_model
+from relook.testing import check_model_source
 
 
 def test_every_model_source_has_an_example() -> None:
@@ -34,38 +34,8 @@ def predictor(example: Example) -> Predictor:
     return load_model(example.spec)
 
 
-def test_it_returns_log_probabilities(predictor: Predictor, example: Example) -> None:
-    log_probs = predictor(example.images)
-    assert isinstance(predictor, Predictor)
-    assert (log_probs.dtype, log_probs.device.type) == (torch.float32, "cpu")
-    assert log_probs.ndim == 2
-    assert len(log_probs) == len(example.images)
-    assert predictor.classes in (None, log_probs.shape[1])
-    assert log_probs.isfinite().all()
-    torch.testing.assert_close(log_probs.double().exp().sum(dim=1), torch.ones(5).double())
-
-
-def test_it_leaves_its_input_alone(predictor: Predictor, example: Example) -> None:
-    before = example.images.clone()
-    predictor(example.images)
-    assert torch.equal(example.images, before)
-
-
-def test_it_judges_each_image_by_itself(predictor: Predictor, example: Example) -> None:
-    together = predictor(example.images)
-    alone = torch.cat([predictor(image[None]) for image in example.images])
-    torch.testing.assert_close(together, alone, atol=1e-4, rtol=0)
-
-
-def test_it_repeats_itself_and_so_does_another_of_the_same_spec(
-    predictor: Predictor, example: Example
-) -> None:
-    log_probs = predictor(example.images)
-    again = load_model(example.spec)
-    assert torch.equal(predictor(example.images), log_probs)
-    assert torch.equal(again(example.images), log_probs)
-    assert again.fingerprint == predictor.fingerprint
-    assert predictor.fingerprint
+def test_it_keeps_its_promises(example: Example) -> None:
+    check_model_source(example.spec, example.images)
 
 
 def test_its_results_can_be_worked_on(predictor: Predictor, example: Example) -> None:

@@ -5,7 +5,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+from tests.unit.models.model_files import save_hf
 
 from relook.data import Preparation, load_data
 from relook.models import load_model
@@ -32,6 +35,38 @@ def test_a_timm_model(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_lightning_module() -> None:
     accuracy = load("lightning_module.py", "lightning")["main"](epochs=3)
     assert accuracy > 0.7
+
+
+@pytest.mark.filterwarnings("ignore::Warning:lightning")
+@pytest.mark.filterwarnings("ignore:.*dataloader.*:UserWarning")
+def test_a_lightning_callback() -> None:
+    metrics = load("lightning_callback.py", "lightning")["main"](steps=40)
+    assert set(metrics) == {"test_accuracy", "test_tta_accuracy", "test_tta_ll"}
+    assert metrics["test_tta_accuracy"] > 0.3
+    assert metrics["test_tta_ll"] > -2.3  # better than guessing: the temperature is fitted
+
+
+@pytest.mark.filterwarnings("ignore::Warning:transformers")
+def test_a_hugging_face_pipeline(tmp_path: Path) -> None:
+    save_hf(tmp_path / "net")
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8))
+    run = load("huggingface_pipeline.py", "transformers")["main"]
+    found = run(str(tmp_path / "net"), picture)
+    scores = [one["score"] for one in found]
+    assert sorted(found[0]) == ["label", "score"]
+    assert scores == sorted(scores, reverse=True)
+    plain = run(str(tmp_path / "net"), picture, "plain")
+    usual = transformers_pipeline(tmp_path / "net")(picture)
+    assert [one["label"] for one in plain] == [one["label"] for one in usual]
+    got, wanted = ([one["score"] for one in both] for both in (plain, usual))
+    np.testing.assert_allclose(got, wanted, atol=2e-3)  # rounded to grey levels
+    assert [one["score"] for one in found] != got
+
+
+def transformers_pipeline(model: Path) -> Any:
+    from transformers import pipeline
+
+    return pipeline("image-classification", model=str(model))
 
 
 def test_what_the_tutorial_starts_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

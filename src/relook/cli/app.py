@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +21,7 @@ from relook.cli.shared.console import (
     say,
 )
 from relook.cli.verbs import listing
-from relook.errors import RelookError
+from relook.errors import PluginWarning, RelookError
 from relook.io.files import one_line
 
 app = listing(text="Learn which augmented views of an image to average, for a trained classifier.")
@@ -42,10 +45,26 @@ def _options(
     """Learn which augmented views of an image to average, for a trained classifier."""
 
 
+@contextmanager
+def _plugin_notes() -> Iterator[None]:
+    """Say in one line which plug-in cannot be loaded."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, PluginWarning):
+                say(f"note: {message}")
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 def main() -> None:
     """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
-        with ending_on_sigterm():
+        with ending_on_sigterm(), _plugin_notes():
             app()
     except RelookError as error:
         fail(str(error))

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from relook.data.base import Dataset
+import numpy as np
+import torch
+
+from relook.data.base import Dataset, numbered_classes
 from relook.data.cifar import CIFAR10, CIFAR100, load_cifar
 from relook.data.corrupted import load_cifarc, load_imagenetc
 from relook.data.csv_file import load_csv
@@ -19,7 +22,7 @@ from relook.data.idx import load_idx
 from relook.data.npz import load_npz
 from relook.data.prepare import Preparation, fitted
 from relook.errors import RelookError, unknown_name
-from relook.foundation.registry import by_name
+from relook.foundation.registry import Table
 
 
 @dataclass(frozen=True)
@@ -102,5 +105,33 @@ _ROWS = (
 )
 
 
-DATA_SOURCES = by_name(_ROWS, key="prefix")
+DATA_SOURCES = Table("data source", _ROWS, key="prefix")
 """All data sources by the prefix of their specs."""
+
+
+def register_data_source(
+    scheme: str, load: Callable[[str], object], *, form: str | None = None
+) -> Callable[[str], object]:
+    """Have `scheme:REST` name labelled images, wherever a data set can be named by a text.
+
+    `load(REST)` returns uint8 images `[n, c, h, w]` and their labels `[n]`, or a `Dataset`, which
+    can name its classes and groups. Images are brought to a model's size as those of any other
+    source. `form` shows how such a text looks. Returns the function.
+    """
+    shown = form or f"{scheme}:NAME"
+
+    def adapted(rest: str) -> Dataset:
+        found = load(rest)
+        if isinstance(found, Dataset):
+            return found
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise RelookError(
+                f"{scheme}:{rest}: expected images and labels, or a Dataset, from the data "
+                f"source, got {type(found).__name__}"
+            )
+        images, labels = torch.as_tensor(found[0]), np.asarray(found[1])
+        name = f"{scheme}:{rest}"
+        return Dataset(images, labels, numbered_classes(labels, name), name)
+
+    DATA_SOURCES.add(DataSource(scheme, shown, _whole(adapted)))
+    return load

@@ -15,8 +15,6 @@ from relook.policy import Policy
 from relook.policy.recipes import Recipe
 
 _ALIASES = {"policy": POLICY_METHOD, "crops": "cf"}
-METHODS = ("policy", *BASELINES)
-"""What `method` may name, besides the names that comparisons use."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def deployed(
         text = f"the learned policy with {views_text(cut.views)}"
         return Deployed(cut, "policy", text, by_verdict, len(cut) == len(policy))
     if name not in BASELINES:
-        raise unknown_name("method", name, (*METHODS, *_ALIASES))
+        raise unknown_name("method", name, (*BASELINES, *_ALIASES))
     row = BASELINES[name]
     if row.budget is not None and views not in (None, row.budget):
         raise RelookError(f"method {name!r}: expected {views_text(row.budget)}, got {views}")

@@ -6,14 +6,14 @@ eight dihedral views and the random policy are what people use as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from relook.errors import RelookError, unknown_name
-from relook.foundation.registry import by_name
+from relook.foundation.registry import Table
 from relook.io.identities import UNKNOWN
 from relook.numerics.randomness import Stream, uniforms
 from relook.policy import DrawKind, Policy, SubPolicy
@@ -180,7 +180,8 @@ def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
     return sample_pool(recipe, seed=seed, draws=draws)
 
 
-BASELINES: Mapping[str, Baseline] = by_name(
+BASELINES = Table(
+    "baseline",
     (
         Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
         Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
@@ -220,9 +221,32 @@ BASELINES: Mapping[str, Baseline] = by_name(
             _from_pool,
             random=True,
         ),
-    )
+    ),
 )
 """All baselines by name, the plain image first."""
+
+
+def register_baseline(
+    name: str,
+    make: Maker,
+    *,
+    label: str | None = None,
+    about: str | None = None,
+    budget: int | None = None,
+    random: bool = False,
+    square: bool = False,
+) -> Maker:
+    """Add a method that comparisons score next to a policy, under the name that `methods` take.
+
+    `make(recipe, views, seed, draws, options)` returns as many sub-policies as `views` says; the
+    other arguments are those of `Baseline`. `relook.testing.check_baseline` checks it. Returns
+    the function.
+    """
+    if name in (POLICY_METHOD, "policy", "crops"):
+        raise RelookError(f"the baseline's name {name!r} means another method: choose another")
+    row = Baseline(name, label or name, about or label or name, budget, make, random, square)
+    BASELINES.add(row)
+    return make
 
 
 def label_of(method: str) -> str:

@@ -182,7 +182,7 @@ def compare(
         predictor, dataset, recipe, indices=unseen.indices, store_path=store_path, progress=progress
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
-    setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
+    setup, grid = with_magnitude(setup, validation) if "mgrid" in chosen else (setup, None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     scores = _scores(setup, lines)
     rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if asked.measure_cost else None)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
+from relook.errors import PluginWarning, RelookError
+from relook.foundation.wording import first_line
+
 Row = TypeVar("Row")
+
+PLUGINS = "relook.plugins"
+"""The entry points of packages that bring rows of their own."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
+_plugins_wanted = True
 
 
 def by_name(rows: Iterable[Row], key: str = "name") -> Mapping[str, Row]:
@@ -18,3 +30,65 @@ def by_name(rows: Iterable[Row], key: str = "name") -> Mapping[str, Row]:
             raise ValueError(f"{type(row).__name__} {name!r} is in its table twice")
         table[name] = row
     return MappingProxyType(table)
+
+
+class Table(Mapping[str, Row]):
+    """Rows by name that users can add to, and that cannot be changed.
+
+    What installed packages add is there as soon as a name is missing, or all are listed.
+    """
+
+    def __init__(self, what: str, rows: Iterable[Row], key: str = "name") -> None:
+        self._what, self._key, self._rows = what, key, dict(by_name(rows, key))
+
+    def __getitem__(self, name: str) -> Row:
+        if name not in self._rows:
+            load_plugins()
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter(tuple(self._rows))
+
+    def __len__(self) -> int:
+        load_plugins()
+        return len(self._rows)
+
+    def add(self, row: Row) -> None:
+        """Add a row; its name must be new."""
+        name = getattr(row, self._key)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise RelookError(
+                f"expected a name of up to 60 letters, digits, _, - and . for the {self._what}, "
+                f"got {name!r:.80}"
+            )
+        if name in self._rows:
+            raise RelookError(f"there is a {self._what} {name!r} already: choose another name")
+        self._rows[name] = row
+
+
+def load_plugins() -> None:
+    """Have installed packages add their rows, once; one that cannot be loaded is named."""
+    global _plugins_wanted
+    if not _plugins_wanted:
+        return
+    _plugins_wanted = False
+    from importlib.metadata import entry_points  # slow, and needed by few commands
+
+    for entry in entry_points(group=PLUGINS):
+        try:
+            plugin = entry.load()
+            if callable(plugin):
+                plugin()
+        except Exception as error:  # whatever it is, relook works without the plug-in
+            warnings.warn(
+                f"the plug-in {entry.name!r} ({entry.value}) cannot be loaded: "
+                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it",
+                PluginWarning,
+                stacklevel=3,
+            )
+
+
+def calling_module() -> str:
+    """Return the name of the module that calls the function that calls this one."""
+    return str(sys._getframe(2).f_globals.get("__name__", "__main__"))

@@ -27,7 +27,7 @@ _RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  #
 _UNCROPPED = 384
 
 
-class _Logits(nn.Module):
+class Logits(nn.Module):
     """Images → the logits of a transformers network, which returns a record of several things."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -35,6 +35,7 @@ class _Logits(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return logits `[n, class]`."""
         return cast(Tensor, self.network(pixel_values=images).logits)
 
 
@@ -63,9 +64,9 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
             f"hf:{rest}: expected the weights of an image classifier, but {len(missing)} are "
             f"missing ({missing[0]} …): choose a network that was trained to classify"
         )
-    mean, std = options.normalisation(*_normalisation(settings))
+    mean, std = options.normalisation(*normalisation(settings))
     return options.predictor(
-        _Logits(network),
+        Logits(network),
         known=_input(settings, network.config),
         mean=mean,
         std=std,
@@ -140,7 +141,7 @@ def _quiet(transformers: Any, name: str) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
+def normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
     """Return mean and std on the scale 0…1, from the scale that the processor has them on."""
     factor = settings.get("rescale_factor") or 1 / 255
     scale = 255 * factor if settings.get("do_rescale", True) else 255.0

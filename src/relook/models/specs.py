@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from relook.errors import RelookError, unknown_name
-from relook.foundation.registry import by_name
+from relook.foundation.registry import Table
 from relook.models import cifar_networks, hf_models, onnx_file, timm_models, torch_factory
 from relook.models.base import Outputs, Predictor
 from relook.models.options import ModelOptions
 from relook.models.small import load_small
-from relook.models.torch_module import Channels, TorchPredictor
+from relook.models.torch_module import Channels, TorchPredictor, as_predictor
 
 
 @dataclass(frozen=True)
@@ -76,5 +78,28 @@ _ROWS = (
 )
 
 
-MODEL_SOURCES = by_name(_ROWS, key="prefix")
+MODEL_SOURCES = Table("model source", _ROWS, key="prefix")
 """All model sources by the prefix of their specs."""
+
+
+def register_model_source(
+    scheme: str, load: Callable[[str], object], *, form: str | None = None
+) -> Callable[[str], object]:
+    """Have `scheme:REST` name a model, wherever a model can be named by a text.
+
+    `load(REST)` returns a torch module, to which mean, std, outputs, device, size and crop apply
+    as to any other, or a `Predictor`, which brings its own. `form` shows how such a text looks.
+    Returns the function.
+    """
+    shown = form or f"{scheme}:NAME"
+
+    def adapted(rest: str, options: ModelOptions) -> Predictor:
+        options.refuse(f"{scheme}:", "pretrained")
+        model = load(rest)
+        if isinstance(model, nn.Module):
+            return options.predictor(model)
+        options.refuse(f"{scheme}:", "mean", "std", "outputs")
+        return as_predictor(model)
+
+    MODEL_SOURCES.add(ModelSource(scheme, shown, adapted))
+    return load

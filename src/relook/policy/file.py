@@ -48,6 +48,7 @@ _Images = Annotated[
     bytes,
     Meta(description=f"a set of images as base64 of {BYTES} bytes per image"),
 ]
+_OWN = re.compile(r"[\w.<>-]{1,200}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
 _Mark = Annotated[
     str,
     Meta(pattern="^[a-z0-9]{1,8} [0-9a-f]{32}$", description="a network's mark, or null"),
@@ -128,13 +129,18 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
     return {
         "format": _POLICY.format,
-        "version": _POLICY.version if added else 1,  # an older relook reads what it can
+        # An older relook reads what it can.
+        "version": _POLICY.version if added or _has_own_transforms(policy) else 1,
         "recipe": policy.recipe,
         "seed": policy.seed,
         **added,
         "temperatures": None if temperatures is None else list(temperatures),
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
+
+
+def _has_own_transforms(policy: Policy) -> bool:
+    return any(TRANSFORMS[step.transform].origin for sub in policy for step in sub.all_steps)
 
 
 def policy_from_json(content: object, where: str = "policy") -> Policy:
@@ -160,7 +166,8 @@ POLICY_FORM = Form(policy_to_json, policy_from_json)
 
 
 def _step_to_json(step: Step) -> dict[str, object]:
-    content: dict[str, object] = {"transform": step.transform, "magnitude": step.magnitude}
+    own = TRANSFORMS[step.transform].origin
+    content: dict[str, object] = {"transform": own or step.transform, "magnitude": step.magnitude}
     if step.direction is not None:
         content["direction"] = step.direction
     if step.fixed_draws is not None:
@@ -230,16 +237,32 @@ def _subpolicy(file: _SubPolicy, where: str) -> SubPolicy:
 
 
 def _step(file: _Step, where: str) -> Step:
-    if file.transform not in TRANSFORMS:
-        # Looking for the nearest name takes time that grows with the name.
-        wrong = unknown_name("transform", file.transform[:60], TRANSFORMS)
-        raise FileFormatError(f"{where}.transform: {wrong}")
+    name = _transform(file.transform, f"{where}.transform")
     direction = None if isinstance(file.direction, UnsetType) else file.direction
     draws = None if isinstance(file.draws, UnsetType) else _given(file.draws)
     try:
-        return Step(file.transform, file.magnitude, direction, draws)
+        return Step(name, file.magnitude, direction, draws)
     except RelookError as error:
         raise FileFormatError(f"{where}: {error}") from None
+
+
+def _transform(written: str, where: str) -> str:
+    """Return a transform's name; one that is not relook's own is written `module:name`.
+
+    The module is never imported: what a file names is not run.
+    """
+    module, colon, name = written.rpartition(":")
+    own = bool(_OWN.fullmatch(written))
+    row = TRANSFORMS.get(name) if own or not colon else None
+    if row is not None and (row.origin is not None or not own):
+        return name
+    if own:
+        raise FileFormatError(
+            f"{where}: expected the transform {name!r} of {module}, which is not registered: "
+            f"import {module}, or install the package that has it, and load the policy again"
+        )
+    # Looking for the nearest name takes time that grows with the name.
+    raise FileFormatError(f"{where}: {unknown_name('transform', written[:60], TRANSFORMS)}")
 
 
 def _given(draws: _Draws) -> dict[str, float]:

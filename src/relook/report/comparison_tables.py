@@ -209,4 +209,6 @@ def _paper_columns(
 
 def about(method: str) -> str:
     """Return what a method is, in a few words."""
-    return BASELINES[method].about if method in BASELINES else "the learned policy"
+    if method == POLICY_METHOD:
+        return "the learned policy"
+    return BASELINES[method].about if method in BASELINES else method

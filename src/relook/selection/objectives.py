@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relook.errors import RelookError, unknown_name
-from relook.foundation.registry import by_name
+from relook.foundation.registry import Table
 from relook.numerics.arrays import FloatArray, Labels
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.numerics.metrics import accuracy, brier, ece, log_likelihood
@@ -20,10 +20,14 @@ UserObjective = Callable[[FloatArray, Labels], float]
 
 @dataclass(frozen=True)
 class Objective:
-    """One row: `score(log_probs [n, c], labels [n], weights [n] or None)`, larger is better."""
+    """One row: `score(log_probs [n, c], labels [n], weights [n] or None)`, larger is better.
+
+    One that is not `weighted` refuses weights.
+    """
 
     name: str
     score: Score
+    weighted: bool = True
 
 
 def _cll(log_probs: FloatArray, labels: Labels, weights: FloatArray | None) -> float:
@@ -42,8 +46,25 @@ _ROWS = (
     Objective("ece", _negated(ece)),
 )
 
-OBJECTIVES = by_name(_ROWS)
+OBJECTIVES = Table("objective", _ROWS)
 """All objectives by name; `cll` is the default."""
+
+
+def register_objective(
+    name: str, function: Callable[..., float], *, weighted: bool = False
+) -> Callable[..., float]:
+    """Add what a search can maximise: `function(log_probs [n, c], labels [n])`, larger is better.
+
+    A `weighted` one takes weights `[n]`, or None, as its third argument; balanced searches and
+    races need them. `relook.testing.check_objective` checks it. Returns the function.
+    """
+    OBJECTIVES.add(own_objective(name, function, weighted=weighted))
+    return function
+
+
+def own_objective(name: str, function: Callable[..., float], *, weighted: bool) -> Objective:
+    """Return the row of an objective that is not relook's own."""
+    return Objective(name, function) if weighted else _wrapped(function, name)
 
 
 def resolve_objective(objective: str | UserObjective) -> Objective:
@@ -51,7 +72,7 @@ def resolve_objective(objective: str | UserObjective) -> Objective:
     if isinstance(objective, str) and objective in OBJECTIVES:
         return OBJECTIVES[objective]
     if callable(objective):
-        return _wrapped(objective)
+        return _wrapped(objective, getattr(objective, "__name__", type(objective).__name__))
     raise unknown_name("objective", objective, OBJECTIVES)
 
 
@@ -61,9 +82,7 @@ def class_weights(labels: Labels) -> FloatArray:
     return np.asarray(len(labels) / (len(counts) * counts[classes]), dtype=np.float64)
 
 
-def _wrapped(function: UserObjective) -> Objective:
-    name = getattr(function, "__name__", type(function).__name__)
-
+def _wrapped(function: UserObjective, name: str) -> Objective:
     def score(log_probs: FloatArray, labels: Labels, weights: FloatArray | None) -> float:
         if weights is not None:
             raise RelookError(
@@ -79,4 +98,4 @@ def _wrapped(function: UserObjective) -> Objective:
             raise RelookError(f"objective {name}: expected a finite number, got {result!r}")
         return value
 
-    return Objective(name, score)
+    return Objective(name, score, weighted=False)

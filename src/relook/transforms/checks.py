@@ -52,6 +52,29 @@ def check_parameter(parameter: Tensor, name: str, count: int, where: str) -> Non
         raise RelookError(f"{where}: expected finite {name}, got {parameter.tolist()}")
 
 
+def checked_own(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Check what a kernel of a user's gets and what it returns, under the transform's name."""
+
+    def kernel(images: Tensor, values: Tensor, **draws: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and not len(images):
+            return images.clone()
+        result = function(images, values, **draws)
+        if not isinstance(result, Tensor) or (result.dtype, result.shape) != (
+            torch.uint8,
+            images.shape,
+        ):
+            got = type(result).__name__
+            if isinstance(result, Tensor):
+                got = f"{result.dtype} {list(result.shape)}"
+            raise RelookError(
+                f"{name}: expected a uint8 tensor {list(images.shape)} back, got {got}"
+            )
+        return result
+
+    kernel.__name__ = str(name)
+    return checked(kernel)
+
+
 def checked(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Check a kernel's images, values and draws before it runs; its errors name it.
 

@@ -6,19 +6,22 @@ say where they come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from relook.foundation.registry import by_name
+from relook.errors import unknown_name
+from relook.foundation.registry import Table, calling_module
 from relook.transforms import color, geometry, mask
+from relook.transforms.checks import checked_own
 
 Kernel = Callable[..., Tensor]
+OwnKernel = TypeVar("OwnKernel", bound=Kernel)
 
 DRAWS = MappingProxyType(
     {
@@ -46,6 +49,7 @@ class Transform:
     which the kernel serves too; `onnx` writes the transform into a graph, without which it cannot
     be exported to ONNX; `full_size` cuts the view from an image larger than the model's input,
     and `onnx_full_size` does so in a graph.
+    `origin` is where a transform that is not relook's own was registered, as `module:name`.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Transform:
     onnx: str | None = None
     full_size: str | None = None
     onnx_full_size: str | None = None
+    origin: str | None = None
 
 
 @cache
@@ -241,6 +246,63 @@ _ROWS = (
 )
 
 
-_TABLE = dict(by_name(_ROWS))
-TRANSFORMS: Mapping[str, Transform] = MappingProxyType(_TABLE)
+TRANSFORMS = Table("transform", _ROWS)
 """All transforms by name."""
+
+
+def register_transform(
+    name: str,
+    function: OwnKernel,
+    *,
+    value: Callable[[float], float] = float,
+    unit: str = "magnitude",
+    trend: int = 1,
+    signed: bool = False,
+    draws: Sequence[str] = (),
+    identity_at_zero: bool = False,
+) -> OwnKernel:
+    """Add a transform of your own: recipes, policies and `relook.TTA` then know its name.
+
+    `function(images, values)` takes uint8 images `[n, c, h, w]` and float64 values `[n]`, and
+    returns new images of the same shape and type; each follows from itself and its value alone,
+    with nothing drawn at random. `value` turns a magnitude (0 … 60) into a value in the
+    transform's `unit`, which moves with it as `trend` says (+1, −1, or 0: there is no strength);
+    of a `signed` transform the value may be negative. `draws` names what is drawn for each view
+    (of `relook.transforms.DRAWS`), which the function gets by keyword, `[n]` each.
+    `identity_at_zero` says that a magnitude of 0 changes nothing.
+    `relook.testing.check_transform` checks all this. Returns the function.
+    """
+    TRANSFORMS.add(
+        own_transform(
+            name,
+            function,
+            value=value,
+            unit=unit,
+            trend=trend,
+            signed=signed,
+            draws=draws,
+            identity_at_zero=identity_at_zero,
+            origin=f"{calling_module()}:{name}",
+        )
+    )
+    return function
+
+
+def own_transform(
+    name: str,
+    function: Kernel,
+    *,
+    value: Callable[[float], float] = float,
+    unit: str = "magnitude",
+    draws: Sequence[str] = (),
+    identity_at_zero: bool = False,
+    **row: Any,
+) -> Transform:
+    """Return the row of a transform that is not relook's own, whose results are checked."""
+    for draw in draws:
+        if draw not in DRAWS:
+            raise unknown_name("draw", draw, DRAWS)
+    kernel = checked_own(name, function)
+    return Transform(
+        name, kernel, value, unit, draws=tuple(draws), identity_at_zero=identity_at_zero, **row
+    )

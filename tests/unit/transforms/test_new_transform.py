@@ -1,49 +1,41 @@
 """A transform is one kernel and one row: everything else works with it, or says that it cannot."""
 
+import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tests.support import own_rows, refused
 from tests.unit.deploy.tta_cases import network, some_images
+from tests.unit.policy.policy_cases import VALIDATOR
 from torch import Tensor
 
 import relook
 from relook.deploy.export import export
-from relook.foundation.registry import by_name
 from relook.models.onnx_runtime import is_installed
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
 from relook.policy.recipes import Group, Recipe
 from relook.policy.views import make_views
-from relook.transforms import TRANSFORMS, Transform
+from relook.testing import check_transform
+from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_kernels
-from relook.transforms.checks import checked
-from relook.transforms.table import _TABLE
 
 
-@checked
 def dim(images: Tensor, values: Tensor) -> Tensor:
     """Take the same number of grey levels from each pixel."""
     darker = images.to(torch.int16) - values.to(torch.int16)[:, None, None, None]
     return darker.clamp(min=0).to(torch.uint8)
 
 
-@contextmanager
-def registered(row: Transform) -> Iterator[None]:
-    """Have one more transform for the time of a `with` block."""
-    _TABLE.update(by_name([*_TABLE.values(), row]))
-    try:
-        yield
-    finally:
-        del _TABLE[row.name]
-
-
 @pytest.fixture(autouse=True)
 def _toy() -> Iterator[None]:
-    with registered(Transform("dim", dim, lambda m: 2 * m, "grey levels")):
+    with own_rows(TRANSFORMS):
+        relook.register_transform(
+            "dim", dim, value=lambda m: 2 * m, unit="grey levels", identity_at_zero=True
+        )
         yield
     assert "dim" not in TRANSFORMS
 
@@ -99,9 +91,80 @@ def test_onnx_refuses_it_in_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_it_keeps_the_promises_of_a_transform() -> None:
+    check_transform("dim")
+    check_transform(dim, identity_at_zero=True)
+
+
 def test_a_name_that_is_taken_is_refused() -> None:
     before = dict(TRANSFORMS)
-    taken = replace(TRANSFORMS["dim"], unit="other")
-    with pytest.raises(ValueError, match="'dim' is in its table twice"), registered(taken):
-        pass
+    for name in ("dim", "rotate"):
+        refused(f"there is a transform '{name}' already", relook.register_transform, name, dim)
     assert dict(TRANSFORMS) == before
+
+
+def test_names_and_draws_that_make_no_sense_are_refused() -> None:
+    for name in ("", "a b", "a:b", "x" * 61, 7):
+        refused("expected a name of up to 60 letters", relook.register_transform, name, dim)
+    refused("unknown draw 'sing'", relook.register_transform, "d", dim, draws=("sing",))
+
+
+def test_what_it_returns_is_checked() -> None:
+    relook.register_transform("half", lambda images, values: images.float() / 2)
+    relook.register_transform("less", lambda images, values: images[:, :1])
+    relook.register_transform("none", lambda images, values: None)  # type: ignore[type-var]
+    for name, got in (("half", "torch.float32"), ("less", r"torch.uint8 \[3, 1"), ("none", "None")):
+        view = SubPolicy((Step(name, 1),))
+        refused(
+            f"{name}: expected a uint8 tensor .* got {got}",
+            make_views,
+            view,
+            some_images(3),
+            seed=0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("promise", "function", "row"),
+    [
+        ("differs when repeated", lambda i, v: torch.randint_like(i, 255), {}),
+        ("depends on its batch", lambda i, v: i.sub(i[:1]), {}),
+        ("new images, not the given", lambda i, v: i, {}),
+        ("changes images at magnitude 0", lambda i, v: 255 - i, {"identity_at_zero": True}),
+        ("trend=-1", lambda i, v: i.clone(), {"trend": -1}),
+    ],
+)
+def test_a_broken_promise_is_named(promise: str, function: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match=promise):
+        check_transform(function, **row)
+
+
+def test_a_policy_names_the_module_that_registers_it(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    Policy((subpolicy(),)).save(path)
+    content = json.loads(path.read_text())
+    VALIDATOR.validate(content)
+    assert content["version"] == 2
+    names = [step["transform"] for step in content["subpolicies"][0]["steps"]]
+    assert names == ["invert", f"{__name__}:dim", "crop"]
+
+
+def test_without_it_a_policy_is_refused_and_nothing_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "policy.json"
+    Policy((subpolicy(),)).save(path)
+    (tmp_path / "own_module.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path.write_text(path.read_text().replace(f"{__name__}:dim", "own_module:lost"))
+    refused(
+        r"steps\[1\].transform: expected the transform 'lost' of own_module, which is not "
+        "registered: import own_module, or install",
+        Policy.load,
+        path,
+    )
+    for name in ("rotate", "no:such:thing", ":dim", "a b:dim", "own_module:rotate"):
+        path.write_text(path.read_text().replace("own_module:lost", name))
+        if name != "rotate":
+            refused("transform", Policy.load, path)
+        path.write_text(path.read_text().replace(name, "own_module:lost"))

@@ -15,9 +15,10 @@ from relook.data import Preparation
 from relook.data.class_map import read_classes
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
-from relook.deploy.recommended import METHODS, Deployed, deployed
+from relook.deploy.recommended import Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
+from relook.evaluation.baselines import BASELINES
 from relook.evaluation.comparison import load_comparison
 from relook.io.files import one_line
 from relook.models import Predictor
@@ -54,7 +55,7 @@ ViewsOption = Annotated[
 MethodOption = Annotated[
     str | None,
     typer.Option(
-        help=f"What to deploy, with --views: {', '.join(METHODS)}.",
+        help=f"What to deploy, with --views: {', '.join(('policy', *BASELINES))}.",
         show_default="what the run's verdict recommends; with --views alone, the policy",
     ),
 ]

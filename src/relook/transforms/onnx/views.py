@@ -30,8 +30,8 @@ def _form(step: AppliedStep) -> str:
     form = TRANSFORMS[step.transform].onnx
     if form is None:
         message = (
-            f"{step.transform} has no ONNX form: export with format torch-export, or search "
-            f"again without it (--exclude {step.transform})"
+            f"{step.transform} has no ONNX form: export with format torch-export, deploy "
+            f"relook.TTA, or search again without it (--exclude {step.transform})"
         )
         raise StepError(step, RelookError(message))
     return form
