@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +15,11 @@ import typer
 from relook.cli.shared import engine as engines
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
-from relook.cli.shared.console import print_json, resumable, say, stage_bars
+from relook.cli.shared.console import print_json, resumable, say
 from relook.cli.show import print_policy
 from relook.errors import RelookError
 from relook.foundation import wording
 from relook.foundation.memory import size_text
-from relook.foundation.progress import StageProgress
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
 from relook.policy_search.job import SearchJob, plan_search, search_notes
@@ -29,14 +27,7 @@ from relook.policy_search.search import PolicySearch, accelerated, search_datase
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import estimate
 from relook.report.comparison_tables import print_comparison
-
-STAGES = {
-    "predict": ("predicting the pool", "views"),
-    "map": ("copying predictions to be mapped", "views"),
-    "select": ("selecting", "steps"),
-    "evaluate": ("predicting held-out images", "views"),
-    "compare": ("predicting for the baselines", "views"),
-}
+from relook.report.progress_bars import search_bars
 
 
 @groups.spelled_out
@@ -120,11 +111,6 @@ def search_command(
             warn=_say_note,
         )
     _print_result(found, out, as_json)
-
-
-def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]:
-    """Show one progress bar per stage of a search."""
-    return stage_bars(STAGES.__getitem__, objective)
 
 
 def _say_note(note: str) -> None:

@@ -24,7 +24,7 @@ _RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  #
 _UNCROPPED = 384
 
 
-class _Logits(nn.Module):
+class Logits(nn.Module):
     """Images → the logits of a transformers network, which returns a record of several things."""
 
     def __init__(self, network: nn.Module) -> None:
@@ -32,7 +32,15 @@ class _Logits(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.network(pixel_values=images).logits)
+        """Return logits `[n, class]`."""
+        found = self.network(images)
+        return cast(Tensor, getattr(found, "logits", found))
+
+
+def is_hf_network(module: nn.Module) -> bool:
+    """Whether a module is, or wraps, an image classifier of transformers."""
+    config = getattr(module, "config", None)
+    return hasattr(config, "num_labels") and hasattr(config, "to_json_string")
 
 
 def load_hf(rest: str, options: ModelOptions) -> Predictor:
@@ -61,16 +69,18 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
         )
     mean, std = options.normalisation(*_normalisation(settings))
     return options.predictor(
-        _Logits(network),
+        Logits(network),
         known=_input(settings, network.config),
         mean=mean,
         std=std,
         classes=int(network.config.num_labels),
-        # The class and its weights do not say all of what a configuration decides.
-        fingerprint=fingerprint(
-            "hf", network.config.to_json_string(), network.state_dict(), mean, std
-        ),
+        fingerprint=hf_fingerprint(network, mean, std),
     )
+
+
+def hf_fingerprint(network: Any, mean: Channels | None, std: Channels | None) -> str:
+    """Return what stands for a network: class and weights do not say all that it is."""
+    return fingerprint("hf", network.config.to_json_string(), network.state_dict(), mean, std)
 
 
 def _refuse_kernels(config: Any) -> None:

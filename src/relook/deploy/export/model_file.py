@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from relook.data import as_images
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.export.torch_program import write_program
@@ -67,7 +68,7 @@ def export(
     temperature: TemperatureChoice = "policy",
     seed: int | None = None,
     classes: Sequence[str] | None = None,
-    images: Tensor | None = None,
+    images: Any = None,
     tolerance: float = TOLERANCE,
     **options: Any,
 ) -> Export:
@@ -76,12 +77,14 @@ def export(
     `model`, `views`, `temperature` and `seed` are as for `relook.TTA`: a policy of fresh draws is
     frozen. `options` are those of `FileForm` (`format`, `output`, `layout`, `size`, `channels`,
     `resize_from`, `crop`), and otherwise the model's, as for `relook.TTA`. `classes` are names that
-    go into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them) are what is checked
-    on, generated ones if None. Nothing is written if probabilities differ by more than `tolerance`.
+    go into the file. `images` (of any kind that `relook.search` takes, in the size that the file
+    takes) are what is checked on, generated ones if None. Nothing is written if probabilities
+    differ by more than `tolerance`.
     """
     of_file = {one.name for one in fields(FileForm)} & options.keys()
     form = FileForm(**{name: options.pop(name) for name in of_file})
     predictor = as_predictor(model, **options)
+    images = None if images is None else as_images(images)
     plan = plan_views(policy, views, temperature, seed=seed)
     note = other_network_note(predictor, plan.policy) if temperature == "policy" else None
     if note is not None:
