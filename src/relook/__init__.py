@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from relook.version import __version__
 
 if TYPE_CHECKING:
+    from relook.api.found import FoundPolicy
+    from relook.api.verbs import calibrate, calibrate_policy, compare, load, search
     from relook.data import Dataset
     from relook.deploy import TTA
-    from relook.deploy.calibrate import calibrate_policy
     from relook.deploy.export import export
     from relook.errors import RelookError
-    from relook.evaluation.compare import compare
     from relook.evaluation.comparison import Comparison
     from relook.models import Predictor
     from relook.numerics.calibration import calibrated_log_likelihood
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from relook.policy.pool import sample_pool
     from relook.policy.recipes import RECIPES, Recipe
     from relook.policy.views import make_views
-    from relook.policy_search.search import PolicySearch, search
+    from relook.policy_search.search import PolicySearch
     from relook.selection import SearchResult, greedy_search
     from relook.transforms import TRANSFORMS
 
@@ -32,6 +32,7 @@ __all__ = [
     "TTA",
     "Comparison",
     "Dataset",
+    "FoundPolicy",
     "Policy",
     "PolicySearch",
     "Predictor",
@@ -41,11 +42,13 @@ __all__ = [
     "Step",
     "SubPolicy",
     "__version__",
+    "calibrate",
     "calibrate_policy",
     "calibrated_log_likelihood",
     "compare",
     "export",
     "greedy_search",
+    "load",
     "make_views",
     "sample_pool",
     "search",
@@ -54,6 +57,7 @@ __all__ = [
 _HOMES = {
     "Comparison": "relook.evaluation.comparison",
     "Dataset": "relook.data",
+    "FoundPolicy": "relook.api.found",
     "Policy": "relook.policy",
     "PolicySearch": "relook.policy_search.search",
     "Predictor": "relook.models",
@@ -65,14 +69,16 @@ _HOMES = {
     "SubPolicy": "relook.policy",
     "TRANSFORMS": "relook.transforms",
     "TTA": "relook.deploy",
-    "calibrate_policy": "relook.deploy.calibrate",
+    "calibrate": "relook.api.verbs",
+    "calibrate_policy": "relook.api.verbs",
     "calibrated_log_likelihood": "relook.numerics.calibration",
-    "compare": "relook.evaluation.compare",
+    "compare": "relook.api.verbs",
     "export": "relook.deploy.export",
     "greedy_search": "relook.selection",
+    "load": "relook.api.verbs",
     "make_views": "relook.policy.views",
     "sample_pool": "relook.policy.pool",
-    "search": "relook.policy_search.search",
+    "search": "relook.api.verbs",
 }
 
 

@@ -168,8 +168,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         seed=settings.seed,
         batch=settings.batch,
     )
-    # Held out: the plain image, as many random crops as the policy has views, and those views.
-    proof = (2 * settings.length + 1) * len(job.split.held_out)
+    proof = job.proof_passes
     passes = job.passes + proof
     classes = job.predictor.classes or len(job.dataset.classes)
     kept = np.dtype(settings.stored_type(classes)).itemsize
@@ -189,10 +188,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
     if as_json:
         print_json(cost)
         return
-    typer.echo(
-        f"{candidates:,} candidates × {searched:,} images, then {len(job.split.held_out):,} "
-        f"held-out images: {passes:,} model passes at most"
-    )
+    typer.echo(job.summary)
     typer.echo(
         f"about {wording.duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now"
     )

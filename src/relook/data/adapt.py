@@ -50,12 +50,13 @@ def as_dataset(
         channels, height, width = like.images.shape[1:]
         wanted = replace(wanted, size=(height, width), channels=channels)
     dataset = _read(images, labels, wanted, name)
-    if classes is not None:
-        of_file = isinstance(classes, str | Path)
-        names = read_classes(classes, outputs) if of_file else tuple(map(str, classes))  # type: ignore[arg-type]
-        dataset = with_classes(dataset, names, str(classes) if of_file else "classes")
-    elif like is not None and like.classes != dataset.classes:
-        dataset = _with_classes_of(like, dataset)
+    own = data_spec(images) is None  # where bare numbers are places among the names already
+    if isinstance(classes, str | Path):
+        dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
+    elif classes is not None:
+        dataset = _named(dataset, tuple(map(str, classes)), "classes", own)
+    elif like is not None and like.classes != dataset.classes and (own or is_named(dataset)):
+        dataset = _named(dataset, like.classes, like.name, own)
     check_class_count(dataset, outputs)
     if groups is None:
         return dataset
@@ -123,8 +124,8 @@ def _levels(images: Any, name: str) -> Tensor:
     return to_nchw(found.numpy(), layout, name)
 
 
-def _with_classes_of(like: Dataset, dataset: Dataset) -> Dataset:
-    """Bring labels into another data set's order; bare numbers are its own."""
-    if not is_named(dataset) and len(dataset.classes) > len(like.classes):
-        return dataset
-    return with_classes(dataset, like.classes, like.name)
+def _named(dataset: Dataset, names: tuple[str, ...], where: str, own: bool) -> Dataset:
+    """Bring labels into the order of names."""
+    if own and not is_named(dataset):
+        return replace(dataset, classes=names)
+    return with_classes(dataset, names, where)

@@ -244,9 +244,12 @@ class SearchKeywords(TypedDict, total=False):
     layout: str | None
     output: str | None
     fingerprint: str | None
+    pretrained: bool
 
 
-MODEL_KEYWORDS = ("mean", "std", "device", "outputs", "layout", "output", "fingerprint")
+MODEL_KEYWORDS = (
+    *("mean", "std", "device", "outputs", "layout", "output", "fingerprint", "pretrained"),
+)
 """Those that are the model's."""
 
 

@@ -75,7 +75,7 @@ def test_floats_of_to_tensor_become_the_levels_that_they_were() -> None:
 
 
 def test_dictionaries_are_pairs_too() -> None:
-    rows = [{"pixel_values": i, "labels": y} for i, y in zip(TENSORS, LABELS, strict=True)]
+    rows: Any = [{"pixel_values": i, "labels": y} for i, y in zip(TENSORS, LABELS, strict=True)]
     check(from_torch(rows))
     check(from_torch(DataLoader(rows, batch_size=2)))
     refused("expected a pair", from_torch, [{"image": TENSORS[0]}])

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
+from relook.api.recorded import keeps_full_size as keeps_full_size
+from relook.api.recorded import next_to as next_to
 from relook.cli.shared.options import of_model
-from relook.data.specs import DATA_SOURCES
-from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import STARTS
 from relook.policy_search.run_record import load_run
-
-CHOICES = ("auto", "yes", "no")
 
 FullSizeOption = Annotated[
     str,
@@ -34,18 +32,6 @@ CacheOption = Annotated[
 ]
 
 
-def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
-    """Return whether the files of `spec` are kept at full size; `crops`: views begin with crops."""
-    if asked not in CHOICES:
-        raise unknown_name("answer to --full-size", asked, CHOICES)
-    source = DATA_SOURCES.get(spec.partition(":")[0])
-    from_files = source is not None and source.prepares
-    if asked == "yes" and not from_files:
-        known = ", ".join(f"{name}:" for name, row in DATA_SOURCES.items() if row.prepares)
-        raise RelookError(f"--full-size yes: expected image files ({known}), got {spec!r}")
-    return from_files and (asked == "yes" or (asked == "auto" and crops))
-
-
 def was_full_size(policy: Path) -> bool | None:
     """Return how the search next to a policy file saw its images; None: no such run."""
     if is_preset(policy) or not (policy.parent / "run.json").is_file():
@@ -63,8 +49,3 @@ def begins_with_crops(policies: Iterable[Policy]) -> bool:
     """Whether a view of the policies is cut from the original."""
     steps = (sub.steps[0] for policy in policies for sub in policy if sub.steps)
     return any(step.transform in STARTS for step in steps)
-
-
-def next_to(run: Path) -> Path:
-    """Return where images go that are too many for the memory."""
-    return run.with_name(f"{run.name}.images")
