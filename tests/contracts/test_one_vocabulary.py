@@ -98,7 +98,7 @@ MODELS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
 class Pairs:
     """A data set as torchvision's are."""
 
-    classes = [str(i) for i in range(10)]
+    classes = tuple(map(str, range(10)))
 
     def __init__(self, images: Any) -> None:
         self.images = images
@@ -160,9 +160,11 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def go_through(model: Any, images: Any, others: Any, how: dict[str, Any], file: Path) -> None:
+def go_through(model: Any, images: Any, others: Any, how: Any, file: Path) -> None:
     """Search, then do everything that can be done with model, images and policy."""
-    found = relook.search(model, *images, **QUICK, **how)
+    search: Any = relook.search
+    compare: Any = relook.compare
+    found = search(model, *images, **QUICK, **how)
     assert len(found.policy) == 2
     assert len(found.search_indices) + len(found.held_out_indices) == 80
     few: Any = {"budgets": (2,), "methods": ("cf",), "measure_cost": False, "progress": False}
@@ -171,7 +173,7 @@ def go_through(model: Any, images: Any, others: Any, how: dict[str, Any], file: 
     assert fitted.policy.temperatures != found.policy.temperatures
     own = relook.calibrate(model, *others, policy=found.policy, progress=False, **how)
     assert own == fitted.policy
-    compared = relook.compare(model, *others, policy=found.policy, **few, **how)
+    compared = compare(model, *others, policy=found.policy, **few, **how)
     assert compared.images == 60
     tta = relook.TTA(model, found.policy, **how)
     expected = tta.predict_proba(OTHERS.plain)
