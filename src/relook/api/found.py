@@ -28,10 +28,10 @@ from relook.policy_search.run_record import FORMER_VALUES, record_search
 from relook.policy_search.search import PolicySearch
 
 if TYPE_CHECKING:
+    from relook.api.progress_bars import ProgressChoice
     from relook.deploy import TTA
     from relook.deploy.export.record import Export
     from relook.deploy.recommended import Deployed
-    from relook.report.progress_bars import ProgressChoice
 
 _FILES = ("search.json", "comparison.json", "examples.npz", "run.json", "settings.json")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import prepared_for
 from relook.deploy.calibrate import calibrate_policy
@@ -20,7 +21,6 @@ from relook.foundation.progress import stage_of
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.report.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 
 
 @dataclass(frozen=True)

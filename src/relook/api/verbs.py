@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from relook.api.found import FoundPolicy
 from relook.api.judging import calibrated, compared, policies_of
+from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.api.recorded import (
     as_recorded,
     keeps_full_size,
@@ -36,7 +37,6 @@ from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.run_record import RunRecord, load_run, load_trace
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
-from relook.report.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.report.run_files import read_run
 
 _OF_SPEC = ("mean", "std", "outputs", "pretrained")

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report
 from relook.report.comparison_tables import print_comparison
-from relook.report.progress_bars import search_bars
 from relook.studies.demo import run_demo, trained_network
 
 

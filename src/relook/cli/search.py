@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import engine as engines
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
@@ -27,7 +28,6 @@ from relook.policy_search.search import PolicySearch, accelerated, search_datase
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import estimate
 from relook.report.comparison_tables import print_comparison
-from relook.report.progress_bars import search_bars
 
 
 @groups.spelled_out

@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from relook.api.progress_bars import ProgressCallback as ProgressCallback
+from relook.api.progress_bars import messages
+from relook.api.progress_bars import progress_bar as progress_bar
+from relook.api.progress_bars import say as say
+from relook.api.progress_bars import stage_bars as stage_bars
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
-from relook.report.progress_bars import ProgressCallback as ProgressCallback
-from relook.report.progress_bars import messages
-from relook.report.progress_bars import progress_bar as progress_bar
-from relook.report.progress_bars import say as say
-from relook.report.progress_bars import stage_bars as stage_bars
 
 console = Console(highlight=False, emoji=False)
 

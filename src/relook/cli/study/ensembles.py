@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import resumable, say
 from relook.cli.shared.inputs import read_budgets
@@ -16,7 +17,6 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
-from relook.report.progress_bars import search_bars
 from relook.studies.ensembles import METHODS, STUDY, ensembles
 
 MemberFields = Annotated[

@@ -3,15 +3,15 @@ import io
 import pytest
 from rich.console import Console
 
+from relook.api import progress_bars
 from relook.foundation import wording
-from relook.report import progress_bars
 
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands at the number in the list."""
     now = [100.0]
-    monkeypatch.setattr("relook.report.progress_bars.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relook.api.progress_bars.time.monotonic", lambda: now[0])
     return now
 
 

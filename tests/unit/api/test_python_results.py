@@ -12,12 +12,12 @@ from tests.support import refused
 from typer.testing import CliRunner
 
 import relook
+from relook.api import progress_bars
 from relook.cli.app import app
 from relook.data import load_data
 from relook.errors import RelookError
 from relook.models import TorchPredictor
 from relook.models.small import new_small, save_small
-from relook.report import progress_bars
 
 QUICK: Any = {"recipe": "small", "pool_size": 4, "length": 2}
 FEW: Any = {"budgets": (1, 2), "methods": ("cf",), "measure_cost": False}
