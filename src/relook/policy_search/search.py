@@ -90,8 +90,6 @@ def search_dataset(
         raise RelookError("expected a run's directory with a store of predictions, got none")
     place = None if run is None else Path(run)
     job = plan_search(predictor, dataset, settings, test=test, directory=place, store=store)
-    if log is not None:
-        log(job.summary)
     if job.plan.mapped and log is not None:
         size = size_text(job.plan.predictions)
         log(f"predictions: {size} of disk, and as much again to map them")
@@ -125,6 +123,8 @@ def _searched(
     log: Log | None,
     warn: Log | None,
 ) -> PolicySearch:
+    if log is not None:
+        log(job.summary)
     fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     notes = (*search_notes(job), *(() if model.note is None else (model.note,)))
