@@ -32,8 +32,8 @@ HOWTO = {
 MEASURED = ("results", "search-quality", "performance", "scaling", "reliability", "security")
 PROJECT = ("paper", "decisions")
 PUBLIC = {
-    "Search and judge": ("search", "PolicySearch", "compare", "Comparison"),
-    "Deploy": ("TTA", "TTAClassifier", "export", "calibrate_policy"),
+    "Search and judge": ("search", "FoundPolicy", "load", "compare", "Comparison", "PolicySearch"),
+    "Deploy": ("TTA", "TTAClassifier", "export", "calibrate", "calibrate_policy"),
     "Policies and views": ("Policy", "SubPolicy", "Step", "make_views", "TRANSFORMS"),
     "Pools": ("Recipe", "RECIPES", "sample_pool"),
     "Selection on predictions": ("greedy_search", "SearchResult", "calibrated_log_likelihood"),

@@ -10,14 +10,14 @@ from relook.version import __version__
 
 if TYPE_CHECKING:
     from relook.adapters.estimator import TTAClassifier
+    from relook.api.found import FoundPolicy
+    from relook.api.verbs import calibrate, calibrate_policy, compare, load, search
     from relook.data import Dataset
     from relook.data.specs import register_data_source
     from relook.deploy import TTA
-    from relook.deploy.calibrate import calibrate_policy
     from relook.deploy.export import export
     from relook.errors import RelookError
     from relook.evaluation.baselines import register_baseline
-    from relook.evaluation.compare import compare
     from relook.evaluation.comparison import Comparison
     from relook.models import Predictor
     from relook.models.specs import register_model_source
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from relook.policy.pool import sample_pool
     from relook.policy.recipes import RECIPES, Recipe
     from relook.policy.views import make_views
-    from relook.policy_search.search import PolicySearch, search
+    from relook.policy_search.search import PolicySearch
     from relook.selection import SearchResult, greedy_search
     from relook.selection.objectives import register_objective
     from relook.transforms import TRANSFORMS
@@ -38,6 +38,7 @@ __all__ = [
     "TTA",
     "Comparison",
     "Dataset",
+    "FoundPolicy",
     "Policy",
     "PolicySearch",
     "Predictor",
@@ -48,11 +49,13 @@ __all__ = [
     "SubPolicy",
     "TTAClassifier",
     "__version__",
+    "calibrate",
     "calibrate_policy",
     "calibrated_log_likelihood",
     "compare",
     "export",
     "greedy_search",
+    "load",
     "make_views",
     "register_baseline",
     "register_data_source",
@@ -66,6 +69,7 @@ __all__ = [
 _HOMES = {
     "Comparison": "relook.evaluation.comparison",
     "Dataset": "relook.data",
+    "FoundPolicy": "relook.api.found",
     "Policy": "relook.policy",
     "PolicySearch": "relook.policy_search.search",
     "Predictor": "relook.models",
@@ -78,11 +82,13 @@ _HOMES = {
     "TRANSFORMS": "relook.transforms",
     "TTA": "relook.deploy",
     "TTAClassifier": "relook.adapters.estimator",
-    "calibrate_policy": "relook.deploy.calibrate",
+    "calibrate": "relook.api.verbs",
+    "calibrate_policy": "relook.api.verbs",
     "calibrated_log_likelihood": "relook.numerics.calibration",
-    "compare": "relook.evaluation.compare",
+    "compare": "relook.api.verbs",
     "export": "relook.deploy.export",
     "greedy_search": "relook.selection",
+    "load": "relook.api.verbs",
     "make_views": "relook.policy.views",
     "register_baseline": "relook.evaluation.baselines",
     "register_data_source": "relook.data.specs",
@@ -90,7 +96,7 @@ _HOMES = {
     "register_objective": "relook.selection.objectives",
     "register_transform": "relook.transforms.table",
     "sample_pool": "relook.policy.pool",
-    "search": "relook.policy_search.search",
+    "search": "relook.api.verbs",
 }
 
 

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from relook.api.verbs import search
 from relook.errors import RelookError
-from relook.policy_search.search import search
 
 
 class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,13 +46,13 @@ class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.model is None:
             raise RelookError("expected TTAClassifier(model) with a trained model, got None")
         names = None if self.classes is None else np.asarray(self.classes)
-        given = {"seed": self.seed, **(self.options or {})}
+        given = {"seed": self.seed, "progress": False, **(self.options or {})}
         numbers = _numbers(np.asarray(labels), names)
         self.search_ = search(self.model, _tensor(images), numbers, **given)
         verdict = self.search_.comparison.verdict
         views = verdict.recommended_views if self.method is None else None
         method = self.method or verdict.recommended_method
-        self.tta_ = self.search_.model(method=method, views=views)
+        self.tta_ = self.search_.tta(method=method, views=views)
         self._order = None if names is None else np.argsort(names)
         outputs = self.tta_.predict_proba(_tensor(images)[:1]).shape[1]
         self.classes_ = np.arange(outputs) if names is None else names[self._order]
@@ -61,7 +61,7 @@ class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, images: ArrayLike) -> NDArray[np.float32]:
         """Return probabilities `[n, class]`, in the order of `classes_`."""
         check_is_fitted(self)
-        found = self.tta_.predict_proba(_tensor(images))
+        found: NDArray[np.float32] = self.tta_.predict_proba(_tensor(images))
         return found if self._order is None else found[:, self._order]
 
     def predict(self, images: ArrayLike) -> NDArray[Any]:

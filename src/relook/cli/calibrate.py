@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import UNBALANCED
-from relook.data import Dataset
 from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
-from relook.evaluation.unseen import left_out_note, unseen_places
+from relook.evaluation.unseen import check_unused, left_out_note, unseen_places
 from relook.foundation import wording
-from relook.io.identities import is_in
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import PREFIX, is_preset
@@ -108,7 +105,7 @@ def calibrate_command(
             say(left_out_note(dataset, len(left)))
             dataset = dataset.subset(left)
     elif not reuse_images:
-        _check_unused(dataset, used_images(policy, found))
+        check_unused(dataset, used_images(policy, found), "--reuse-images")
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         weighed = None
         if weights == "equal":
@@ -151,16 +148,6 @@ def calibrate_command(
     for length in shown:
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
     say(f"written to {target}")
-
-
-def _check_unused(dataset: Dataset, used: bytes) -> None:
-    """Raise where images to fit on were used before, where a policy does better than on others."""
-    again = np.flatnonzero(is_in(dataset.identities, used))
-    if len(again):
-        raise RelookError(
-            f"{dataset.name}: {len(again):,} of its {len(dataset):,} images (image {again[0]} "
-            "first) were used to find the policy or to compare it: give others, or --reuse-images"
-        )
 
 
 def _beside(policy: Path) -> Path:

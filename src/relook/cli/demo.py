@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relook.cli.search import search_bars
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.cli.show import print_policy

@@ -5,44 +5,32 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import engine as engines
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
-from relook.cli.shared.console import print_json, resumable, say, stage_bars
+from relook.cli.shared.console import print_json, resumable, say
 from relook.cli.show import print_policy
-from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation import wording
 from relook.foundation.memory import size_text
-from relook.foundation.progress import StageProgress
-from relook.models import Predictor
 from relook.models.base import input_of
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
-from relook.policy.recipes import AUTO, RECIPES, Recipe, get_recipe, recipe_for
+from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.run_record import as_begun
 from relook.policy_search.search import PolicySearch, accelerated, say_engine, search_dataset
-from relook.policy_search.settings import SEARCH, SearchSettings
+from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.predictions.passes import estimate
 from relook.report.comparison_tables import print_comparison
-
-STAGES = {
-    "predict": ("predicting the pool", "views"),
-    "map": ("copying predictions to be mapped", "views"),
-    "select": ("selecting", "steps"),
-    "evaluate": ("predicting held-out images", "views"),
-    "compare": ("predicting for the baselines", "views"),
-}
 
 
 @groups.spelled_out
@@ -82,11 +70,11 @@ def search_command(
     _check_one_of(split, holdout, test)
     known = as_begun(out, {"recipe": recipe, **settings})
     known |= {} if holdout is None else {"holdout": holdout}
-    prior = _Prior(known.pop("recipe"), options.names(exclude))
-    wanted = SearchSettings(prior.named or RECIPES["cifar"], **known)  # checked before it is read
+    prior = RecipeChoice(known.pop("recipe"), options.names(exclude))
+    SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
     predictor = network.load(model, place.device_here(device), reading)
-    images = reading.of(data, crops=prior.crops(predictor))
+    images = reading.of(data, crops=prior.crops(input_of(predictor)))
     how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
     dataset = options.read_data(data, group, **how)
     test_set = (
@@ -94,7 +82,10 @@ def search_command(
         if test is None
         else options.read_data(test, options.group_of_test(group), like=dataset, **how)
     )
-    wanted = replace(wanted, recipe=prior.of(dataset)).with_split(split, len(dataset))
+    chosen, why = prior.of(dataset.images.shape[1:])
+    if why is not None:
+        say(f"recipe {chosen.name}: {why} (--recipe to choose)")
+    wanted = SearchSettings(chosen, **known).with_split(split, len(dataset))
     if dry_run:
         _print_cost(plan_search(predictor, dataset, wanted, test=test_set, directory=out), as_json)
         return
@@ -131,39 +122,6 @@ def search_command(
 def _check_one_of(*parts: object) -> None:
     if sum(part is not None for part in parts) > 1:
         raise RelookError("expected one of --split, --holdout and --test, got more: give one")
-
-
-@dataclass(frozen=True)
-class _Prior:
-    """Which recipe is asked for, and what is left out of it; `auto` is known with the images."""
-
-    recipe: str
-    exclude: tuple[str, ...]
-
-    @cached_property
-    def named(self) -> Recipe | None:
-        """The recipe, where one is named."""
-        return None if self.recipe == AUTO else get_recipe(self.recipe).without(self.exclude)
-
-    def crops(self, predictor: Predictor) -> bool:
-        """Whether views begin with crops, as far as is known before images are read."""
-        takes = input_of(predictor)
-        if self.named is None and takes is not None:
-            return recipe_for(takes.channels or 3, *takes.size)[0].start is not None
-        return self.named is not None and self.named.start is not None
-
-    def of(self, dataset: Dataset) -> Recipe:
-        """Return the recipe for these images, and say why it is that one if nobody named it."""
-        if self.named is not None:
-            return self.named
-        chosen, why = recipe_for(*dataset.images.shape[1:])
-        say(f"recipe {chosen.name}: {why} (--recipe to choose)")
-        return chosen.without(self.exclude)
-
-
-def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]:
-    """Show one progress bar per stage of a search."""
-    return stage_bars(STAGES.__getitem__, objective)
 
 
 def _say_note(note: str) -> None:
@@ -244,10 +202,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
     if as_json:
         print_json(cost)
         return
-    typer.echo(
-        f"{candidates:,} candidates × {searched:,} images, then {len(job.split.held_out):,} "
-        f"held-out images: {passes:,} model passes at most"
-    )
+    typer.echo(job.summary)
     typer.echo(
         f"about {wording.duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now"
     )

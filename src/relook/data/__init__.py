@@ -1,5 +1,6 @@
 """Data sets: images with labels, and the table of data sources."""
 
+from relook.data.adapt import as_dataset, as_images
 from relook.data.base import Dataset
 from relook.data.class_map import check_class_count, read_classes, with_classes
 from relook.data.groups import read_groups
@@ -11,6 +12,8 @@ __all__ = [
     "DATA_SOURCES",
     "Dataset",
     "Preparation",
+    "as_dataset",
+    "as_images",
     "check_class_count",
     "from_torch",
     "load_data",

@@ -24,7 +24,7 @@ Column = NDArray[Any]
 _MOST_CLASSES = 1_000_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Labelled images, in memory and in order.
 
@@ -64,6 +64,12 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.images.shape[1:]))
+        return (
+            f"Dataset({self.name!r}, {len(self):,} images of {shape}, {len(self.classes)} classes)"
+        )
 
     @property
     def plain(self) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,25 @@ def load_hf_data(rest: str, wanted: Preparation) -> Dataset:
     where = f"hf:{one_line(rest)}"
     datasets = import_datasets()
     with _quiet(datasets, where):
-        table = _part(_load(datasets, name), said.get("part"), where)
+        found = _load(datasets, name)
+    return from_hf(found, wanted, said, where)
+
+
+def is_hf_data(source: object) -> bool:
+    """Whether this is a data set of the package `datasets`, or a dictionary of its parts."""
+    return type(source).__module__.partition(".")[0] == "datasets"
+
+
+def from_hf(
+    found: Any,
+    wanted: Preparation,
+    said: Mapping[str, str] = MappingProxyType({}),
+    where: str = "Hugging Face data set",
+) -> Dataset:
+    """Return the images of a data set that is loaded; `said` names part and columns."""
+    datasets = import_datasets()
+    with _quiet(datasets, where):
+        table = _part(found, said.get("part"), where).with_format(None)
         features = table.features
         image = _column(features, said.get("image"), where, _is(datasets.Image), "images")
         label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")

@@ -31,12 +31,14 @@ def load_npz(rest: str) -> Dataset:
     file, said = split_query(rest, "npz", {"layout": LAYOUTS})
     path = Path(file).expanduser()
     arrays = read_npz(path, lambda headers: _chosen(headers, path))
-    images = _to_nchw(arrays["images"], said.get("layout"), path)
+    images = arrays["images"]
+    how_to_say = f"say npz:{path}?layout=nchw or npz:{path}?layout=nhwc"
+    layout = said.get("layout") or layout_of(images.shape, path, how_to_say)
     labels = arrays["labels"]
     classes = _classes(arrays.get("classes"), labels, path)
     columns = {name: column for name, column in arrays.items() if name not in _KNOWN}
     return Dataset(
-        images,
+        to_nchw(images, layout, path),
         labels,
         classes,
         f"npz:{file}",
@@ -62,16 +64,16 @@ def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:
     ]
 
 
-def _to_nchw(images: Column, layout: str | None, path: Path) -> torch.Tensor:
+def to_nchw(images: Column, layout: str, where: object) -> torch.Tensor:
+    """Return images in a layout as a tensor `[n, c, h, w]`."""
     if images.dtype != np.uint8:
         raise RelookError(
-            f"{path}: expected uint8 images (grey levels 0…255), got {images.dtype}: "
-            "convert them before saving"
+            f"{where}: expected uint8 images (grey levels 0…255), got {images.dtype}: "
+            "convert them first"
         )
-    layout = layout or _guess_layout(images.shape, path)
     if images.ndim != len(layout):
         raise RelookError(
-            f"{path}: expected images with {len(layout)} axes ({layout}), "
+            f"{where}: expected images with {len(layout)} axes ({layout}), "
             f"got shape {list(images.shape)}"
         )
     if layout == "nhw":
@@ -81,19 +83,18 @@ def _to_nchw(images: Column, layout: str | None, path: Path) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
-def _guess_layout(shape: tuple[int, ...], path: Path) -> str:
+def layout_of(shape: tuple[int, ...], where: object, how_to_say: str) -> str:
     """Name the layout that the axis of 1 or 3 channels gives away; raise when two do."""
     if len(shape) == 3:
         return "nhw"
     first, last = (len(shape) == 4 and shape[axis] in _CHANNELS for axis in (1, -1))
     if first and last:
         raise RelookError(
-            f"{path}: images of shape {list(shape)} can be read two ways: "
-            f"say npz:{path}?layout=nchw or npz:{path}?layout=nhwc"
+            f"{where}: images of shape {list(shape)} can be read two ways: {how_to_say}"
         )
     if not first and not last:
         raise RelookError(
-            f"{path}: expected images [n, h, w], or [n, h, w, c] or [n, c, h, w] with 1 or 3 "
+            f"{where}: expected images [n, h, w], or [n, h, w, c] or [n, c, h, w] with 1 or 3 "
             f"channels, got shape {list(shape)}"
         )
     return "nchw" if first else "nhwc"

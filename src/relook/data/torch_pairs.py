@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,10 @@ from relook.foundation.memory import half_of_memory
 from relook.io.files import describe
 from relook.io.identities import pixel_identities
 from relook.transforms.centre_crop import Size
+from relook.transforms.checks import grey_levels
+
+_KEYS = (("image", "img", "images", "pixel_values"), ("label", "labels"))
+"""What data sets of dictionaries call an image and its class."""
 
 
 def from_torch(
@@ -39,10 +43,11 @@ def from_torch(
 ) -> Dataset:
     """Return a torch data set, or what a DataLoader yields, as one of relook's.
 
-    It yields pairs (image, label), or batches of them from a DataLoader. An image is a PIL
-    image, a uint8 tensor `[c, h, w]` or `[h, w]`, or a uint8 array `[h, w, c]` or `[h, w]`: leave
-    the conversion to floats and the normalisation to the model. `classes` names the labels;
-    without it, `source.classes` is asked as torchvision's data sets have it.
+    It yields pairs (image, label), or batches of them from a DataLoader; dictionaries with the
+    keys of Hugging Face's do as well. An image is a PIL image, a tensor `[c, h, w]` or `[h, w]`, or
+    an array `[h, w, c]` or `[h, w]`, of uint8 or floats in 0…1: leave the normalisation to the
+    model. `classes` names the labels; without it, `source.classes` is asked as torchvision's data
+    sets have it.
     """
     pairs = list(_pairs(source, name))
     if not pairs:
@@ -76,9 +81,10 @@ def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:
     held, half = 0, half_of_memory()
     for i, item in enumerate(_items(source, name)):
         where = f"{name}: image {i}"
-        if not isinstance(item, tuple | list) or len(item) < 2:
+        pair = _pair(item)
+        if pair is None:
             raise RelookError(f"{where}: expected a pair (image, label), got {describe(item)}")
-        image, label = _image(item[0], where), _label(item[1], where)
+        image, label = _image(pair[0], where), _label(pair[1], where)
         held += image.width * image.height * len(image.getbands())
         if held > half:
             raise RelookError(
@@ -97,11 +103,12 @@ def _items(source: Any, name: str) -> Iterator[Any]:
                 "shuffle=False, or the data set itself (a torch Subset for a part of it)"
             )
         for batch in source:
-            if not isinstance(batch, tuple | list) or len(batch) < 2:
+            pair = _pair(batch)
+            if pair is None:
                 raise RelookError(
                     f"{name}: expected batches (images, labels), got {describe(batch)}"
                 )
-            yield from zip(batch[0], batch[1], strict=True)
+            yield from zip(*pair, strict=True)
     elif hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         for i in range(len(source)):
             yield source[i]
@@ -113,6 +120,14 @@ def _items(source: Any, name: str) -> Iterator[Any]:
         )
 
 
+def _pair(item: Any) -> tuple[Any, Any] | None:
+    """Return image and label of an item, or images and labels of a batch; None: it has none."""
+    if isinstance(item, Mapping):
+        image, label = (next((item[k] for k in keys if k in item), None) for keys in _KEYS)
+        return None if image is None or label is None else (image, label)
+    return (item[0], item[1]) if isinstance(item, tuple | list) and len(item) >= 2 else None
+
+
 def _image(image: object, where: str) -> Image.Image:
     if isinstance(image, Image.Image):
         return image
@@ -122,11 +137,11 @@ def _image(image: object, where: str) -> Image.Image:
             f"got {type(image).__name__}"
         )
     levels = np.asarray(image.detach().cpu() if isinstance(image, Tensor) else image)
+    if levels.dtype.kind == "f":
+        levels = grey_levels(torch.from_numpy(np.array(levels)), f"{where}: ").numpy()
     if levels.dtype != np.uint8:
         raise RelookError(
-            f"{where}: expected uint8 levels 0…255, got {levels.dtype}: take ToTensor and "
-            "Normalize out of the data set's transform (PILToTensor keeps uint8) and give mean "
-            "and std to the model"
+            f"{where}: expected uint8 levels 0…255 or floats in 0…1, got {levels.dtype}"
         )
     if levels.ndim == 2:
         levels = levels[None]

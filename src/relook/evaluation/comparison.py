@@ -145,7 +145,7 @@ class Verdict:
     from_average: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Every method at every budget on the same images, and what follows from it.
 
@@ -225,12 +225,44 @@ class Comparison:
         """Return JSON-able data, as `save` writes it."""
         return COMPARISON.to_json(self)
 
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame: a row per method and budget, a column per metric.
+
+        `cll_over_plain` and the like are differences, with the ends of their intervals.
+        """
+        try:
+            import pandas as pd  # type: ignore[import-untyped]
+        except ImportError:
+            raise RelookError("to_pandas needs pandas: run  pip install pandas") from None
+        return pd.DataFrame([_flat(row) for row in self.rows])
+
+    def plot(self, metric: str = "cll") -> Any:
+        """Return a matplotlib figure: "cll", "accuracy", "frontier", "reliability" …"""
+        return notebook.figure(self, metric)
+
+    def __repr__(self) -> str:
+        return notebook.text(self)
+
     def _repr_html_(self) -> str:
         return notebook.html(self)
 
     def save(self, path: Path) -> None:
         """Write the comparison as JSON, whole or not at all."""
         COMPARISON.write(path, self)
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    keys = ("method", "label", "budget", "views", "slowdown", "rival")
+    flat = {name: getattr(row, name) for name in keys}
+    flat |= {name: one.mean for name, one in row.metrics.items()}
+    for other in ("plain", "rival"):
+        for name, one in (getattr(row, f"over_{other}") or {}).items():
+            flat |= {
+                f"{name}_over_{other}": one.estimate,
+                f"{name}_over_{other}_low": one.low,
+                f"{name}_over_{other}_high": one.high,
+            }
+    return flat
 
 
 COMPARISON = Kind(

@@ -81,6 +81,16 @@ def left_out_note(dataset: Dataset, left: int) -> str:
     )
 
 
+def check_unused(dataset: Dataset, used: bytes, how_to_allow: str) -> None:
+    """Raise where images to fit on were used before, where a policy does better than on others."""
+    again = np.flatnonzero(is_in(dataset.identities, used))
+    if len(again):
+        raise RelookError(
+            f"{dataset.name}: {len(again):,} of its {len(dataset):,} images (image {again[0]} "
+            f"first) were used to find the policy or to compare it: give others, or {how_to_allow}"
+        )
+
+
 def doubt_of(identities: Identities, seen: bytes) -> str:
     """Return a sentence where nobody can know that images are not in a set; nothing if not."""
     why = why_unknown(identities, seen)

@@ -39,6 +39,12 @@ class Logits(nn.Module):
         return cast(Tensor, self.network(pixel_values=images).logits)
 
 
+def is_hf_network(module: nn.Module) -> bool:
+    """Whether a module is, or wraps, an image classifier of transformers."""
+    config = getattr(module, "config", None)
+    return hasattr(config, "num_labels") and hasattr(config, "to_json_string")
+
+
 def load_hf(rest: str, options: ModelOptions) -> Predictor:
     """Load a directory that `save_pretrained` wrote, or a network of the hub by its name.
 
@@ -71,11 +77,13 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
         mean=mean,
         std=std,
         classes=int(network.config.num_labels),
-        # The class and its weights do not say all of what a configuration decides.
-        fingerprint=fingerprint(
-            "hf", network.config.to_json_string(), network.state_dict(), mean, std
-        ),
+        fingerprint=hf_fingerprint(network, mean, std),
     )
+
+
+def hf_fingerprint(network: Any, mean: Channels | None, std: Channels | None) -> str:
+    """Return what stands for a network: class and weights do not say all that it is."""
+    return fingerprint("hf", network.config.to_json_string(), network.state_dict(), mean, std)
 
 
 def _refuse_kernels(config: Any) -> None:

@@ -15,7 +15,7 @@ from relook.models import cifar_networks, hf_models, onnx_file, timm_models, tor
 from relook.models.base import Outputs, Predictor
 from relook.models.options import ModelOptions
 from relook.models.small import load_small
-from relook.models.torch_module import Channels, TorchPredictor, as_predictor
+from relook.models.torch_module import Channels, TorchPredictor
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,12 @@ def register_model_source(
         if isinstance(model, nn.Module):
             return options.predictor(model)
         options.refuse(f"{scheme}:", "mean", "std", "outputs")
-        return as_predictor(model)
+        if not isinstance(model, Predictor):
+            raise RelookError(
+                f"{scheme}:{rest}: expected its source to return a torch module or a predictor, "
+                f"got {type(model).__name__}"
+            )
+        return model
 
     MODEL_SOURCES.add(ModelSource(scheme, shown, adapted))
     return load

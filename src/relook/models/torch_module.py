@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError
 from relook.foundation.wording import first_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
-from relook.models.base import InputSpec, Outputs, Predictor, check_outputs, to_log_probs
+from relook.models.base import InputSpec, Outputs, check_outputs, to_log_probs
 from relook.transforms.checks import check_images
 
 Channels = float | Sequence[float]
@@ -131,7 +132,7 @@ class CallablePredictor:
 
     def __init__(
         self,
-        function: Callable[[Tensor], Tensor],
+        function: Callable[[Tensor], object],
         *,
         outputs: Outputs,
         fingerprint: str | None = None,
@@ -147,65 +148,9 @@ class CallablePredictor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
         check_images(images)
         results = self._function(images)
+        if isinstance(results, np.ndarray):
+            results = torch.from_numpy(results)
         return to_log_probs(results, self._outputs, len(images), self.classes)
-
-
-def as_predictor(model: object, **options: object) -> Predictor:
-    """Return a module, a function, an ONNX Runtime session or a predictor as a predictor.
-
-    `options` are those of TorchPredictor for a module, of `onnx_file.from_session` for a
-    session and of CallablePredictor for a function; the last two must say their `outputs`. A
-    predictor takes none.
-    """
-    if isinstance(model, nn.Module):
-        return _build(TorchPredictor, model, options, _TORCH_OPTIONS)
-    if type(model).__module__.startswith("onnxruntime."):
-        return _from_session(model, options)
-    if isinstance(model, Predictor):
-        return _build(lambda predictor: predictor, model, options, ())
-    if not callable(model):
-        raise RelookError(
-            "expected a model as a torch module, an ONNX Runtime session, a function or a "
-            f"predictor, got {type(model).__name__}"
-        )
-    _ask_for_outputs("a function", options)
-    return _build(CallablePredictor, model, options, _CALLABLE_OPTIONS)
-
-
-def _from_session(session: object, options: dict[str, object]) -> Predictor:
-    from relook.models.onnx_file import from_session  # it builds on this file
-
-    _ask_for_outputs("a session", options)
-    return _build(from_session, session, options, _SESSION_OPTIONS)
-
-
-def _ask_for_outputs(model: str, options: dict[str, object]) -> None:
-    if "outputs" not in options:
-        raise RelookError(
-            f"expected outputs='logits', 'probabilities' or 'log_probs' with {model}, got "
-            "nothing: say which it returns"
-        )
-
-
-_CALLABLE_OPTIONS = ("outputs", "fingerprint", "classes")
-_TORCH_OPTIONS = ("mean", "std", "device", *_CALLABLE_OPTIONS)
-_SESSION_OPTIONS = ("mean", "std", "outputs", "layout", "output", "fingerprint")
-MODEL_OPTIONS = frozenset((*_TORCH_OPTIONS, *_SESSION_OPTIONS))
-"""All keywords that `as_predictor` knows, of whatever model."""
-
-
-def _build(
-    make: Callable[..., Predictor], model: object, options: dict[str, object], known: Sequence[str]
-) -> Predictor:
-    for name in options:
-        if name not in known:
-            if name in _TORCH_OPTIONS:
-                raise RelookError(
-                    f"expected no {name} with a {type(model).__name__}, which brings its own, "
-                    f"got {options[name]!r}"
-                )
-            raise unknown_name("keyword", name, known)
-    return make(model, **options)
 
 
 def _channel_values(

@@ -111,7 +111,7 @@ class SubPolicy:
         return " · ".join(str(step) for step in self.all_steps) or "plain image"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy(Sequence[SubPolicy]):
     """An ordered list of sub-policies, repeats allowed; `policy[:k]` serves a budget of k.
 
@@ -252,6 +252,9 @@ class Policy(Sequence[SubPolicy]):
 
     def _repr_html_(self) -> str:
         return notebook.html(self)
+
+    def __repr__(self) -> str:
+        return f"Policy({len(self)} entries, {self.views} views, recipe={self.recipe!r})"
 
     def __str__(self) -> str:
         lines = [f"{count:>3} × {sub}" for sub, count in self.counts()]

@@ -89,6 +89,15 @@ class SearchJob:
         """Passes over held-out images, at most: plain, random crops and the policy's own views."""
         return (2 * self.settings.length + 1) * len(self.split.held_out)
 
+    @property
+    def summary(self) -> str:
+        """What will be done, in one line."""
+        return (
+            f"{len(self.pool.candidates):,} candidates × {len(self.split.search):,} images, then "
+            f"{len(self.split.held_out):,} held-out images: {self.passes + self.proof_passes:,} "
+            "model passes at most"
+        )
+
     def place(self, name: str) -> str | Path | None:
         """Return where predictions of this name are kept, None where they are not kept."""
         if self.store is not None:

@@ -15,17 +15,20 @@ import torch
 import zarr
 
 from relook.data.base import Dataset
-from relook.errors import RelookError, RunError
+from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.compare import save_comparison
+from relook.foundation.wording import first_line
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import set_of
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
-from relook.policy.file import subpolicy_to_json
+from relook.policy import SubPolicy
+from relook.policy.file import subpolicy_from_json, subpolicy_to_json
 from relook.policy.recipes import AUTO, RECIPES
 from relook.policy_search.job import SearchJob
 from relook.policy_search.settings import SearchSettings
+from relook.selection import SearchResult
 from relook.transforms.full_images import FullImages
 from relook.version import __version__
 
@@ -36,6 +39,7 @@ RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
 SEARCH_VERSION = 2  # 1 had `caution` and `guide` for `threshold` and `soft_targets`
 VERSION = 1
+_LARGEST_SEARCH = 256_000_000
 
 
 def former_values(settings: SearchSettings) -> Mapping[tuple[str, JSON], JSON]:
@@ -94,10 +98,10 @@ def record_search(
             "data": _data_record(dataset),
             "test": None if test is None else _data_record(test),
             "split": {
-                "search": len(found.search_indices),
-                "held_out": len(found.held_out_indices),
-                "search_fingerprint": fingerprint(found.search_indices),
-                "held_out_fingerprint": fingerprint(found.held_out_indices),
+                "search": len(job.split.search),
+                "held_out": len(job.split.held_out),
+                "search_fingerprint": fingerprint(job.split.search),
+                "held_out_fingerprint": fingerprint(job.split.held_out),
                 "held_out_images": b64encode(set_of(job.proof.identities)).decode(),
             },
             "notes": list(found.notes),
@@ -136,6 +140,29 @@ def load_run(path: Path) -> RunRecord:
 def was_balanced(record: RunRecord | None) -> bool:
     """Whether a search gave each class the same weight."""
     return record is not None and record.settings.get("balanced") is True
+
+
+def load_trace(path: Path) -> tuple[tuple[SubPolicy, ...], SearchResult]:
+    """Read a run's pool and picks, as `record_search` wrote them."""
+    content: Any = read_json(path / "search.json", what="a search", max_bytes=_LARGEST_SEARCH)
+    try:
+        if content["format"] != SEARCH_FORMAT or content["version"] != SEARCH_VERSION:
+            raise ValueError(f"version {content['version']}")
+        steps, threshold = content["steps"], content["threshold"]
+        trace = SearchResult(
+            picks=tuple(int(step["pick"]) for step in steps),
+            scores=tuple(float(step["score"]) for step in steps),
+            temperatures=tuple(float(step["temperature"]) for step in steps),
+            threshold=None if threshold is None else float(threshold),
+            soft_targets=content["soft_targets"],
+            view_temperature=float(content.get("view_temperature", 1.0)),
+        )
+        return tuple(map(subpolicy_from_json, content["pool"])), trace
+    except (KeyError, TypeError, ValueError, RelookError) as error:
+        raise FileFormatError(
+            f"{path / 'search.json'}: expected what a search left ({type(error).__name__}: "
+            f"{first_line(error)}): run  relook search  again"
+        ) from None
 
 
 def versions() -> dict[str, str]:

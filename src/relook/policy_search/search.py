@@ -7,52 +7,44 @@ on the images that it was found on.
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.io.run_directory import RunDirectory
-from relook.models import Predictor, as_predictor
+from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.models.describe import network_mark
 from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
-from relook.policy_search.run_record import as_begun, former_values, record_search
-from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
+from relook.policy_search.run_record import former_values, record_search
+from relook.policy_search.settings import SearchSettings
 from relook.predictions.model_calls import current_engine, on_other_gpus
-from relook.predictions.passes import Images
 from relook.selection import SearchResult
 from relook.selection.plan import SelectionPlan
 from relook.selection.record import Log
 
-if TYPE_CHECKING:
-    from relook.deploy import TTA
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PolicySearch:
     """What a search found: the policy, its trace, and how it does on held-out images.
 
     `pool[trace.picks[t]]` is the sub-policy that step t + 1 added. `search_indices` and
     `held_out_indices` say which images were used for what; `notes` holds what a reader of
     the figures should know; `race` the rounds and the passes of a race, if there was one;
-    `selection` what the selection took; `deployment` what `model()` needs besides the policy.
+    `selection` what the selection took; `job` is what was searched: model, images, settings.
     """
 
     policy: Policy
@@ -65,102 +57,13 @@ class PolicySearch:
     notes: tuple[str, ...] = ()
     race: Mapping[str, Any] | None = None
     selection: SelectionPlan | None = None
-    deployment: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-
-    def model(self, *, method: str | None = None, views: int | None = None, **options: Any) -> TTA:
-        """Return the searched model as one module that predicts as the verdict recommends.
-
-        `method` ("policy", "plain", "cf" …) and `views` overrule the verdict; views alone are the
-        policy's, and so is an early exit. The other `options` are TTA's.
-        """
-        from relook.deploy import TTA
-        from relook.deploy.recommended import deployed
-
-        if self.deployment is None:
-            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
-        given = dict(self.deployment)
-        if options.get("early_exit") is not None:
-            method = method or "policy"
-        found = deployed(self.policy, self.comparison, given.pop("recipe"), method, views)
-        if found.by_verdict and not found.whole:
-            warnings.warn(
-                f"the model takes {found.text}, as the verdict recommends: method='policy' takes "
-                "the whole policy",
-                stacklevel=2,
-            )
-        own = {"policy": found.policy, "temperature": found.temperature}
-        return TTA(**{**given, **own, **options})
+    job: SearchJob | None = field(default=None, compare=False)
 
     def _repr_html_(self) -> str:
         return notebook.html(self)
 
-    def __str__(self) -> str:
-        return f"{self.policy}\n{self.comparison.verdict.sentence}"
-
-
-def search(
-    model: object,
-    images: Images,
-    labels: ArrayLike,
-    *,
-    test: tuple[Images, ArrayLike] | None = None,
-    groups: ArrayLike | None = None,
-    classes: Sequence[str] | None = None,
-    run: str | Path | None = None,
-    progress: StageProgress | None = None,
-    **keywords: Unpack[SearchKeywords],
-) -> PolicySearch:
-    """Learn which views of an image to average, and prove it on images held out for that.
-
-    `images` are uint8 `[n, c, h, w]`. `model` is a torch module, an ONNX Runtime session, a
-    function or a Predictor; `mean`, `std`, `device` and `outputs` are the keywords of a model.
-    Images of one group stay together. With `run`, everything is kept in that directory, and the
-    same call goes on where an interrupted one stopped.
-
-    The other keywords are the fields of `SearchSettings`, and three that are read with them.
-    `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
-    transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
-    the proof, unless separate `test` images and labels are given; `split` says both parts
-    instead: "0.5:0.5", "5000:5000", "2500:rest".
-
-    What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
-    entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
-    or "fresh"), `plain` (False leaves the plain image out of the candidates, as the paper's
-    ImageNet pool does), `objective` ("cll"), `balanced`, `seed`.
-    For speed: `batch` (default: by the images' size), `accelerate` ("torch", "channels-last",
-    "onnx", or "auto": the fastest of them where the work is long), `precision`, `compiled`;
-    `race` predicts candidates of no promise on a part of the images only. `memory` is how many
-    bytes the selection may take (default: 70 % of what is free): with a `run`, predictions beyond
-    it are read from disk, where they are kept in `store_precision` ("auto": float16 above 200
-    classes, else float32).
-    """
-    known = SearchKeywords.__annotations__
-    for name in keywords:
-        if name not in known:
-            raise unknown_name("keyword of relook.search", name, known)
-    given = as_begun(run, keywords)
-    model_options = {name: given.pop(name) for name in MODEL_KEYWORDS if name in given}
-    split = given.pop("split", None)
-    if split is not None and test is not None:
-        raise RelookError("expected a split of the images or separate test images, got both")
-    dataset = _dataset("images", images, labels, classes, groups)
-    settings = SearchSettings.of(shape=dataset.images.shape[1:], **given)
-    settings = settings.with_split(split, len(dataset))
-    test_set = None if test is None else _dataset("test images", *test, dataset.classes, None)
-    predictor = as_predictor(model, **model_options)
-    found = search_dataset(
-        predictor,
-        dataset,
-        settings,
-        test=test_set,
-        run=run,
-        progress=progress,
-        warn=partial(warnings.warn, stacklevel=4),
-    )
-    names = None if classes is None else dataset.classes
-    size = tuple(dataset.images.shape[2:])
-    deployment = {"model": predictor, "size": size, "classes": names, "recipe": settings.recipe}
-    return replace(found, deployment=deployment)
+    def __repr__(self) -> str:
+        return notebook.text(self)
 
 
 def search_dataset(
@@ -176,7 +79,7 @@ def search_dataset(
     log: Log | None = None,
     warn: Log | None = None,
 ) -> PolicySearch:
-    """Run a search as `search` does; `origin` (command, specs) is kept in the run's record.
+    """Run a search as `relook.search` does; `origin` (command, specs) is kept in the run's record.
 
     `store` is a path or a URL for the predictions, which are kept in the run's directory by
     default. The stages of `progress` are "predict", "map" (where predictions do not fit into
@@ -230,7 +133,9 @@ def _searched(
     log: Log | None,
     warn: Log | None,
 ) -> PolicySearch:
-    fitted_on = network_mark(job.predictor)
+    if log is not None:
+        log(job.summary)
+    fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     notes = search_notes(job)
     say_engine(model, log)
@@ -262,6 +167,7 @@ def _searched(
         notes,
         predicted.race,
         job.plan,
+        searched,
     )
 
 
@@ -281,25 +187,4 @@ def _proof(job: SearchJob, policy: Policy, progress: Progress | None) -> Compari
         store_path=job.place("heldout.zarr"),
         measure_cost=not on_other_gpus(),
         progress=progress,
-    )
-
-
-def _dataset(
-    name: str,
-    images: Images,
-    labels: ArrayLike,
-    classes: Sequence[str] | None,
-    groups: ArrayLike | None,
-) -> Dataset:
-    if isinstance(images, np.ndarray):
-        images = torch.from_numpy(images)
-    numbers = np.asarray(labels)
-    if classes is None and numbers.size and numbers.dtype.kind in "iu":
-        classes = [str(number) for number in range(max(2, int(numbers.max()) + 1))]
-    return Dataset(
-        images,
-        numbers,
-        tuple(classes or ()),
-        name,
-        groups=None if groups is None else np.asarray(groups),
     )

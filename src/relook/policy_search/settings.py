@@ -12,6 +12,7 @@ from typing import Any, TypedDict, get_args
 from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import SHARE, parse_size
 from relook.io.fingerprint import JSON
+from relook.models.base import InputSpec
 from relook.numerics.splits import parse_split
 from relook.policy import DrawKind
 from relook.policy.pool import CONSERVATIVE_SIZE, Pool, conservative_pool, sample_pool
@@ -40,6 +41,32 @@ class Option:
 
 def _option(help: str, **how: Any) -> dict[str, Option]:
     return {"option": Option(help, **how)}
+
+
+@dataclass(frozen=True)
+class RecipeChoice:
+    """Which recipe is asked for, and what is left out of it; `auto` is known with the images."""
+
+    recipe: Recipe | str = AUTO
+    exclude: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.recipe != AUTO:
+            object.__setattr__(self, "recipe", get_recipe(self.recipe).without(self.exclude))
+
+    def of(self, shape: Sequence[int]) -> tuple[Recipe, str | None]:
+        """Return the recipe for images `[c, h, w]`, and why it is that one if nobody named it."""
+        if isinstance(self.recipe, Recipe):
+            return self.recipe, None
+        chosen, why = recipe_for(*shape)
+        return chosen.without(self.exclude), why
+
+    def crops(self, takes: InputSpec | None) -> bool:
+        """Whether views begin with crops, as far as what a model takes tells."""
+        if takes is None and self.recipe == AUTO:
+            return False
+        shape = (3, 32, 32) if takes is None else (takes.channels or 3, *takes.size)
+        return self.of(shape)[0].start is not None
 
 
 @dataclass(frozen=True)
@@ -193,18 +220,9 @@ class SearchSettings:
 
     @classmethod
     def of(
-        cls,
-        recipe: Recipe | str = AUTO,
-        exclude: Sequence[str] = (),
-        shape: Sequence[int] | None = None,
-        **settings: Any,
+        cls, recipe: Recipe | str, exclude: Sequence[str] = (), **settings: Any
     ) -> SearchSettings:
-        """Return settings with a recipe by its name, without some transforms.
-
-        The recipe "auto" goes by the images' shape `[c, h, w]`.
-        """
-        if recipe == AUTO and shape is not None:
-            recipe, _ = recipe_for(*shape)
+        """Return settings with a recipe by its name, without some transforms."""
         return cls(get_recipe(recipe).without(exclude), **settings)
 
     def with_split(self, split: str | None, images: int) -> SearchSettings:
@@ -273,9 +291,12 @@ class SearchKeywords(TypedDict, total=False):
     layout: str | None
     output: str | None
     fingerprint: str | None
+    pretrained: bool
 
 
-MODEL_KEYWORDS = ("mean", "std", "device", "outputs", "layout", "output", "fingerprint")
+MODEL_KEYWORDS = (
+    *("mean", "std", "device", "outputs", "layout", "output", "fingerprint", "pretrained"),
+)
 """Those that are the model's."""
 
 

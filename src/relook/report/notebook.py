@@ -1,12 +1,20 @@
-"""How policies, searches and comparisons show themselves in a notebook."""
+"""How policies, searches and comparisons show themselves in a notebook or a terminal."""
 
 from __future__ import annotations
 
-from relook.errors import MissingExtraError
+import io
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from relook.errors import MissingExtraError, unknown_name
+from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.comparison import Comparison
 from relook.policy import Policy
 from relook.policy.transform_counts import transform_statistics
 from relook.policy_search.search import PolicySearch
+from relook.report.comparison_tables import print_comparison, shown_rows
 from relook.report.gallery import picture_gallery
 from relook.report.html import render
 from relook.report.pictures import builtin_picture
@@ -15,6 +23,7 @@ from relook.report.summary import summary_of
 
 _SIDE = 64
 _MOST_VIEWS = 40
+_WIDTH = 100
 # A notebook has a theme of its own: text and lines take its colour.
 _COLORS = {
     **{variable: color for color, variable in PAGE_VARIABLES.items()},
@@ -38,6 +47,29 @@ def html(shown: object) -> str:
     if isinstance(shown, PolicySearch):
         return _render(shown.policy, shown.comparison, shown.trace.scores)
     raise TypeError(f"expected a policy, a comparison or a search, got {type(shown).__name__}")
+
+
+def text(shown: Comparison | PolicySearch) -> str:
+    """Return the verdict and a small table: the plain image, the policy and its best rival."""
+    comparison = shown if isinstance(shown, Comparison) else shown.comparison
+    own = [row for row in shown_rows(comparison) if row.method == POLICY_METHOD]
+    kept = {("plain", 1), *((row.method, row.budget) for row in own)}
+    kept |= {(row.rival, row.budget) for row in own if row.rival is not None}
+    rows = tuple(row for row in comparison.rows if (row.method, row.budget) in kept)
+    few = replace(comparison, rows=rows)
+    file = io.StringIO()
+    print_comparison(few, Console(file=file, width=_WIDTH, highlight=False))
+    return file.getvalue().strip()
+
+
+def figure(comparison: Comparison, name: str) -> Any:
+    """Return one of the report's figures by its name."""
+    from relook.report.figures import comparison_drawings
+
+    drawn = {one.name: one.figure for one in comparison_drawings(comparison, legend=True)}
+    if name not in drawn:
+        raise unknown_name("figure", name, drawn)
+    return drawn[name]
 
 
 def _render(

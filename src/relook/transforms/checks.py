@@ -38,6 +38,30 @@ def check_images(images: Tensor, where: str = "images") -> None:
         )
 
 
+def grey_levels(images: Tensor, where: str = "") -> Tensor:
+    """Return float images in [0, 1] as grey levels, uint8; others are refused.
+
+    Values are not looked at while torch makes a graph: it takes them as they come.
+    """
+    if images.numel() and not torch.compiler.is_compiling():
+        low, high = (float(v) for v in torch.aminmax(images.detach()))
+        if low != low or high != high:
+            raise RelookError(
+                f"{where}expected float images in [0, 1], got NaN: check where they come from"
+            )
+        if low < 0 or high > 1:
+            hint = (
+                "they look like grey levels: convert them to uint8"
+                if low >= 0 and 2 < high <= 255
+                else "undo the normalisation: mean and std belong to the model (mean=…, std=…)"
+            )
+            raise RelookError(
+                f"{where}expected float images in [0, 1], got values from {low:.4g} to "
+                f"{high:.4g}; {hint}"
+            )
+    return (images.detach().to(torch.float32) * 255).round_().to(torch.uint8)
+
+
 def check_parameter(parameter: Tensor, name: str, count: int, where: str) -> None:
     """Raise unless `parameter` is a finite float64 tensor `[count]`, one entry an image."""
     if not isinstance(parameter, Tensor) or parameter.dtype != torch.float64:

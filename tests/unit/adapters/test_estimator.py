@@ -51,7 +51,7 @@ def test_it_predicts_as_the_search_it_made() -> None:
     fitted = classifier(method="policy").fit(IMAGES, LABELS)
     found = fitted.predict_proba(IMAGES)
     np.testing.assert_array_equal(
-        found, fitted.search_.model(method="policy").predict_proba(IMAGES)
+        found, fitted.search_.tta(method="policy").predict_proba(IMAGES)
     )
     np.testing.assert_array_equal(fitted.classes_, np.arange(10))
     np.testing.assert_array_equal(fitted.predict(IMAGES), found.argmax(axis=1))

@@ -68,6 +68,19 @@ def test_a_loader_is_read_batch_by_batch(batch: int) -> None:
     check(from_torch(DataLoader(whole, batch_size=batch)))
 
 
+def test_floats_of_to_tensor_become_the_levels_that_they_were() -> None:
+    floats = Pairs([tensor / 255 for tensor in TENSORS])
+    check(from_torch(floats))
+    check(from_torch(DataLoader(floats, batch_size=3)))
+
+
+def test_dictionaries_are_pairs_too() -> None:
+    rows: Any = [{"pixel_values": i, "labels": y} for i, y in zip(TENSORS, LABELS, strict=True)]
+    check(from_torch(rows))
+    check(from_torch(DataLoader(rows, batch_size=2)))
+    refused("expected a pair", from_torch, [{"image": TENSORS[0]}])
+
+
 def test_the_classes_are_those_of_the_source_or_given() -> None:
     named = Pairs(TENSORS, ["cat", "dog"])
     assert from_torch(named).classes == ("cat", "dog")
@@ -88,8 +101,9 @@ def test_sizes_and_modes_are_brought_together() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (Pairs([tensor / 255 for tensor in TENSORS]), "got float32: take ToTensor and Normalize"),
-        (Pairs([array * 1.0 for array in ARRAYS]), "got float64"),
+        (Pairs([tensor / 127.5 - 1 for tensor in TENSORS]), "undo the normalisation: mean and std"),
+        (Pairs([array * 1.0 for array in ARRAYS]), "look like grey levels: convert them to uint8"),
+        (Pairs([tensor.int() for tensor in TENSORS]), "or floats in 0…1, got int32"),
         (Pairs([array.transpose(2, 0, 1) for array in ARRAYS]), r"\[h, w, c\] with 1 or 3"),
         (Pairs([tensor[None] for tensor in TENSORS]), r"\[c, h, w\] with 1 or 3 channels"),
         (Pairs(["a.jpg"]), "expected a PIL image, a uint8 tensor or a uint8 array, got str"),

@@ -38,7 +38,7 @@ def test_a_search_gives_its_model() -> None:
         classes=names,
         mean=0.1,
     )
-    model = found.model(views=2)
+    model = found.tta(views=2)
     expected = relook.TTA(new_small(seed=1), found.policy, views=2, mean=0.1)
     images = digits.plain[200:210]
     torch.testing.assert_close(model(images), expected(images))
@@ -47,16 +47,16 @@ def test_a_search_gives_its_model() -> None:
     method = found.comparison.verdict.recommended_method
     assert method == "plain"  # a network that has learned nothing
     with pytest.warns(UserWarning, match="the model takes the plain image, as the verdict"):
-        advised = found.model()
+        advised = found.tta()
     assert advised.views == 1
     row = found.comparison.row("plain", 1)
     assert row is not None
     assert row.fitted is not None
     assert advised.temperature == row.fitted.temperature
-    assert found.model(method="policy").policy == found.policy
-    assert "deployment" not in repr(found)
-    with pytest.raises(relook.RelookError, match=r"relook\.TTA\(model, policy\)"):
-        replace(found, deployment=None).model()
+    assert found.tta(method="policy").policy == found.policy
+    with pytest.warns(DeprecationWarning, match=r"called \.tta\(\) now"):
+        assert found.model(views=2).policy == model.policy
+    refused(r"relook\.TTA\(model, policy\)", replace(found, job=None).tta, views=2)
 
 
 def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from relook.api.recorded import check_full_size
+from relook.api.recorded import keeps_full_size as keeps_full_size
+from relook.api.recorded import next_to as next_to
 from relook.cli.shared.options import of_model
-from relook.data.specs import DATA_SOURCES
-from relook.errors import RelookError, unknown_name
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import STARTS
 from relook.policy_search.run_record import load_run
-
-CHOICES = ("auto", "yes", "no")
 
 FullSizeOption = Annotated[
     str,
@@ -35,17 +34,6 @@ CacheOption = Annotated[
 ]
 
 
-def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
-    """Return whether the files of `spec` are kept at full size; `crops`: views begin with crops."""
-    _check_answer(asked)
-    source = DATA_SOURCES.get(spec.partition(":")[0])
-    from_files = source is not None and source.prepares
-    if asked == "yes" and not from_files:
-        known = ", ".join(f"{name}:" for name, row in DATA_SOURCES.items() if row.prepares)
-        raise RelookError(f"--full-size yes: expected image files ({known}), got {spec!r}")
-    return from_files and (asked == "yes" or (asked == "auto" and crops))
-
-
 def was_full_size(policy: Path) -> bool | None:
     """Return how the search next to a policy file saw its images; None: no such run."""
     if is_preset(policy) or not (policy.parent / "run.json").is_file():
@@ -61,18 +49,13 @@ def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Polic
 
 def takes_photos(asked: str, file: Path, policy: Policy) -> bool:
     """Return whether an exported file cuts its views from photos: as the search, unless told."""
-    _check_answer(asked)
+    check_full_size(asked)
     if asked != "auto":
         return asked == "yes"
     was = was_full_size(file)
     if was is None and policy.preparation is not None:
         was = policy.preparation.full_size
     return begins_with_crops([policy]) if was is None else was
-
-
-def _check_answer(asked: str) -> None:
-    if asked not in CHOICES:
-        raise unknown_name("answer to --full-size", asked, CHOICES)
 
 
 def of_files(policy: Policy) -> Policy:
@@ -86,8 +69,3 @@ def begins_with_crops(policies: Iterable[Policy]) -> bool:
     """Whether a view of the policies is cut from the original."""
     steps = (sub.steps[0] for policy in policies for sub in policy if sub.steps)
     return any(step.transform in STARTS for step in steps)
-
-
-def next_to(run: Path) -> Path:
-    """Return where images go that are too many for the memory."""
-    return run.with_name(f"{run.name}.images")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,11 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from relook.api.recorded import numbers as numbers
+from relook.api.recorded import pixels as pixels
 from relook.cli.shared.console import say, stage_bars
-from relook.data import Dataset, Preparation, load_data, read_groups
+from relook.data import Dataset, Preparation, as_dataset
 from relook.data import specs as specs_of_data
-from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
-from relook.errors import RelookError
 from relook.foundation.memory import SHARE, parse_size
 from relook.foundation.progress import StageProgress
 from relook.foundation.wording import count
@@ -287,23 +286,22 @@ def read_data(
     if model is not None:
         wanted = wanted.for_model(model)
     wanted = wanted.as_searched(searched)
-    if like is not None:
-        height, width = like.images.shape[2:]
-        wanted = replace(wanted, size=(height, width), channels=like.images.shape[1])
-    with reading_bars() as progress:
-        dataset = load_data(spec, replace(wanted, progress=progress))
     outputs = None if model is None else model.classes
-    if classes is not None:
-        dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
-    elif like is not None and like.classes != dataset.classes and is_named(dataset):
-        dataset = with_classes(dataset, like.classes, like.name)
-    check_class_count(dataset, outputs)
+    with reading_bars() as progress:
+        dataset = as_dataset(
+            spec,
+            classes=classes,
+            groups=group,
+            preparation=replace(wanted, progress=progress),
+            like=like,
+            outputs=outputs,
+        )
     known = dataset.identities[dataset.identities != 0]
     copies = len(known) - len(np.unique(known))
     if copies:
         some = count(copies, "image is a copy", "images are copies")
         say(f"{dataset.name}: {some} of others: an image and its copies count as one")
-    return dataset if group is None else replace(dataset, groups=read_groups(group, dataset))
+    return dataset
 
 
 def images_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,34 +319,9 @@ def bytes_of(memory: str | None) -> int | None:
     return None if memory is None else parse_size(memory, "--memory")
 
 
-def pixels(text: str | None) -> tuple[int, int] | None:
-    """Read `224` or `192x256` (height × width)."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:[x×]\s*([0-9]{1,5})\s*)?", text)
-    if found is None:
-        raise RelookError(
-            f"--size: expected pixels like 224 or 192x256 (height × width), got {text!r}"
-        )
-    return int(found[1]), int(found[2] or found[1])
-
-
 def reading_bars() -> AbstractContextManager[StageProgress]:
     """Show a bar for each stage of reading files, and none where no files are read."""
     return stage_bars(lambda stage: (stage, "files"))
-
-
-def numbers(text: str | None, option: str) -> float | tuple[float, ...] | None:
-    """Read `0.5` or `0.49,0.48,0.45`."""
-    if text is None:
-        return None
-    try:
-        values = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise RelookError(
-            f"{option}: expected a number, or one per channel like 0.49,0.48,0.45; got {text!r}"
-        ) from None
-    return values[0] if len(values) == 1 else values
 
 
 def names(text: str | None) -> tuple[str, ...]:

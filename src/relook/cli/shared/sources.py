@@ -122,6 +122,8 @@ class ModelOfRun:
         """Load the model; what is given counts more than what the search had."""
         known = {} if record is None else record.origin
         merged = {name: known[name] for name in _OF_RUN if name in known} | dict(given)
+        if record is not None and "model" not in merged:
+            raise RelookError(f"{record.path} was searched from Python: give --model")
         return cls(merged, record, model_of(merged, device))
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relook.cli.search import search_bars
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import resumable, say
 from relook.cli.shared.inputs import read_budgets

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from relook.data import as_images
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.export.torch_program import write_program
@@ -80,7 +81,7 @@ def export(
     temperature: TemperatureChoice = "policy",
     seed: int | None = None,
     classes: Sequence[str] | None = None,
-    images: Photos | None = None,
+    images: Any = None,
     tolerance: float = TOLERANCE,
     **options: Any,
 ) -> Export:
@@ -89,13 +90,15 @@ def export(
     `model`, `views`, `temperature` and `seed` are as for `relook.TTA`: a policy of fresh draws is
     frozen. `options` are those of `FileForm` (`format`, `output`, `layout`, `size`, `channels`,
     `resize_from`, `crop`, `full_size`), and otherwise the model's, as for `relook.TTA`. `classes`
-    are names that go into the file. `images` (uint8 `[n, c, h, w]`, as the file takes them, or
-    photos as `relook.TTA` takes them) are what is checked on, generated ones if None. Nothing is
-    written if probabilities differ by more than `tolerance`.
+    are names that go into the file. `images` (of any kind that `relook.search` takes, in the size
+    that the file takes, or photos as `relook.TTA` takes them) are what is checked on, generated
+    ones if None. Nothing is written if probabilities differ by more than `tolerance`.
     """
     of_file = {one.name for one in fields(FileForm)} & options.keys()
     form = FileForm(**{name: options.pop(name) for name in of_file})
     predictor = as_predictor(model, **options)
+    if images is not None and not isinstance(images, Tensor | FullImages | list | tuple):
+        images = as_images(images)
     plan = plan_views(policy, views, temperature, seed=seed)
     note = other_network_note(predictor, plan.policy) if temperature == "policy" else None
     if note is not None:
@@ -181,7 +184,7 @@ def _images_to_check(given: ImageInput, images: Photos | None) -> Tensor | FullI
     if images is None:
         return generated_images(given.source)
     if not isinstance(images, Tensor):
-        raise RelookError(f"expected images [n, c, h, w] as a tensor, got {type(images).__name__}")
+        images = as_images(images)
     check_images(images)
     chosen = images[:_CHECKED].cpu()
     source = given.source

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from relook.cli.shared import console
+from relook.api import progress_bars
 from relook.foundation import wording
 
 
@@ -11,13 +11,15 @@ from relook.foundation import wording
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that stands at the number in the list."""
     now = [100.0]
-    monkeypatch.setattr("relook.cli.shared.console.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relook.api.progress_bars.time.monotonic", lambda: now[0])
     return now
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool | None = None) -> io.StringIO:
     text = io.StringIO()
-    monkeypatch.setattr(console, "messages", Console(file=text, width=200, force_terminal=terminal))
+    monkeypatch.setattr(
+        progress_bars, "messages", Console(file=text, width=200, force_terminal=terminal)
+    )
     return text
 
 
@@ -25,7 +27,7 @@ def test_a_log_gets_a_line_every_half_minute(
     monkeypatch: pytest.MonkeyPatch, seconds: list[float]
 ) -> None:
     text = shown(monkeypatch)
-    with console.progress_bar("predicting", "views") as report:
+    with progress_bars.progress_bar("predicting", "views") as report:
         report(1000, 5000)  # what an earlier run has done
         for second in range(1, 100):
             seconds[0] += 1
@@ -42,7 +44,7 @@ def test_work_that_stands_still_has_no_time_left(
     monkeypatch: pytest.MonkeyPatch, seconds: list[float]
 ) -> None:
     text = shown(monkeypatch)
-    with console.progress_bar("predicting") as report:
+    with progress_bars.progress_bar("predicting") as report:
         report(5, 10)
         seconds[0] += 40
         report(5, 10)
@@ -53,7 +55,7 @@ def test_a_terminal_has_its_bar_alone(
     monkeypatch: pytest.MonkeyPatch, seconds: list[float]
 ) -> None:
     text = shown(monkeypatch, terminal=True)
-    with console.progress_bar("predicting") as report:
+    with progress_bars.progress_bar("predicting") as report:
         for done in range(10):
             seconds[0] += 40
             report(done, 10)

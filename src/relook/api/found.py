@@ -1,0 +1,229 @@
+"""What a search found, and what can be done with it: each method is one call of a lower layer."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from numpy.typing import ArrayLike
+
+from relook.api.judging import calibrated, compared
+from relook.errors import RelookError
+from relook.evaluation.compare import ComparisonKeywords, save_comparison
+from relook.evaluation.comparison import Comparison
+from relook.io.files import write_text_atomic
+from relook.io.identities import set_of, union
+from relook.io.run_directory import RunDirectory
+from relook.models import Predictor
+from relook.policy.recipes import Recipe
+from relook.policy_search.held_out import used_images
+from relook.policy_search.job import SearchJob
+from relook.policy_search.run_record import former_values, record_search
+from relook.policy_search.search import PolicySearch
+
+if TYPE_CHECKING:
+    from relook.api.progress_bars import ProgressChoice
+    from relook.deploy import TTA
+    from relook.deploy.export.record import Export
+    from relook.deploy.recommended import Deployed
+
+_FILES = ("search.json", "comparison.json", "examples.npz", "run.json", "settings.json")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FoundPolicy(PolicySearch):
+    """What `relook.search` found, with the model and the images that it was found on.
+
+    Of a run that `relook.load` reads, model and images are loaded when something needs them, and
+    `search_indices` and `held_out_indices` are empty. `path` is the run's directory, if it has one.
+    """
+
+    recipe: Recipe | None = None
+    shape: tuple[int, ...] = ()
+    """Channels, height and width of the images."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+    model_of_run: Callable[[], Predictor] | None = None
+    job_of_run: Callable[[Predictor], SearchJob] | None = None
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model, as relook calls it."""
+        if self.job is not None:
+            return self.job.predictor
+        if self.model_of_run is None:
+            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
+        return self.model_of_run()
+
+    def tta(self, *, method: str | None = None, views: int | None = None, **options: Any) -> TTA:
+        """Return the searched model as one module that predicts as the verdict recommends.
+
+        `method` ("policy", "plain", "cf" …) and `views` overrule the verdict; views alone are the
+        policy's, and so is an early exit. The other `options` are TTA's.
+        """
+        from relook.deploy import TTA
+
+        method = "policy" if method is None and options.get("early_exit") is not None else method
+        chosen = self._deployed(method, views)
+        own = {"temperature": chosen.temperature, "size": self.shape[1:], "classes": self._names}
+        return TTA(self.predictor, chosen.policy, **{**own, **options})
+
+    def model(self, **options: Any) -> TTA:
+        """Return `tta(…)`, whose older name this is."""
+        warnings.warn("PolicySearch.model() is called .tta() now", DeprecationWarning, stacklevel=2)
+        return self.tta(**options)
+
+    def export(
+        self, path: str | Path, *, method: str | None = None, views: int | None = None, **how: Any
+    ) -> Export:
+        """Write the model as one file that predicts as the verdict recommends.
+
+        `method` and `views` are as for `tta`, and `how` is as for `relook.export`.
+        """
+        from relook.deploy.export import export
+
+        chosen = self._deployed(method, views)
+        channels, *size = self.shape
+        own = {
+            "temperature": chosen.temperature,
+            "size": tuple(size),
+            "channels": channels,
+            "classes": self._names,
+        }
+        return export(self.predictor, chosen.policy, path, **{**own, **how})
+
+    def compare(
+        self,
+        images: Any = None,
+        labels: ArrayLike | None = None,
+        *,
+        validation: Any = None,
+        progress: ProgressChoice = None,
+        **keywords: Unpack[ComparisonKeywords],
+    ) -> Comparison:
+        """Compare the policy with every baseline: on the search's held-out images, or on others.
+
+        Images and labels are of any kind that `relook.search` takes, the keywords those of
+        `relook.compare`. In a run's directory the comparison is kept, as by `relook compare`.
+        """
+        indices = None
+        if images is None:
+            job = self._job
+            images, indices = job.proof, job.split.held_out
+            keywords.setdefault("balanced", job.settings.balanced)
+            if validation is None:
+                validation = job.dataset.subset(job.split.search)
+        found = compared(
+            self.predictor,
+            images,
+            labels,
+            self.policy,
+            recipe=self.recipe,
+            indices=indices,
+            validation=validation,
+            progress=progress,
+            keywords=keywords,
+        )
+        if self.path is not None:
+            with RunDirectory(self.path):
+                save_comparison(self.path, found.comparison, found.dataset, found.indices)
+        return found.comparison
+
+    def calibrate(
+        self,
+        images: Any,
+        labels: ArrayLike | None = None,
+        *,
+        reuse_images: bool = False,
+        **options: Any,
+    ) -> FoundPolicy:
+        """Return the same with the policy's average and temperatures fitted on other images.
+
+        Images that the search used are refused unless `reuse_images`. `options` are those of
+        `relook.calibrate`. What the verdict recommends instead of a policy keeps its temperature.
+        """
+        used = self._used()
+        policy = calibrated(
+            self.predictor, images, labels, self.policy, None if reuse_images else used, **options
+        )
+        return replace(self, policy=policy)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report as one HTML page and return its path (default: into the run)."""
+        from relook.report.page import render_report, write_report
+        from relook.report.run_files import read_run
+
+        if self.path is not None:
+            return write_report(self.path, None if path is None else Path(path), figures=False)
+        if path is None:
+            raise RelookError("expected the path of a page, as report.html, got none")
+        with tempfile.TemporaryDirectory() as directory:
+            self.save(directory)
+            run = replace(read_run(Path(directory)), path=Path(path).with_suffix(""))
+            write_text_atomic(Path(path), render_report(run))
+        return Path(path)
+
+    def plot(self, metric: str = "cll") -> Any:
+        """Return a matplotlib figure of the held-out comparison; see `Comparison.plot`."""
+        return self.comparison.plot(metric)
+
+    def to_pandas(self) -> Any:
+        """Return the held-out comparison as a pandas DataFrame, a row per method and budget."""
+        return self.comparison.to_pandas()
+
+    def save(self, directory: str | Path) -> None:
+        """Write a run's directory that `relook.load` reads and every command takes."""
+        target = Path(directory)
+        if self.job is None and self.path is not None:
+            with RunDirectory(target) as place:
+                if target.resolve() != self.path.resolve():
+                    for name in _FILES:
+                        if (self.path / name).exists():
+                            shutil.copyfile(self.path / name, target / name)
+                self.policy.save(place.policy)
+            return
+        job = self._job
+        with RunDirectory(target) as place:
+            record = job.record()
+            place.check_settings(record, former_values(job.settings))
+            record_search(place, self, job, record, self.origin)
+
+    @property
+    def _names(self) -> tuple[str, ...] | None:
+        """The classes, unless they are bare numbers."""
+        names = self.comparison.classes
+        return None if names == tuple(map(str, range(len(names)))) else names
+
+    @cached_property
+    def _job(self) -> SearchJob:
+        if self.job is not None:
+            return self.job
+        if self.job_of_run is None:
+            raise RelookError("this search does not hold its images: use relook.compare")
+        return self.job_of_run(self.predictor)
+
+    def _used(self) -> bytes:
+        if self.job is not None:
+            return union(self.policy.seen, set_of(self.job.proof.identities))
+        where = Path("policy.json") if self.path is None else self.path / "policy.json"
+        return used_images(where, self.policy)
+
+    def _deployed(self, method: str | None, views: int | None) -> Deployed:
+        from relook.deploy.recommended import deployed
+
+        if self.recipe is None:
+            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
+        found = deployed(self.policy, self.comparison, self.recipe, method, views)
+        if found.by_verdict and not found.whole:
+            warnings.warn(
+                f"the model takes {found.text}, as the verdict recommends: method='policy' takes "
+                "the whole policy",
+                stacklevel=3,
+            )
+        return found

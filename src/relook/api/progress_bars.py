@@ -1,0 +1,179 @@
+"""Progress bars: how far work is, in a terminal, a notebook or a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib.util import find_spec
+from typing import Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from relook.foundation import wording
+from relook.foundation.progress import StageProgress
+from relook.io.files import for_terminal
+
+messages = Console(stderr=True, highlight=False, emoji=False)
+"""Where lines for people go, apart from results."""
+
+LOG_SECONDS = 30.0
+"""Between two lines of progress where stderr is no terminal."""
+
+STAGES = {
+    "predict": ("predicting the pool", "views"),
+    "map": ("copying predictions to be mapped", "views"),
+    "select": ("selecting", "steps"),
+    "evaluate": ("predicting held-out images", "views"),
+    "compare": ("predicting for the baselines", "views"),
+    "calibrate": ("predicting", "views"),
+}
+"""The title of each stage of a search and what follows, and what it counts."""
+
+ProgressChoice = bool | StageProgress | None
+"""Bars or none; None: where somebody looks; or what to report to instead."""
+
+
+class ProgressCallback(Protocol):
+    """A `Progress` that also shows a short note, if there is one."""
+
+    def __call__(
+        self, done: int, total: int, score: float | None = None, /, *, note: str = ""
+    ) -> None:
+        """Show how far it is."""
+
+
+class _Rate(ProgressColumn):
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        """Show how many units a second are done."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} {self.unit}/s", style="dim")
+
+
+@contextmanager
+def progress_bar(
+    description: str, unit: str = "images", objective: str = "cll"
+) -> Iterator[ProgressCallback]:
+    """Show a bar with speed and time left on stderr; yields what to report to.
+
+    A score is shown as one of the `objective`. Where stderr is no terminal, as in a log, a line
+    comes every half minute instead.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(unit),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(
+        *columns, console=messages, disable=messages.is_jupyter and not _is_live()
+    ) as progress:
+        task = progress.add_task(escape(description), total=None, note="")
+        log = _Log()
+
+        def update(done: int, total: int, score: float | None = None, /, *, note: str = "") -> None:
+            note = note if score is None else score_note(objective, score)
+            progress.update(task, completed=done, total=total, note=escape(note))
+            if not _is_live() and log.is_due(done, total):
+                say(f"{description}: {log.line(done, total)}")
+
+        yield update
+
+
+@contextmanager
+def stage_bars(
+    named: Callable[[str], tuple[str, str]], objective: str = "cll"
+) -> Iterator[StageProgress]:
+    """Show a bar for each stage, one at a time; `named` says its title and what it counts."""
+    with ExitStack() as stack:
+        bars: dict[str, ProgressCallback] = {}
+
+        def update(stage: str, done: int, total: int, score: float | None = None, /) -> None:
+            if stage not in bars:
+                stack.close()
+                bars[stage] = stack.enter_context(progress_bar(*named(stage), objective))
+            bars[stage](done, total, score)
+
+        yield update
+
+
+def score_note(objective: str, score: float) -> str:
+    """Return the score so far as a progress bar shows it: `cLL −0.2134`."""
+    name = "cLL" if objective == "cll" else objective
+    return f"{name} {score:.4f}".replace("-", "−")
+
+
+class _Log:
+    """When to write a line of progress where there is no terminal, and what it says."""
+
+    def __init__(self) -> None:
+        self.began = self.last = time.monotonic()
+        self.first: int | None = None  # what an earlier run has done says nothing of the speed
+
+    def is_due(self, done: int, total: int) -> bool:
+        """Return whether the last line is old enough; the end has a line of its own."""
+        if self.first is None:
+            self.began, self.first = time.monotonic(), done
+        if done >= total or time.monotonic() - self.last < LOG_SECONDS:
+            return False
+        self.last = time.monotonic()
+        return True
+
+    def line(self, done: int, total: int) -> str:
+        """Return how far it is, and the time left."""
+        text = f"{done:,} of {total:,} ({100 * done / total:.0f} %)"
+        made = done - (self.first or 0)
+        if made <= 0:
+            return text
+        left = (time.monotonic() - self.began) * (total - done) / made
+        return f"{text}, about {wording.duration(left)} left"
+
+
+def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]:
+    """Show one progress bar per stage of a search."""
+    return stage_bars(STAGES.__getitem__, objective)
+
+
+def chosen_bars(
+    progress: ProgressChoice, objective: str = "cll"
+) -> AbstractContextManager[StageProgress | None]:
+    """Show what a caller of Python asked for: bars, nothing, or a function of its own."""
+    if callable(progress):
+        return nullcontext(progress)
+    return search_bars(objective) if is_shown(progress) else nullcontext()
+
+
+def is_shown(progress: ProgressChoice) -> bool:
+    """Whether lines for people are printed."""
+    if progress is None:
+        return messages.is_terminal or messages.is_jupyter
+    return progress is True
+
+
+def say(text: str) -> None:
+    """Print a line for people, on stderr, apart from the results."""
+    messages.print(escape(for_terminal(text)), soft_wrap=True)
+
+
+def _is_live() -> bool:
+    """Whether a bar can move; in a notebook rich needs ipywidgets for that."""
+    if messages.is_jupyter:
+        return find_spec("ipywidgets") is not None
+    return messages.is_terminal

@@ -1,0 +1,367 @@
+"""`relook.search`, `compare`, `calibrate`, `load`: each takes (model, images, labels, …)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from relook.api.found import FoundPolicy
+from relook.api.judging import calibrated, compared, policies_of
+from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
+from relook.api.recorded import (
+    as_recorded,
+    keeps_full_size,
+    next_to,
+    recorded_images,
+    recorded_model,
+)
+from relook.data import Dataset, Preparation, as_dataset
+from relook.data.adapt import data_spec, prepared_for
+from relook.deploy.calibrate import calibrate_policy as former_calibrate_policy
+from relook.errors import RelookError, RunError, unknown_name
+from relook.evaluation.comparison import Comparison
+from relook.io.fingerprint import fingerprint
+from relook.models import Predictor, as_predictor
+from relook.models.adapt import model_spec
+from relook.models.base import input_of
+from relook.models.describe import model_record
+from relook.policy import Policy
+from relook.policy_search.held_out import recorded_recipe
+from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.run_record import RunRecord, as_begun, load_run, load_trace
+from relook.policy_search.search import search_dataset
+from relook.policy_search.settings import (
+    MODEL_KEYWORDS,
+    RecipeChoice,
+    SearchKeywords,
+    SearchSettings,
+)
+from relook.report.run_files import read_run
+
+_OF_SPEC = ("mean", "std", "outputs", "pretrained")
+
+
+def search(
+    model: object,
+    images: Any,
+    labels: ArrayLike | None = None,
+    *,
+    test: Any = None,
+    groups: ArrayLike | str | None = None,
+    classes: Sequence[str] | str | Path | None = None,
+    size: int | tuple[int, int] | None = None,
+    crop: float | None = None,
+    channels: int | None = None,
+    out: str | Path | None = None,
+    progress: ProgressChoice = None,
+    run: str | Path | None = None,
+    **keywords: Unpack[SearchKeywords],
+) -> FoundPolicy:
+    """Learn which views of an image to average, and prove it on images held out for that.
+
+    `model` is a torch module (timm's and Hugging Face's too), an ONNX Runtime session, a path to an
+    ONNX file, a spec such as "timm:resnet18@FILE", a function, a Predictor, or a list of these,
+    whose mean is taken; `mean`, `std`, `device`, `outputs` and `pretrained` are the keywords of a
+    model. `images` with `labels` are tensors or arrays (uint8, or floats in 0…1) or a list of PIL
+    images; a DataLoader, a torch or Hugging Face data set, a directory with a folder per class and
+    a spec such as "npz:FILE" bring their labels. `size`, `crop` and `channels` say what images of
+    other shapes are brought to (default: what the model says). `classes` are names in the model's
+    order, or their file; images of one of the `groups` stay together.
+
+    With `out`, everything is kept in that directory: the same call goes on where an interrupted
+    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars
+    (default: in a terminal or a notebook), or is a function to report to.
+
+    The other keywords are the fields of `SearchSettings`, and three that are read with them.
+    `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
+    transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
+    the proof, unless separate `test` images are given (with their labels as a pair); `split` says
+    both parts instead: "0.5:0.5", "5000:5000", "2500:rest".
+
+    What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
+    entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
+    or "fresh"), `plain` (False leaves the plain image out of the candidates, as the paper's
+    ImageNet pool does), `objective` ("cll"), `balanced`, `seed`.
+    For speed: `batch` (default: by the images' size), `accelerate` ("torch", "channels-last",
+    "onnx", or "auto": the fastest of them where the work is long), `precision`, `compiled`;
+    `race` predicts candidates of no promise on a part of the images only. `memory` is how many
+    bytes the selection may take (default: 70 % of what is free): with `out`, predictions beyond
+    it are read from disk, where they are kept in `store_precision` ("auto": float16 above 200
+    classes, else float32).
+    """
+    if run is not None:
+        _say_former("search(run=…)", "search(out=…)")
+    place = None if out is None and run is None else Path(out or run or "")
+    prior, given, model_options, split = _settings(keywords, place)
+    if split is not None and test is not None:
+        raise RelookError("expected a split of the images or separate test images, got both")
+    of_spec = {"size": size, "crop": crop} if model_spec(model) is not None else {}
+    known = {name: value for name, value in of_spec.items() if value is not None}
+    predictor = as_predictor(model, **model_options, **known)
+    spec = data_spec(images)
+    crops = prior.crops(input_of(predictor))
+    wanted = Preparation(
+        (size, size) if isinstance(size, int) else size,
+        crop,
+        channels=channels,
+        full_size=spec is not None and keeps_full_size("auto", spec, crops),
+        overflow=None if place is None else next_to(place),
+    )
+    dataset, test_set = _images(
+        predictor, images, labels, test, wanted, classes=classes, groups=groups
+    )
+    read = {name: model_options.get(name) for name in _OF_SPEC}
+    read |= {"size": size, "crop": crop, "channels": channels, "full_size": wanted.full_size}
+    origin = _origin(model, images, test, predictor, groups, classes, read)
+    shape = tuple(dataset.images.shape[1:])
+    settings = SearchSettings(prior.of(shape)[0], **given).with_split(split, len(dataset))
+    with chosen_bars(progress, str(settings.objective)) as bars:
+        found = search_dataset(
+            predictor,
+            dataset,
+            settings,
+            test=test_set,
+            run=place,
+            progress=bars,
+            origin=origin,
+            log=say if is_shown(progress) else None,
+            warn=partial(warnings.warn, stacklevel=4),
+        )
+    return FoundPolicy(
+        **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place
+    )
+
+
+def compare(
+    model: object,
+    images: Any,
+    labels: Any = None,
+    *,
+    policy: Any = None,
+    recipe: Any = None,
+    validation: Any = None,
+    indices: ArrayLike | None = None,
+    store_path: str | Path | None = None,
+    progress: Any = None,
+    record: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> Comparison:
+    """Score a policy and every baseline at every budget on labelled images.
+
+    Model, images and labels are of any kind that `relook.search` takes, `mean`, `std`, `device`,
+    `outputs`, `classes` and `groups` too. `policy` is a policy, its file, a preset's name or a
+    sequence of policies, one per run; `recipe` is where the random baselines come from (default:
+    the policy's own). `validation` holds images (with their labels as a pair) that MGrid looks for
+    its magnitude on. With `store_path` predictions are kept, and an interrupted call goes on.
+
+    Images that the policy was found on are left out, with a warning. The other keywords are the
+    fields of `ComparisonSettings`: `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
+    """
+    if policy is None and labels is not None and _is_policy(labels):
+        _say_former(
+            "compare(predictor, dataset, policy)", "compare(model, images, labels, policy=…)"
+        )
+        policy, labels = labels, None
+        if progress is not None:  # it took the views and their total
+            report = progress
+            progress = lambda stage, done, total, score=None: report(done, total)  # noqa: E731
+    if policy is None:
+        raise RelookError("expected policy=…, a policy, its file or a preset's name, got none")
+    options, reading = _taken(keywords, MODEL_KEYWORDS), _taken(keywords, ("classes", "groups"))
+    found = compared(
+        as_predictor(model, **options),
+        images,
+        labels,
+        policy,
+        recipe=recipe,
+        indices=indices,
+        validation=validation,
+        store_path=store_path,
+        progress=progress,
+        record=record,
+        keywords=keywords,  # type: ignore[arg-type]  # whose names are checked there
+        **reading,
+    )
+    return found.comparison
+
+
+def calibrate(
+    model: object,
+    images: Any,
+    labels: ArrayLike | None = None,
+    *,
+    policy: Policy | str | Path,
+    reuse_images: bool = False,
+    **options: Any,
+) -> Policy:
+    """Return a policy whose average and temperatures are fitted on labelled images.
+
+    Model, images, labels and the model's keywords are as for `relook.search`. Images that the
+    policy was found on are refused unless `reuse_images`; those used here are added to them.
+    `options`: `balanced`, `keep_view_temperature`, `batch`, `progress`, `classes`, `groups`.
+    """
+    (found,) = policies_of(policy)
+    predictor = as_predictor(model, **_taken(options, MODEL_KEYWORDS))
+    used = None if reuse_images else found.seen
+    return calibrated(predictor, images, labels, found, used, **options)
+
+
+def calibrate_policy(predictor: Predictor, dataset: Dataset, policy: Policy, **how: Any) -> Policy:
+    """Return `calibrate(model, images, labels, policy=…)`, whose older form this is."""
+    _say_former(
+        "calibrate_policy(predictor, dataset, policy)",
+        "calibrate(model, images, labels, policy=…)",
+    )
+    return former_calibrate_policy(predictor, dataset, policy, **how)
+
+
+def load(
+    run: str | Path,
+    model: object = None,
+    images: Any = None,
+    labels: ArrayLike | None = None,
+    **options: Any,
+) -> FoundPolicy:
+    """Return what a search found from the directory that it, or `relook search`, left.
+
+    Model and images are loaded when something needs them. Where they were in memory, give them
+    here, with the keywords that the search had (`mean`, `std`, `outputs`, `classes`, `groups`);
+    `device` is the model's in any case.
+    """
+    path = Path(run)
+    record, files = load_run(path), read_run(path)
+    if files.comparison is None:
+        raise RunError(f"{path}: expected comparison.json in the run, got none: search again")
+    pool, trace = load_trace(path)
+    of_model = _taken(options, MODEL_KEYWORDS)
+    none = np.empty(0, np.int64)
+
+    def model_of_run() -> Predictor:
+        if model is None:
+            return recorded_model(record.origin, path, of_model)
+        return as_predictor(model, **of_model)
+
+    def job_of_run(predictor: Predictor) -> SearchJob:
+        if images is None:
+            dataset, test = recorded_images(record.origin, path, predictor)
+        else:
+            ready = prepared_for(images, Preparation(), predictor)
+            dataset, test = as_dataset(images, labels, preparation=ready, **options), None
+        return _as_searched(record, predictor, dataset, test)
+
+    notes, seconds = files.record.get("notes"), files.record.get("seconds")
+    return FoundPolicy(
+        Policy.load(path / "policy.json"),
+        pool,
+        trace,
+        files.comparison,
+        search_indices=none,
+        held_out_indices=none,
+        timings=seconds if isinstance(seconds, dict) else {},
+        notes=tuple(map(str, notes)) if isinstance(notes, list) else (),
+        recipe=recorded_recipe(record),
+        shape=tuple(record.data.get("shape") or ()),
+        origin=record.origin,
+        path=path,
+        model_of_run=model_of_run,
+        job_of_run=job_of_run,
+    )
+
+
+def _as_searched(
+    record: RunRecord, predictor: Predictor, dataset: Dataset, test: Dataset | None
+) -> SearchJob:
+    """Return a run's job with its images, once these are seen to be the ones searched on."""
+    names = [one.name for one in fields(SearchSettings)]
+    known = {name: record.settings[name] for name in names if name in record.settings}
+    settings = SearchSettings(**{**known, "recipe": recorded_recipe(record)})
+    job = plan_search(predictor, dataset, settings, test=test)
+    if fingerprint(job.split.held_out) != record.split.get("held_out_fingerprint"):
+        raise RunError(
+            f"{record.path}: expected the images that it was searched on, got others: compare "
+            "with .compare(images, labels)"
+        )
+    return job
+
+
+def _settings(
+    keywords: Mapping[str, Any], place: Path | None
+) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None]:
+    """Return the recipe asked for, other settings, the model's keywords and the split."""
+    known = SearchKeywords.__annotations__
+    for name in keywords:
+        if name not in known:
+            raise unknown_name("keyword of relook.search", name, known)
+    given = as_begun(place, keywords)
+    model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
+    prior = RecipeChoice(**_taken(given, ("recipe", "exclude")))
+    SearchSettings(prior.of((3, 32, 32))[0], **given)  # whose errors need no image
+    return prior, given, model_options, split
+
+
+def _images(
+    predictor: Predictor,
+    images: Any,
+    labels: ArrayLike | None,
+    test: Any,
+    wanted: Preparation,
+    *,
+    classes: Any,
+    groups: Any,
+) -> tuple[Dataset, Dataset | None]:
+    """Read the images to search with, and those of a separate test like them."""
+
+    def read(images: Any, labels: ArrayLike | None, **how: Any) -> Dataset:
+        how["preparation"] = prepared_for(images, wanted, predictor)
+        return as_dataset(images, labels, classes=classes, outputs=predictor.classes, **how)
+
+    dataset = read(images, labels, groups=groups)
+    if test is None:
+        return dataset, None
+    pair = test if isinstance(test, tuple) else (test, None)
+    return dataset, read(*pair, like=dataset, name="test images")
+
+
+def _origin(
+    model: object,
+    images: object,
+    test: object,
+    predictor: Predictor,
+    groups: object,
+    classes: object,
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return where model and images come from, as far as a command line could say it."""
+    data, test_spec = data_spec(images), data_spec(test)
+    named = classes is None or isinstance(classes, str | Path)
+    told = named and (groups is None or isinstance(groups, str))
+    if not told or (test is not None and test_spec is None):
+        data = None
+    of_data = {} if data is None else {"test": test_spec, "group": groups, "classes": classes}
+    return as_recorded(
+        **given,
+        **of_data,
+        model=model_spec(model),
+        model_inputs=model_record(predictor),
+        data=data,
+    )
+
+
+def _taken(options: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: options.pop(name) for name in names if name in options}
+
+
+def _is_policy(thing: Any) -> bool:
+    several = isinstance(thing, list | tuple) and len(thing) > 0
+    return all(isinstance(one, Policy) for one in (thing if several else (thing,)))
+
+
+def _say_former(old: str, new: str) -> None:
+    warnings.warn(f"relook.{old} is relook.{new} now", DeprecationWarning, stacklevel=3)

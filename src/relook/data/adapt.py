@@ -1,0 +1,131 @@
+"""Whatever a user has for images, as a data set: the one place that knows all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from relook.data.base import Dataset, numbered_classes
+from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
+from relook.data.groups import read_groups
+from relook.data.hf_data import from_hf, is_hf_data
+from relook.data.npz import layout_of, to_nchw
+from relook.data.prepare import Preparation, fitted
+from relook.data.specs import full_spec, load_data
+from relook.data.torch_pairs import from_torch
+from relook.errors import RelookError
+from relook.transforms.checks import grey_levels
+from relook.transforms.full_images import FullImages
+
+
+def as_dataset(
+    images: Any,
+    labels: ArrayLike | None = None,
+    *,
+    classes: Sequence[str] | str | Path | None = None,
+    groups: ArrayLike | str | None = None,
+    preparation: Preparation | None = None,
+    like: Dataset | None = None,
+    outputs: int | None = None,
+    name: str = "images",
+) -> Dataset:
+    """Return anything that has images and labels as a data set.
+
+    Images are an array or a tensor (uint8, or floats in 0…1; `[n, c, h, w]`, `[n, h, w, c]` or
+    `[n, h, w]`) or a list of PIL images, with their labels; or, bringing labels along, a data set,
+    a DataLoader, a torch or Hugging Face data set, a spec such as `folder:DIR`, or a directory with
+    a folder per class. `classes` are names in the model's order, or their file; `groups` are ids
+    `[n]`, a column or a file. `like` is a data set to share size and classes with, `outputs` the
+    number of the model's classes.
+    """
+    wanted = preparation or Preparation()
+    if like is not None:
+        channels, height, width = like.images.shape[1:]
+        wanted = replace(wanted, size=(height, width), channels=channels)
+    dataset = _read(images, labels, wanted, name)
+    own = data_spec(images) is None  # where bare numbers are places among the names already
+    if isinstance(classes, str | Path):
+        dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
+    elif classes is not None:
+        dataset = _named(dataset, tuple(map(str, classes)), "classes", own)
+    elif like is not None and like.classes != dataset.classes and (own or is_named(dataset)):
+        dataset = _named(dataset, like.classes, like.name, own)
+    check_class_count(dataset, outputs)
+    if groups is None:
+        return dataset
+    ids = read_groups(groups, dataset) if isinstance(groups, str) else np.asarray(groups)
+    return replace(dataset, groups=ids)
+
+
+def as_images(images: Any) -> Tensor:
+    """Return anything that has images as uint8 `[n, c, h, w]`; labels are not needed."""
+    bare = _is_array(images) or isinstance(images, list)
+    return as_dataset(images, np.zeros(len(images), np.int64) if bare else None).plain
+
+
+def data_spec(images: object) -> str | None:
+    """Return the spec of images that have one, else None; a bare path gets its source."""
+    if not isinstance(images, str | Path):
+        return None
+    return full_spec(str(images))
+
+
+def prepared_for(images: object, wanted: Preparation, model: object) -> Preparation:
+    """Return how images are brought to a model: arrays come as they are, unless told otherwise."""
+    return wanted if _is_array(images) or isinstance(images, Dataset) else wanted.for_model(model)
+
+
+def _read(images: Any, labels: ArrayLike | None, wanted: Preparation, name: str) -> Dataset:
+    if _is_array(images):
+        if labels is None:
+            raise RelookError(f"{name}: expected labels with a {type(images).__name__}, got none")
+        numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+        levels = images if isinstance(images, FullImages) else _levels(images, name)
+        dataset = Dataset(levels, numbers, numbered_classes(numbers, name), name)
+        asked = wanted.size or wanted.channels or wanted.crop
+        return fitted(dataset, wanted) if asked and isinstance(levels, Tensor) else dataset
+    if isinstance(images, list | tuple) and labels is not None:
+        numbers = np.asarray(labels)
+        if len(numbers) != len(images):
+            raise RelookError(f"{name}: expected {len(images)} labels, got {len(numbers)}")
+        pairs = list(zip(images, numbers, strict=True))
+        return from_torch(pairs, preparation=wanted, name=name)
+    if labels is not None:
+        raise RelookError(
+            f"{name}: expected no labels with a {type(images).__name__}, which brings its own"
+        )
+    if isinstance(images, Dataset):
+        return images
+    spec = data_spec(images)
+    if spec is not None:
+        return load_data(spec, wanted)
+    if is_hf_data(images):
+        return from_hf(images, wanted)
+    return from_torch(images, preparation=wanted, name=name)
+
+
+def _is_array(images: object) -> bool:
+    return isinstance(images, Tensor | np.ndarray | FullImages)
+
+
+def _levels(images: Any, name: str) -> Tensor:
+    """Return an array or a tensor as uint8 `[n, c, h, w]`."""
+    found = torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images.cpu()
+    if found.is_floating_point():
+        found = grey_levels(found, f"{name}: ")
+    layout = layout_of(tuple(found.shape), name, "give a tensor [n, c, h, w]")
+    return to_nchw(found.numpy(), layout, name)
+
+
+def _named(dataset: Dataset, names: tuple[str, ...], where: str, own: bool) -> Dataset:
+    """Bring labels into the order of names."""
+    if own and not is_named(dataset):
+        return replace(dataset, classes=names)
+    return with_classes(dataset, names, where)
