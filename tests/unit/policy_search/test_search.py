@@ -141,15 +141,15 @@ def test_a_run_of_other_defaults_goes_on(tmp_path: Path) -> None:
         return relook.search(new_small(seed=1), images, labels, length=2, **keywords)
 
     run, own = tmp_path / "run", {"recipe": "cifar", "pool_size": 1101, "accelerate": "torch"}
-    first = found(run=run, **own)
+    first = found(out=run, **own)
     file = run / "settings.json"
     content: Any = json.loads(file.read_text())
     content["settings"]["pool_size"] = None
     write_json_atomic(file, content)
-    assert found(run=run).policy == first.policy
+    assert found(out=run).policy == first.policy
     assert found().policy.recipe == "small"
     with pytest.raises(RunError, match="other settings"):
-        found(run=run, recipe="small")
+        found(out=run, recipe="small")
 
 
 def test_a_search_whose_pool_is_whole_does_not_go_on_with_another_model(tmp_path: Path) -> None:
