@@ -20,7 +20,7 @@ from relook.foundation import wording
 from relook.io.identities import is_in
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy.presets import PREFIX, is_preset
+from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
 from relook.policy_search.run_record import was_balanced
 from relook.report.tables import new_table
@@ -166,7 +166,7 @@ def _check_unused(dataset: Dataset, used: bytes) -> None:
 def _beside(policy: Path) -> Path:
     """Return where the calibrated policy goes; a preset's goes here, under its name."""
     if is_preset(policy):
-        return Path(f"{str(policy).removeprefix(PREFIX).partition('?')[0]}.calibrated.json")
+        return Path(f"{preset_name(policy)}.calibrated.json")
     return policy.with_suffix(".calibrated.json")
 
 

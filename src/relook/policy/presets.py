@@ -110,6 +110,11 @@ def is_preset(policy: object) -> bool:
     )
 
 
+def preset_name(text: str | Path) -> str:
+    """Return NAME of `preset:NAME?views=10`."""
+    return str(text).removeprefix(PREFIX).partition("?")[0]
+
+
 def preset_of(policy: Policy) -> str | None:
     """Return which preset a policy is, whatever was fitted to it; None where it is none."""
     crops = RECIPES.get(policy.recipe or _RECIPE, RECIPES[_RECIPE])

@@ -205,7 +205,8 @@ def deployed_of(
     recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
     found = deployed(policy, comparison, recipe, method, views)
     if found.by_verdict:
-        say(f"{found.text}, as the verdict recommends; --method policy takes the whole policy")
+        other = "" if found.whole else "; --method policy takes the whole policy"
+        say(f"{found.text}, as the verdict recommends{other}")
     if is_preset(source.policy) and found.temperature == "policy":
         say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")
         return replace(found, temperature=None)
