@@ -77,7 +77,7 @@ def predict_command(
     method = "policy" if method is None and early_exit is not None else method
     chosen = sources.deployed_of(source, given, method, views)
     calibrated_by = sources.temperature_of(temperature, chosen.temperature)
-    known = sources.ModelOfRun.load(source.record(), given, device)
+    known = sources.ModelOfRun.load(source.record(model), given, device)
     tta = TTA(
         known.predictor,
         images_kept.of_files(known.checked(chosen.policy, calibrated_by)),
