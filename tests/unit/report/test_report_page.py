@@ -51,7 +51,7 @@ def test_the_verdict_comes_first(page: Element) -> None:
         "changes",
         "settings",
     ]
-    assert "rises by 0.0421 [0.0373, 0.0464] over the plain image" in sections[0].words()
+    assert "the plain image: held-out cLL +0.0421 [+0.0373, +0.0464]" in sections[0].words()
     assert "It helps" in sections[0].words()
 
 
