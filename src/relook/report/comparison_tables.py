@@ -67,7 +67,8 @@ def comparison_table(comparison: Comparison) -> Table:
     metrics = ("slowdown", "cll", "accuracy")
     rows = shown_rows(comparison)
     named = dict.fromkeys(row.method for row in rows if row.label.endswith(")"))
-    note = "; ".join(f"{SHORT_NAMES[method]}: {about(method)}" for method in named)
+    named_so = {POLICY_METHOD: "found by greedy policy search"}
+    note = "; ".join(f"{SHORT_NAMES[one]}: {named_so.get(one, about(one))}" for one in named)
     comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
@@ -215,4 +216,4 @@ def _paper_columns(
 
 def about(method: str) -> str:
     """Return what a method is, in a few words."""
-    return BASELINES[method].about if method in BASELINES else "greedy policy search"
+    return BASELINES[method].about if method in BASELINES else "the learned policy"

@@ -19,6 +19,7 @@ from relook.errors import FileFormatError, RunError
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.report import write_report
+from relook.report.summary import summary_of
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -91,6 +92,13 @@ def test_the_best_of_each_budget_is_bold(page: Element) -> None:
             bold = [cell.words() for cell in cells if cell.all("b")]
             numbers = [cell.words().replace("−", "-") for cell in cells]
             assert [text.replace("−", "-") for text in bold] == [max(numbers, key=float)]
+
+
+def test_a_preset_is_not_said_to_be_found_by_a_search() -> None:
+    comparison = example_comparison()
+    rows = [replace(row, label="10 crops") for row in comparison.rows if row.method == "gps"]
+    about = summary_of(replace(comparison, rows=tuple(rows))).about
+    assert about == {"gps": "the policy that was compared, a preset"}
 
 
 def test_abbreviations_are_explained(page: Element) -> None:

@@ -128,7 +128,7 @@ def test_the_usual_average_stands_beside_the_learned_one(
 def test_the_terminal_explains_the_methods_that_it_shows(comparison: Comparison) -> None:
     caption = str(terminal(comparison_table(comparison)).caption)
     assert caption.startswith("CC: the image as it is; ")
-    assert "GPS: greedy policy search" in caption
+    assert "GPS: found by greedy policy search" in caption
     assert "MGrid" not in caption
 
 
