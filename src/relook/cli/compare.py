@@ -16,13 +16,12 @@ from relook.evaluation.compare import (
     ComparisonKeywords,
     ComparisonSettings,
     available_methods,
-    check_policies,
     compare,
     save_comparison,
 )
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.cross_validation import check_protocol
-from relook.evaluation.scoring import lines_of
+from relook.evaluation.scoring import check_policies, lines_of
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import duration, plain, views_text
 from relook.io.files import write_text_atomic
