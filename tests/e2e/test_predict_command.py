@@ -8,6 +8,7 @@ from PIL import Image
 from tests.e2e.conftest import Relook
 
 from relook.data import load_data
+from relook.foundation.wording import views_text
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
 from relook.transforms.centre_crop import CentreCrop
@@ -69,13 +70,15 @@ def test_a_run_brings_its_model_and_names(
     out = tmp_path / "out.csv"
     done = relook.ok("predict", run, "--data", pictures, "--out", out)
     assert len(out.read_text().splitlines()) == 13
-    assert "as the verdict recommends; --method policy takes the whole policy" in done.err
     advice = json.loads((run / "comparison.json").read_text())["verdict"]
-    assert f"1×32×32, {advice['recommended_views']} views each" in done.err
+    whole = advice["recommended_method"] == "gps" and advice["recommended_views"] == 2
+    assert "as the verdict recommends" in done.err
+    assert ("; --method policy takes the whole policy" in done.err) != whole
+    assert f"1×32×32, {views_text(advice['recommended_views'])} each" in done.err
     common = ("predict", run, "--data", pictures, "--out", out, "--force")
     told = relook.ok(*common, "--method", "plain")
     assert "recommends" not in told.err
-    assert "1×32×32, 1 views each" in told.err
+    assert "1×32×32, 1 view each" in told.err
     assert "unknown method 'flop'" in relook.refused(*common, "--method", "flop").err
     other = relook.ok(*common, "--policy", "preset:d4")
     assert "8 views each" in other.err

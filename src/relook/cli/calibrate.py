@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,13 +12,18 @@ from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import UNBALANCED
-from relook.deploy.calibrate import WeighedPolicy, calibrate_policy, weigh_policy
+from relook.deploy.calibrate import (
+    CalibratedPolicy,
+    WeighedPolicy,
+    calibrated_policy,
+    weigh_policy,
+)
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.unseen import check_unused, left_out_note, unseen_places
 from relook.foundation import wording
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy.presets import PREFIX, is_preset
+from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
 from relook.policy_search.run_record import was_balanced
 from relook.report.tables import new_table
@@ -87,7 +93,7 @@ def calibrate_command(
     sources.check_free(target, force)
     given = options.origin(model=model or None, **reading.given(), **network.given())
     # Another model than the search's may want other images: nothing of the search holds for it.
-    record = source.record()
+    record = source.record(model)
     if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
         record = None
     if balanced is None and was_balanced(source.record()):
@@ -107,9 +113,9 @@ def calibrate_command(
     elif not reuse_images:
         check_unused(dataset, used_images(policy, found), "--reuse-images")
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
-        weighed = None
+        weighed = fitted = None
         if weights == "equal":
-            calibrated = calibrate_policy(
+            fitted = calibrated_policy(
                 known.predictor,
                 dataset,
                 found,
@@ -118,6 +124,7 @@ def calibrate_command(
                 batch=batch,
                 progress=bar,
             )
+            calibrated = fitted.policy
         else:
             weighed = weigh_policy(
                 known.predictor,
@@ -132,28 +139,48 @@ def calibrate_command(
             calibrated = weighed.policy
     calibrated.save(target)
     if as_json:
-        learned = {} if weighed is None else {"weights": weighed.to_json()}
+        learned: dict[str, Any] = {} if weighed is None else {"weights": weighed.to_json()}
+        if fitted is not None:
+            learned |= {"before": fitted.before, "after": fitted.after}
         print_json({"out": str(target), "policy": policy_to_json(calibrated), **learned})
         return
     if weighed is not None:
         _print_weights(weighed)
-    before, after = found.view_temperature, calibrated.view_temperature
+    if fitted is not None:
+        _print_scores(fitted)
+    _print_fitted(found, calibrated)
+    say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
+
+
+def _print_scores(fitted: CalibratedPolicy) -> None:
+    """Print what the images say of the policy before and after."""
+    (cll, ece), (new_cll, new_ece) = fitted.before.values(), fitted.after.values()
+    console.print(
+        f"all views, cross-validated: cLL {wording.plain(cll, 4)} → {wording.plain(new_cll, 4)}, "
+        f"calibration error (ECE) {100 * ece:.1f} % → {100 * new_ece:.1f} %"
+    )
+
+
+def _print_fitted(old: Policy, new: Policy) -> None:
+    """Print the fitted numbers, and what they were."""
+    before, after = old.view_temperature, new.view_temperature
     if before != 1 or after != 1:
         was = "" if before == after else f" (was {before:.4g})"
         console.print(f"view temperature {after:.4g}{was}")
-    temperatures = calibrated.temperatures or ()
+    temperatures = new.temperatures or ()
+    known = old.temperatures if len(old) == len(new) else None
     shown = sorted(
         {1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1))
     )
     for length in shown:
-        console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}")
-    say(f"written to {target}")
+        was = "" if known is None else f" (was {known[length - 1]:.4f})"
+        console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}{was}")
 
 
 def _beside(policy: Path) -> Path:
     """Return where the calibrated policy goes; a preset's goes here, under its name."""
     if is_preset(policy):
-        return Path(f"{str(policy).removeprefix(PREFIX).partition('?')[0]}.calibrated.json")
+        return Path(f"{preset_name(policy)}.calibrated.json")
     return policy.with_suffix(".calibrated.json")
 
 

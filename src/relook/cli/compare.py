@@ -16,15 +16,14 @@ from relook.evaluation.compare import (
     ComparisonKeywords,
     ComparisonSettings,
     available_methods,
-    check_policies,
     compare,
     save_comparison,
 )
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.cross_validation import check_protocol
-from relook.evaluation.scoring import lines_of
+from relook.evaluation.scoring import check_policies, lines_of
 from relook.evaluation.verdict import MARGIN, pick
-from relook.foundation.wording import duration, views_text
+from relook.foundation.wording import duration, plain, views_text
 from relook.io.files import write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
@@ -234,6 +233,19 @@ def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
     return f"compare-{identity[:8]}.zarr"
 
 
+def _picked_text(comparison: Comparison, picked: Row) -> str:
+    """Say what was picked for what may be spent, and why it, where the verdict differs."""
+    why = f"the fewest views within {comparison.settings['margin']:g} cLL of the best affordable"
+    if picked.method == "plain":
+        why = "nothing affordable shows a gain over it"
+    found = picked.with_learned_average.metrics
+    return (
+        f"Picked: {picked.label} with {views_text(picked.views)} ({why}): "
+        f"cLL {plain(found['cll'].mean, 4)}, accuracy {100 * found['accuracy'].mean:.2f} %, "
+        f"about {picked.slowdown:.1f} × the time of one view."
+    )
+
+
 def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool) -> None:
     for method, reason in comparison.settings["left_out"].items():
         say(f"left out: {method}: {reason}")
@@ -245,11 +257,5 @@ def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool)
     console.print(terminal(frontier_table(comparison), console))
     say(f"written to {out}: comparison.json, examples.npz")
     if picked is not None:
-        cll, accuracy = picked.metrics["cll"].mean, picked.metrics["accuracy"].mean
-        console.print(
-            f"Picked: {picked.label} with {views_text(picked.views)}: cLL {cll:.4f}, "
-            f"accuracy {100 * accuracy:.2f} %, {picked.slowdown:.1f} × the time of one view.",
-            soft_wrap=True,
-            markup=False,
-        )
+        console.print(_picked_text(comparison, picked), soft_wrap=True, markup=False)
     console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")

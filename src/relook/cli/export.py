@@ -80,7 +80,7 @@ def export_command(
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
     sources.check_free(out, force)
-    record = source.record()
+    record = source.record(model)
     given = options.origin(model=model or None, **image.given(), **network.given())
     chosen = sources.deployed_of(source, given, method, views)
     calibrated_by = sources.temperature_of(temperature, chosen.temperature)

@@ -14,6 +14,7 @@ from relook.deploy.batch.files import writer_for
 from relook.deploy.batch.image_source import file_source
 from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
+from relook.foundation.wording import count, views_text
 from relook.io.files import one_line
 
 _SHOWN = 20
@@ -76,7 +77,7 @@ def predict_command(
     method = "policy" if method is None and early_exit is not None else method
     chosen = sources.deployed_of(source, given, method, views)
     calibrated_by = sources.temperature_of(temperature, chosen.temperature)
-    known = sources.ModelOfRun.load(source.record(), given, device)
+    known = sources.ModelOfRun.load(source.record(model), given, device)
     tta = TTA(
         known.predictor,
         images_kept.of_files(known.checked(chosen.policy, calibrated_by)),
@@ -89,8 +90,8 @@ def predict_command(
     )
     full = images_kept.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
     found = known.images(data, tta.policy.preparation, skip_bad, full)
-    most = "" if early_exit is None else "at most "
-    say(f"{len(found.names):,} images of {found.prepared}, {most}{tta.views} views each")
+    each = ("" if early_exit is None else "at most ") + views_text(tta.views)
+    say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")
     with (
         resumable("Run the same command again to go on.", timeout),
         progress_bar("predicting", "images") as bar,

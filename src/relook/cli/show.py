@@ -15,6 +15,7 @@ from relook.errors import RelookError
 from relook.foundation.wording import at_view_temperature, count
 from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
+from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
 from relook.report.comparison_tables import print_comparison
@@ -37,7 +38,9 @@ _TEMPERATURES_AT = (1, 2, 5, 10, 20, 50, 100)
 def show_command(
     target: Annotated[
         str,
-        typer.Argument(help="The word transforms, a policy file, or a run's directory."),
+        typer.Argument(
+            help="The word transforms, a policy file, preset:NAME, or a run's directory."
+        ),
     ],
     image: Annotated[
         Path | None, typer.Option(help="Draw the views of this image (default: a built-in one).")
@@ -55,11 +58,13 @@ def show_command(
         _show_transforms(image, out, as_json)
     elif path.is_dir():
         _show_run(read_run(path), image, out, as_json)
+    elif is_preset(path):
+        _show_policy(Policy.load(target), Path(f"{preset_name(target)}.png"), image, out, as_json)
     elif path.exists():
         _show_policy(Policy.load(path), path.with_suffix(".png"), image, out, as_json)
     else:
         raise RelookError(
-            f"expected the word transforms, a policy file or a run's directory, got "
+            f"expected the word transforms, a policy file, preset:NAME or a run's directory, got "
             f"{one_line(target)!r}, which does not exist"
         )
 

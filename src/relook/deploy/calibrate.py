@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,18 +12,29 @@ from numpy.typing import ArrayLike
 from relook.data.base import Dataset
 from relook.deploy.weights import LearnedWeights, learn_weights, weighted_policy
 from relook.errors import RelookError
-from relook.evaluation.cross_validation import prefix_temperatures
+from relook.evaluation.cross_validation import cross_validated, prefix_temperatures
 from relook.evaluation.unseen import unseen_part
 from relook.io.identities import Identities, set_of, union
 from relook.models import Predictor
 from relook.models.describe import network_mark
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.metrics import ece, log_likelihood
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.policy import Policy
 from relook.predictions.passes import View, predict_views
 from relook.selection.objectives import class_weights
 
 Progress = Callable[[int, int], None]
+
+
+class CalibrationKeywords(TypedDict, total=False):
+    """How a policy is fitted anew: `balanced` gives each class the same weight."""
+
+    balanced: bool
+    keep_view_temperature: bool
+    batch: int | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -45,33 +56,60 @@ class WeighedPolicy:
         return {**about, **self.learned.to_json()}
 
 
+@dataclass(frozen=True)
+class CalibratedPolicy:
+    """A policy fitted anew, and the scores of all its views on the images: cLL and ECE.
+
+    `before` is as the policy came, `after` with temperatures that other images gave than those
+    which they are scored on.
+    """
+
+    policy: Policy
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
 def calibrate_policy(
-    predictor: Predictor,
-    dataset: Dataset,
-    policy: Policy,
-    *,
-    balanced: bool = False,
-    keep_view_temperature: bool = False,
-    batch: int | None = None,
-    progress: Progress | None = None,
+    predictor: Predictor, dataset: Dataset, policy: Policy, **how: Unpack[CalibrationKeywords]
 ) -> Policy:
     """Return the policy with a temperature for every prefix, fitted on all images given.
 
-    The view temperature is learned on them too, unless it is to be kept. They are added to the
-    images that the policy was found on.
+    The view temperature is learned on them too, unless `keep_view_temperature`. They are added to
+    the images that the policy was found on.
     """
+    return calibrated_policy(predictor, dataset, policy, **how).policy
+
+
+def calibrated_policy(
+    predictor: Predictor, dataset: Dataset, policy: Policy, **how: Unpack[CalibrationKeywords]
+) -> CalibratedPolicy:
+    """Return what `calibrate_policy` does, with what it is worth."""
     if not len(policy):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
     views = [View(sub, index) for index, sub in enumerate(policy)]
+    batch, progress = how.get("batch"), how.get("progress")
     log_probs = predict_views(
         predictor, dataset.images, views, seed=policy.seed, batch=batch, progress=progress
     )
-    weights = class_weights(dataset.labels) if balanced else None
-    if not keep_view_temperature:
+    labels, units = dataset.labels, dataset.units
+    weights = class_weights(labels) if how.get("balanced") else None
+    temperature = (policy.temperatures or (1.0,))[-1]
+    old = temper(mean_log_probs(policy.tempered(log_probs)), temperature)
+    before = {"cll": log_likelihood(old, labels, weights), "ece": ece(old, labels, weights)}
+    if not how.get("keep_view_temperature"):
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
+    found = cross_validated(
+        mean_log_probs(policy.tempered(log_probs)),
+        labels,
+        seed=0,
+        groups=units,
+        weights=weights,
+        view_temperature=policy.view_temperature,
+    ).metrics
     seen = union(policy.seen, set_of(dataset.identities))
     policy = replace(policy, seen=seen, fitted_on=network_mark(predictor))
-    return _with_temperatures(policy, log_probs, dataset.labels, weights, dataset.units)
+    fitted = _with_temperatures(policy, log_probs, labels, weights, units)
+    return CalibratedPolicy(fitted, before, {"cll": found["cll"], "ece": found["ece_calibrated"]})
 
 
 def weigh_policy(

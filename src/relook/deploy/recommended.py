@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options, label_of
+from relook.evaluation.baselines import (
+    BASELINES,
+    POLICY_LABEL,
+    POLICY_METHOD,
+    Options,
+    label_of,
+    policy_label,
+)
 from relook.evaluation.comparison import Comparison
 from relook.foundation.wording import views_text
 from relook.io.identities import UNKNOWN
@@ -53,7 +60,9 @@ def deployed(
     name = _ALIASES.get(method or POLICY_METHOD, method or POLICY_METHOD)
     if name == POLICY_METHOD:
         cut = policy if views is None else policy.for_budget(views)
-        text = f"the learned policy with {views_text(cut.views)}"
+        label = policy_label(policy)
+        name = "the learned policy" if label == POLICY_LABEL else label
+        text = f"{name} with {views_text(cut.views)}"
         return Deployed(cut, "policy", text, by_verdict, len(cut) == len(policy))
     if name not in BASELINES:
         raise unknown_name("method", name, (*BASELINES, *_ALIASES))

@@ -24,6 +24,7 @@ from relook.policy.presets import (
     five_crops,
     mirror_image,
     plain_image,
+    preset_of,
     random_crops,
     ten_crops,
     turns_and_flips,
@@ -252,6 +253,13 @@ def register_baseline(
 def label_of(method: str) -> str:
     """Return what tables and figures call a method."""
     return POLICY_LABEL if method == POLICY_METHOD else BASELINES[method].label
+
+
+def policy_label(policy: Policy) -> str:
+    """Return what a policy is called: a preset by its name."""
+    name = preset_of(policy)
+    label = POLICY_LABEL if name is None else label_of("cf" if name == "crops" else name)
+    return label if name is None else label.partition(" (")[0]
 
 
 def has_own_budget(method: str) -> bool:

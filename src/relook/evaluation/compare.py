@@ -23,6 +23,7 @@ from relook.evaluation.baselines import (
     check_methods,
     has_own_budget,
     label_of,
+    policy_label,
 )
 from relook.evaluation.comparison import (
     LEARNED,
@@ -49,6 +50,8 @@ from relook.evaluation.scoring import (
     MethodRun,
     Setup,
     best_rival,
+    check_policies,
+    checked_budgets,
     lengths_of,
     likely_between,
     lines_of,
@@ -184,8 +187,14 @@ def compare(
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation) if "mgrid" in chosen else (setup, None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
+    for line in [line for line in lines if _is_again(line, policies[0])]:
+        left_out[line.method] = "it is the policy itself"
+        chosen.remove(line.method)
+        lines.remove(line)
     scores = _scores(setup, lines)
-    rows = _rows(setup, scores, chosen, _slowdowns(setup, lines) if asked.measure_cost else None)
+    labels = {method: label_of(method) for method in chosen}
+    labels[POLICY_METHOD] = policy_label(policies[0])
+    rows = _rows(setup, scores, labels, _slowdowns(setup, lines) if asked.measure_cost else None)
     learned = f"cll{LEARNED if setup.both_averages else ''}"
     likelihoods = {key: per_image(runs, learned) for key, runs in scores.evaluations.items()}
     verdict = judge(
@@ -221,22 +230,6 @@ def compare(
     )
 
 
-def check_policies(policies: Sequence[Policy], runs: int) -> None:
-    """Raise unless there is something to compare."""
-    if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
-        raise RelookError("expected a policy with at least one sub-policy to compare, got none")
-    if runs < 1:
-        raise RelookError(f"expected at least 1 run, got {runs}")
-
-
-def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
-    """Return the budgets rising and each once, or raise."""
-    whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
-    if not budgets or not all(whole) or min(budgets) < 1:
-        raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
-    return tuple(sorted({int(budget) for budget in budgets}))
-
-
 def available_methods(
     setup: Setup, methods: Sequence[str] | None, validation: Dataset | None
 ) -> tuple[list[str], dict[str, str]]:
@@ -257,6 +250,12 @@ def available_methods(
         else:
             chosen.append(method)
     return chosen, left_out
+
+
+def _is_again(line: MethodRun, policy: Policy) -> bool:
+    """Whether a baseline other than the plain image is the policy once more."""
+    own = line.method in ("plain", POLICY_METHOD)
+    return not own and line.policy.subpolicies == policy.subpolicies
 
 
 @dataclass
@@ -300,7 +299,7 @@ def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown]:
 def _rows(
     setup: Setup,
     scores: _Scores,
-    methods: Sequence[str],
+    labels: Mapping[str, str],
     slowdowns: Mapping[str, Slowdown] | None,
 ) -> tuple[Row, ...]:
     means = {
@@ -327,7 +326,7 @@ def _rows(
         learned = usual if same else over(key, ("plain", 1), LEARNED)
         return {**usual, **{f"{name}{LEARNED}": one for name, one in learned.items()}}
 
-    rows = []
+    rows, methods = [], list(labels)
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
         method, budget = key
         rival = best_rival(key, cll) if budget in setup.budgets else None
@@ -335,7 +334,7 @@ def _rows(
         views = scores.views[key]
         row = Row(
             method=method,
-            label=label_of(method),
+            label=labels[method],
             budget=budget,
             views=views,
             slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),

@@ -131,8 +131,9 @@ class ChangedImage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer: `outcome` is "helps", "averaging helps", "no difference" or "hurts".
+    """The plain answer.
 
+    `outcome` is "helps", "averaging helps", "no difference", "too few images to tell" or "hurts".
     `from_views` is the policy's gain in cLL over the plain image with the usual average of its
     views, `from_average` what its own average adds to that.
     """

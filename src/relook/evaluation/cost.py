@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError
@@ -17,26 +18,21 @@ from relook.policy.views import apply_subpolicy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
 
-_MOST_VIEWS = 6  # more than that is extrapolated: each view adds the same
+_MOST_VIEWS = 6  # more than that is extrapolated
 _BATCH = 32
-_FEWEST_ROUNDS = 3
+_FEWEST_ROUNDS, _LONGEST = 5, 5  # a busy machine takes longer, up to five times as long
 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Measured points of one method: `times[i]` × the plain pass for `views[i]` views."""
+    """What the first views of one method take, each in plain passes."""
 
-    views: tuple[int, ...]
-    times: tuple[float, ...]
+    costs: tuple[float, ...]
 
     def at(self, views: int) -> float:
-        """Return the slowdown at a number of views, on the straight lines between the points.
-
-        Beyond the last point it grows in proportion: each further view costs the same.
-        """
-        if views > self.views[-1]:
-            return self.times[-1] * views / self.views[-1]
-        return float(np.interp(views, (0, *self.views), (0.0, *self.times)))
+        """Return the slowdown at a number of views; those that were not timed cost the mean."""
+        known = self.costs[:views]
+        return sum(known) + (views - len(known)) * sum(self.costs) / len(self.costs)
 
 
 def measure_slowdown(
@@ -46,40 +42,42 @@ def measure_slowdown(
     seed: int = 0,
     *,
     seconds: float = 3.0,
-    rounds: int = 5,
+    rounds: int = 15,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Slowdown]:
     """Time making the views and passing them through the model, for each policy by name.
 
-    uint8 images `[n, c, h, w]`, of which a small batch is used. Every round times the plain
-    pass and each policy in turn; a figure is the shortest time over the rounds, to which
-    other work on the machine can only add, divided by that of the plain pass. About
-    `seconds` is spent, and at least one round.
+    uint8 images `[n, c, h, w]`, of which a small batch is used. Views are timed one by one, so
+    that each pass is short, and every round times all of them, the plain pass before each
+    policy's. A view takes its shortest time over the rounds, to which other work on the machine
+    can only add, and so does the plain pass, over as many; views add up. About `seconds` is
+    spent, more on a busy machine, and at least one round.
     """
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
-    jobs = {(name, k): views for name, one in policies.items() for k, views in _points(one)}
-    plain = (View(SubPolicy(), 0),)
+    plain = View(SubPolicy(), 0)
+    timed = {name: (plain, *_timed_views(one)) for name, one in policies.items()}
     run = _Runner(predictor, images[:_BATCH], seed, clock)
-    for views in (plain, *jobs.values()):  # first calls allocate and choose their algorithms
-        run.seconds(views[:1])
-    passes = sum(len(views) for views in jobs.values())
-    run = run.shortened(seconds / (_FEWEST_ROUNDS * passes * run.seconds(plain) + 1e-9))
+    run.seconds(plain)  # first calls allocate and choose their algorithms
+    passes = sum(len(views) for views in timed.values())
+    once = min(run.seconds(plain) for _ in range(3))  # what is held up must not shorten it too far
+    run = run.shortened(seconds / (rounds * passes * once + 1e-9))
+    for _, first, *_ in timed.values():
+        run.seconds(first)
     start = clock()
-    plain_times: list[float] = []
-    times: dict[tuple[str, int], list[float]] = {job: [] for job in jobs}
+    times: dict[str, list[list[float]]] = {name: [] for name in policies}
     for done in range(rounds):
-        if done and (clock() - start) * (done + 1) / done > seconds:
+        after_next = (clock() - start) * (done + 1) / max(1, done)
+        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
             break
-        plain_times.append(run.seconds(plain))
-        for job, views in jobs.items():
-            times[job].append(run.seconds(views))
-    unit = min(plain_times)
-    relative = {
-        job: 1.0 if tuple(jobs[job]) == plain else max(1.0, min(all_times) / unit)
-        for job, all_times in times.items()
+        for name, views in timed.items():
+            times[name].append([run.seconds(view) for view in views])
+    shortest = {name: np.min(one, axis=0) for name, one in times.items()}
+    unit = float(np.median([one[0] for one in shortest.values()]))
+    return {
+        name: Slowdown(tuple(_costs(timed[name][1:], one[1:] / unit)))
+        for name, one in shortest.items()
     }
-    return {name: _curve(name, relative) for name in policies}
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,13 @@ class _Runner:
     seed: int
     clock: Callable[[], float]
 
-    def seconds(self, views: Sequence[View]) -> float:
-        """Return how long the views take."""
+    def seconds(self, view: View) -> float:
+        """Return how long a view takes."""
         indices = np.arange(len(self.images))
         start = self.clock()
-        for view in views:
-            made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
-            with watched(lambda: f"{len(indices)} images, to take its time"):
-                self.predictor(made)
+        made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
+        with watched(lambda: f"{len(indices)} images, to take its time"):
+            self.predictor(made)
         return self.clock() - start
 
     def shortened(self, share: float) -> _Runner:
@@ -106,15 +103,13 @@ class _Runner:
         return replace(self, images=self.images[: max(1, int(share * len(self.images)))])
 
 
-def _points(policy: Policy) -> list[tuple[int, Sequence[View]]]:
-    """Return the view counts to time, each with its views: 1, a half, and the most."""
+def _timed_views(policy: Policy) -> Sequence[View]:
     distinct, _ = distinct_views(View(sub, index) for index, sub in enumerate(policy))
-    most = min(len(distinct), _MOST_VIEWS)
-    return [(count, distinct[:count]) for count in sorted({1, (most + 1) // 2, most} - {0})]
+    return distinct[:_MOST_VIEWS]
 
 
-def _curve(name: str, relative: Mapping[tuple[str, int], float]) -> Slowdown:
-    points = sorted((k, time) for (one, k), time in relative.items() if one == name)
-    # More views never cost less: what says so is noise.
-    times = np.maximum.accumulate([time for _, time in points])
-    return Slowdown(tuple(k for k, _ in points), tuple(float(time) for time in times))
+def _costs(views: Sequence[View], times: NDArray[np.float64]) -> Iterator[float]:
+    """Yield what each view takes: no less than the plain pass, which is in it."""
+    for view, time_of_view in zip(views, times, strict=True):
+        is_plain = view.subpolicy == SubPolicy()
+        yield 1.0 if is_plain else max(1.0, float(time_of_view))

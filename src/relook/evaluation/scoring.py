@@ -143,6 +143,22 @@ class Setup:
         }
 
 
+def check_policies(policies: Sequence[Policy], runs: int) -> None:
+    """Raise unless there is something to compare."""
+    if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
+        raise RelookError("expected a policy with at least one sub-policy to compare, got none")
+    if runs < 1:
+        raise RelookError(f"expected at least 1 run, got {runs}")
+
+
+def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+    """Return the budgets rising and each once, or raise."""
+    whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
+    if not budgets or not all(whole) or min(budgets) < 1:
+        raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
+    return tuple(sorted({int(budget) for budget in budgets}))
+
+
 @dataclass(frozen=True)
 class MethodRun:
     """One method in one run: its policy for the largest budget."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log10
+from math import floor, log10
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
+from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
 from relook.foundation.wording import interval, signed, views_text
 from relook.foundation.wording import plain as number
@@ -28,14 +28,17 @@ from relook.numerics.intervals import Interval, paired_interval
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless another is given."""
 
+WORTH = 0.01
+"""A gain in cLL worth looking for: images that may hide it are too few."""
+
 HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no difference", "hurts"
+TOO_FEW = "too few images to tell"
 
 _UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
 _NAMES = {
     "plain": "the plain image",
     "flip": "the image and its mirror image",
     "random": "the random policy",
-    POLICY_METHOD: "the learned policy",
 }
 
 Key = tuple[str, int]
@@ -48,11 +51,13 @@ class Judged:
     """What a verdict is made of: `best` is what to deploy, one of `tried` rows and the plain image.
 
     `alone` is the policy's outcome against the plain image, `same` whether it predicts just that.
+    `rival` is the best baseline, unless that is the plain image; `rivals` says whether it has any.
     """
 
     policy: Row
     best: Row
     rival: Row | None
+    rivals: bool
     alone: str
     same: bool
     tried: int
@@ -77,13 +82,16 @@ def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
     """Return the outcome for a difference in cLL to the plain image.
 
     It helps if the whole interval is above 0 and the estimate is more than the margin; it
-    hurts if the same holds below; anything else is no difference.
+    hurts if the same holds below. Otherwise images are too few where the interval has 0 and a gain
+    worth looking for in it; anything else is no difference.
     """
     if difference.low > 0 and difference.estimate > margin:
         return HELPS
     if difference.high < 0 and difference.estimate < -margin:
         return HURTS
-    return NO_DIFFERENCE
+    return (
+        TOO_FEW if difference.low <= 0 and difference.high > max(WORTH, margin) else NO_DIFFERENCE
+    )
 
 
 def corrected(found: Interval, number: int) -> Interval:
@@ -141,6 +149,7 @@ def judge(
         policy=policy,
         best=plain,
         rival=_rival(rows, policy),
+        rivals=any(row.method not in ("plain", POLICY_METHOD) for row in rows),
         alone=outcome_of(policy.over_plain["cll"], margin),
         same=np.allclose(own, before, atol=1e-9),
         tried=sum(row is not plain and row is not policy for row in asked),
@@ -240,10 +249,11 @@ def _shares(plain: Row, policy: Row) -> tuple[float | None, float | None]:
 
 
 def _sentence(found: Judged, plain: Row) -> str:
-    """Say what to deploy, why, and at what price."""
-    parts = [_headline(found), _of_policy(found)]
+    """Say what to deploy, what it gains, and at what price: a fact per sentence."""
+    parts = [_headline(found)]
     if found.best is not found.policy and found.best is not plain:
         parts.append(_of_choice(found))
+    parts += _of_policy(found)
     if found.alone == HELPS:
         parts.append(_attribution(*_shares(plain, found.policy)))
     return " ".join(part for part in parts if part)
@@ -253,67 +263,71 @@ def _headline(found: Judged) -> str:
     outcome = found.outcome.capitalize()
     if found.outcome == AVERAGING and found.best.method != POLICY_METHOD:
         outcome += ", the learned views add nothing to it"
+    if found.outcome == HELPS and not found.rivals:
+        outcome += ", compared with the plain image alone"
     shorter = found.best is not found.policy and found.best.method == POLICY_METHOD
     as_good = f", as good as {found.policy.views}" if shorter and found.alone == HELPS else ""
     return f"{outcome}: use {_name(found.best)}{as_good}."
 
 
-def _of_policy(found: Judged) -> str:
+def _of_policy(found: Judged) -> list[str]:
     policy, over = found.policy, found.policy.over_plain or {}
     if found.same:
-        return "The policy predicts just what the plain image does."
-    cll, accuracy = over["cll"], _accuracy(over["accuracy"])
-    change = {
-        HELPS: f"rises by {_amount(cll)} over",
-        HURTS: f"falls by {_amount(cll)} against",
-        NO_DIFFERENCE: f"changes by {_signed(cll)} against",
-    }
-    kind = "class-balanced cLL" if found.balanced else "cLL"
-    text = f"With {views_text(policy.views)} the policy's held-out {kind} {change[found.alone]} "
-    text += "the plain image" + (_doubt(found) if found.alone == NO_DIFFERENCE else "")
+        return ["The policy predicts just what the plain image does."]
+    kind = "held-out class-balanced cLL" if found.balanced else "held-out cLL"
+    also = ", which is the best baseline too" if found.rivals and found.rival is None else ""
+    facts = [f"compared with the plain image{also if found.alone == HELPS else ''}: "]
+    facts[0] += f"{kind} {_change(over['cll'], over['accuracy'])}."
+    if found.best is not policy:
+        facts[0] = f"{_name(policy)} {facts[0]}"
+    if found.alone in (NO_DIFFERENCE, TOO_FEW):
+        facts.append(_doubt(found))
     if found.alone == HELPS and found.rival is not None:
-        over_rival = policy.over_rival or {}
-        text += _against(over_rival["cll"], found.rival, found.tried)
-        accuracy += f" and by {_accuracy(over_rival['accuracy'])}"
-    return f"{text}; accuracy changes by {accuracy}, {_price(policy)}."
+        facts.append(_against(policy.over_rival or {}, found.rival, found.tried))
+    return [f"{one[0].upper()}{one[1:]}" for one in (*facts, _price(policy))]
 
 
 def _doubt(found: Judged) -> str:
     cll = (found.policy.over_plain or {})["cll"]
     if cll.low > 0 or cll.high < 0:
-        return f", within the margin of indifference, {found.margin:g}"
-    if cll.estimate <= found.margin:
-        return ", an interval that includes zero"
+        return f"that is within the margin of indifference, {found.margin:g}."
+    worth = max(WORTH, found.margin)
+    if found.alone == NO_DIFFERENCE:
+        return f"the interval includes zero, and no gain above {worth:g}."
     # Twice the images whose interval would just leave zero out: then four in five tries show it.
-    needed = 2 * found.images * (1 - cll.low / cll.estimate) ** 2
-    digits = 2 - ceil(log10(needed))
+    gain = max(cll.estimate, worth)
+    needed = 2 * found.images * max(1.0, (cll.estimate - cll.low) / gain) ** 2
     return (
-        ", an interval that includes zero: too few images to tell (about "
-        f"{max(found.images + 1, round(needed, digits)):,.0f} would show such a gain)"
+        f"to show a gain of {gain:.2g} in cLL takes about {_one_digit(needed):,.0f} images, if "
+        f"they scatter as these {found.images:,} do."
     )
 
 
-def _against(cll: Interval, rival: Row, tried: int) -> str:
+def _one_digit(value: float) -> float:
+    return round(value, -floor(log10(value)))
+
+
+def _against(over: Mapping[str, Interval], rival: Row, tried: int) -> str:
     """Compare with the best baseline of the same budget: to be behind the best of many is luck."""
-    what = _name(rival)
-    if rival.fitted is not None and rival.fitted.view_temperature != 1:
-        what += " (with a learned average)"
+    cll = over["cll"]
+    doubt = ": no gain is shown"
     if cll.low > 0:
-        return f" and by {_amount(cll)} over {what}"
-    behind = corrected(cll, tried).high < 0
-    verdict = "falls behind" if behind else "shows no gain over"
-    return f" but {verdict} {what} ({_signed(cll)})"
+        doubt = ""
+    elif corrected(cll, tried).high < 0:
+        doubt = ": it falls behind"
+    learned = rival.fitted is not None and rival.fitted.view_temperature != 1
+    average = ", with a learned average too" if learned else ""
+    return (
+        f"compared with the best baseline, {_name(rival)}{average}: cLL "
+        f"{_change(cll, over['accuracy'])}{doubt}."
+    )
 
 
 def _of_choice(found: Judged) -> str:
     """Say what another choice than the whole policy brings; its intervals allow for the choice."""
     over = found.best.with_learned_average.over_plain or {}
-    cll, accuracy = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
-    name = _name(found.best)
-    return (
-        f"{name[0].upper()}{name[1:]}: cLL rises by {_amount(cll)} over the plain image, accuracy "
-        f"changes by {_accuracy(accuracy)}, {_price(found.best)}."
-    )
+    changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
+    return f"Compared with the plain image: cLL {_change(*changes)}. {_price(found.best)}"
 
 
 def _attribution(views: float | None, average: float | None) -> str:
@@ -329,29 +343,22 @@ def _attribution(views: float | None, average: float | None) -> str:
 
 def _name(row: Row) -> str:
     """Name what a row is, as a sentence does."""
-    name = _NAMES.get(row.method, row.label)
+    name = "the learned policy" if row.label == POLICY_LABEL else _NAMES.get(row.method, row.label)
     return name if has_own_budget(row.method) else f"{name} with {views_text(row.views)}"
 
 
 def _price(row: Row) -> str:
-    return f"at {_times(row.slowdown)} the time of one view"
+    return f"It takes about {_times(row.slowdown)} the time of one view."
 
 
 def _times(slowdown: float) -> str:
-    """Write a factor with three digits, and a large one whole."""
-    return f"{slowdown:.3g} ×" if slowdown < 1000 else f"{slowdown:,.0f} ×"
+    """Write a factor with two digits, and a large one whole."""
+    return f"{slowdown:.2g} ×" if slowdown < 99.5 else f"{slowdown:,.0f} ×"
 
 
-def _amount(change: Interval) -> str:
-    """Write a rise or fall by its size: 0.0312 [0.0251, 0.0377]."""
-    sign = 1 if change.estimate >= 0 else -1
-    low, high = sorted((sign * change.low, sign * change.high))
-    return f"{sign * change.estimate:.4f} [{number(low, 4)}, {number(high, 4)}]"
-
-
-def _signed(change: Interval) -> str:
-    return f"{signed(change.estimate, 4)} {interval(change, 4)}"
-
-
-def _accuracy(change: Interval) -> str:
-    return f"{signed(100 * change.estimate, 1)} points {interval(change, 1, 100)}"
+def _change(cll: Interval, accuracy: Interval) -> str:
+    """Write two changes: +0.0312 [+0.0251, +0.0377], accuracy +0.7 points [−0.1, +1.5]."""
+    return (
+        f"{signed(cll.estimate, 4)} {interval(cll, 4)}, "
+        f"accuracy {signed(100 * accuracy.estimate, 1)} points {interval(accuracy, 1, 100)}"
+    )

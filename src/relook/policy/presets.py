@@ -12,7 +12,7 @@ from types import MappingProxyType
 from relook.errors import RelookError, unknown_name
 from relook.foundation.spec_query import split_query
 from relook.policy.policy import DrawKind, Policy, Step, SubPolicy
-from relook.policy.recipes import Recipe, get_recipe
+from relook.policy.recipes import RECIPES, Recipe, get_recipe
 from relook.policy.views import freeze_subpolicy
 
 CROP_OF_7_8 = 7.5
@@ -108,6 +108,18 @@ def is_preset(policy: object) -> bool:
     return (isinstance(policy, str) and policy in PRESETS) or (
         isinstance(policy, str | Path) and str(policy).startswith(PREFIX)
     )
+
+
+def preset_name(text: str | Path) -> str:
+    """Return NAME of `preset:NAME?views=10`."""
+    return str(text).removeprefix(PREFIX).partition("?")[0]
+
+
+def preset_of(policy: Policy) -> str | None:
+    """Return which preset a policy is, whatever was fitted to it; None where it is none."""
+    crops = RECIPES.get(policy.recipe or _RECIPE, RECIPES[_RECIPE])
+    made = {name: make(crops, len(policy), policy.seed) for name, make in PRESETS.items()}
+    return next((name for name, one in made.items() if one and one == policy.subpolicies), None)
 
 
 def named_preset(text: str | Path) -> Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -36,12 +37,16 @@ _VERSUS = {"rival": "best baseline", "plain": "plain image"}
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:
-    """Return the rows of the budgets asked for, and of the methods with a budget of their own."""
-    return [
+    """Return the rows of the budgets asked for, and of the methods with a budget of their own.
+
+    A policy with fewer views than several budgets stands there once, for the largest.
+    """
+    asked = (
         row
         for row in comparison.rows
         if row.budget in comparison.budgets or has_own_budget(row.method)
-    ]
+    )
+    return list({(row.method, row.views): row for row in asked}.values())
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
@@ -60,19 +65,21 @@ def comparison_table(comparison: Comparison) -> Table:
     """
     title = f"{comparison.images_text}; cLL: calibrated log-likelihood, higher is better"
     metrics = ("slowdown", "cll", "accuracy")
+    rows = shown_rows(comparison)
+    named = dict.fromkeys(row.method for row in rows if row.label.endswith(")"))
+    named_so = {POLICY_METHOD: "found by greedy policy search"}
+    note = "; ".join(f"{SHORT_NAMES[one]}: {named_so.get(one, about(one))}" for one in named)
+    comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
-        results = comparison.results().where(asked=True)
-        return method_table(results, metrics, _VERSUS, title=title)
-    title += "; usual: with the usual average of views, not a learned one"
-    usual = f"cll{USUAL}"
+        return method_table(comparison.results(), metrics, _VERSUS, title=title, note=note)
+    usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
-        Column(metric_of(usual).head, {"metric": usual}, optional=True),
+        Column(metric_of(usual).head, {"metric": usual}, optional=True, about=explained),
         Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=True),
     )
     rival = {"rival": _VERSUS["rival"]}
-    results = fair.results().where(asked=True)
-    return method_table(results, metrics, rival, more=more, title=title)
+    return method_table(fair.results(), metrics, rival, more=more, title=title, note=note)
 
 
 def method_table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD
+from relook.evaluation.baselines import BASELINES, POLICY_LABEL, POLICY_METHOD
 from relook.evaluation.comparison import Comparison, Row
 from relook.report.series import curves, has_runs, shown_range, within_budget
 from relook.report.style import MethodStyle, method_styles, shorten
@@ -77,7 +77,7 @@ def summary_of(comparison: Comparison) -> Summary:
         recommended=recommended.label if recommended else shorten(verdict.recommended_method),
         groups=tuple(_groups(comparison)),
         styles=styles,
-        about={method: about for method in styles if (about := _about(method))},
+        about={one: about for one, style in styles.items() if (about := _about(one, style.label))},
         reach=_reach(comparison),
         leaving={one: shown_range(curves(comparison, one)).leaving for one in METRICS},
         left_out=left_out if isinstance(left_out, Mapping) else {},
@@ -97,9 +97,9 @@ def _groups(comparison: Comparison) -> list[BudgetRows]:
     ]
 
 
-def _about(method: str) -> str:
+def _about(method: str, label: str) -> str:
     if method == POLICY_METHOD:
-        return _ABOUT_POLICY
+        return _ABOUT_POLICY if label == POLICY_LABEL else "the policy that was compared, a preset"
     if method not in BASELINES:
         return ""
     letters = _STANDS_FOR.get(method)

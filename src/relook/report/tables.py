@@ -73,6 +73,7 @@ class Column:
 
     `levels` are its heads in LaTeX, from the top; equal neighbours share one. An `optional`
     column is left out where there is no room; a text that is the line's before is shown `once`.
+    `about` explains the head in the table's title, if the column is shown.
     """
 
     head: str
@@ -83,6 +84,7 @@ class Column:
     optional: bool = False
     once: bool = False
     digits: int | None = None
+    about: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -355,7 +357,8 @@ def _once(table: Table) -> list[list[tuple[Cell, ...]]]:
 
 
 def _rich(table: Table, intervals: bool) -> RichTable:
-    made = new_table(table.title)
+    made = new_table("; ".join([table.title, *(one.about for one in table.columns if one.about)]))
+    made.caption, made.caption_justify, made.caption_style = table.note or None, "left", "dim"
     for column in table.columns:
         made.add_column(column.head, justify="right" if column.number else "left", no_wrap=True)
     for section in _once(table):

@@ -55,6 +55,9 @@ _FIRST = 5
 """How many entries have to reach the highest threshold whatever the targets: they are in the policy
 of every budget, and defaults complement each other, so what only seems better costs most there."""
 
+_FEW = 300
+"""Below so many independent images all entries have to reach it: what seems better is luck."""
+
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
 _SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
@@ -168,8 +171,9 @@ def conservative_search(
         soft = soft_rows(targets, problem.independent)
         if len(log_probs) * len(soft.images) * problem.classes <= MOST_VALUES:
             rows = soft
-    threshold, rest = THRESHOLDS[targets.name], part_of(progress, trials, total)
-    thresholds = (*[max(THRESHOLDS.values())] * _FIRST, threshold)
+    highest, rest = max(THRESHOLDS.values()), part_of(progress, trials, total)
+    threshold = THRESHOLDS[targets.name] if problem.independent >= _FEW else highest
+    thresholds = (*[highest] * _FIRST, threshold)
     with _open_conservative(problem, rows, defaults, thresholds) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)

@@ -11,8 +11,8 @@ import numpy as np
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.compare import checked_budgets
 from relook.evaluation.results import Result, Results, difference, measured
+from relook.evaluation.scoring import checked_budgets
 from relook.foundation.wording import with_minus_signs
 from relook.models import Predictor
 from relook.numerics.intervals import Interval, paired_interval

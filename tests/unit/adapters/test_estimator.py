@@ -50,9 +50,7 @@ def test_scikit_learn_checks_it_as_an_estimator_of_images() -> None:
 def test_it_predicts_as_the_search_it_made() -> None:
     fitted = classifier(method="policy").fit(IMAGES, LABELS)
     found = fitted.predict_proba(IMAGES)
-    np.testing.assert_array_equal(
-        found, fitted.search_.tta(method="policy").predict_proba(IMAGES)
-    )
+    np.testing.assert_array_equal(found, fitted.search_.tta(method="policy").predict_proba(IMAGES))
     np.testing.assert_array_equal(fitted.classes_, np.arange(10))
     np.testing.assert_array_equal(fitted.predict(IMAGES), found.argmax(axis=1))
     assert fitted.score(IMAGES, LABELS) == pytest.approx((found.argmax(axis=1) == LABELS).mean())

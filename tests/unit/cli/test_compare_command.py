@@ -7,9 +7,10 @@ import pytest
 import typer
 from tests.support import refused
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
+from tests.unit.report.example_run import example_comparison
 from typer.testing import CliRunner, Result
 
-from relook.cli.compare import compare_command
+from relook.cli.compare import _picked_text, compare_command
 from relook.cli.shared.groups import NetworkOptions, ReadingOptions
 from relook.cli.shared.inputs import UNBALANCED, PolicySource
 from relook.cli.shared.sources import RunOrPolicy
@@ -50,7 +51,7 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
     with np.load(run.path / "examples.npz") as examples:
         places = examples["indices"]
         np.testing.assert_array_equal(examples["images"], run.dataset.plain[places].numpy())
-    assert "learned policy (GPS)" in result.stdout
+    assert "\nrandom crops  " in result.stdout  # a preset goes by its name
     assert " ".join(result.stdout.split()).endswith(comparison.verdict.sentence)
     assert "only its 30 held-out images are used" in result.stderr
 
@@ -162,7 +163,17 @@ def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> No
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
     result = relook_compare(run.path, "--budget-views", "1")
     best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
-    assert f"Picked: {best.label} with 1 view: cLL {best.metrics['cll'].mean:.4f}" in result.stdout
+    cll = f"{best.metrics['cll'].mean:.4f}".replace("-", "−")
+    why = "(nothing affordable shows a gain over it)"
+    assert f"Picked: {best.label} with 1 view {why}: cLL {cll}, accuracy " in result.stdout
+
+
+def test_what_is_picked_says_why_it_may_differ_from_the_verdict() -> None:
+    whole = example_comparison()
+    best = pick(whole, budget_views=5)
+    assert best.views > 1
+    why = f"with {best.views} views (the fewest views within 0.001 cLL of the best affordable): "
+    assert f"{why}cLL −" in _picked_text(whole, best)
 
 
 def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:

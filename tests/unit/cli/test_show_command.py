@@ -43,6 +43,21 @@ def test_transforms_as_a_picture(tmp_path: Path) -> None:
         assert picture.format == "PNG"
 
 
+def test_a_preset_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_json("show", "preset:flip")["views"] == 2
+    assert run_json("show", "preset:crops?views=3")["entries"] == 3
+    run("show", "preset:flip", "--image", _picture(tmp_path))
+    assert (tmp_path / "flip.png").is_file()
+    with pytest.raises(RelookError, match="unknown preset 'flop'"):
+        run("show", "preset:flop")
+
+
+def _picture(folder: Path) -> Path:
+    Image.new("RGB", (40, 40)).save(folder / "image.png")
+    return folder / "image.png"
+
+
 def test_a_policy_as_a_table(tmp_path: Path) -> None:
     policy = example_policy()
     policy.save(tmp_path / "policy.json")

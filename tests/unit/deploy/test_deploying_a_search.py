@@ -1,6 +1,8 @@
 """From a search to its model, and the page that shows how."""
 
+import copy
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ from tests.unit.data.marked_images import TURNED
 from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 from tests.unit.evaluation.compare_cases import pictures
 from tests.unit.report.example_run import example_comparison
+from torch import nn
 
 import relook
 from relook.data import load_data
 from relook.deploy.recommended import deployed
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.compare import compare
-from relook.models import CallablePredictor
+from relook.models import CallablePredictor, EnsemblePredictor, TorchPredictor
+from relook.models.describe import network_mark
 from relook.models.small import new_small
 from relook.policy.recipes import RECIPES
 from relook.transforms.centre_crop import CentreCrop
@@ -57,6 +61,35 @@ def test_a_search_gives_its_model() -> None:
     with pytest.warns(DeprecationWarning, match=r"called \.tta\(\) now"):
         assert found.model(views=2).policy == model.policy
     refused(r"relook\.TTA\(model, policy\)", replace(found, job=None).tta, views=2)
+
+
+def test_temperatures_of_another_network_are_not_applied_silently(tmp_path: Path) -> None:
+    own, other, images = new_small(seed=1), new_small(seed=2), load_data("digits").plain[:20]
+    tta = relook.TTA(own, fixed_policy(), temperature=None, mean=0.1)
+    policy = tta.calibrate(images, torch.arange(20) % 10).policy
+    policy.save(tmp_path / "policy.json")
+    policy = relook.Policy.load(tmp_path / "policy.json")
+    told = "temperatures were fitted on another model:  relook calibrate"
+    with pytest.warns(UserWarning, match=told):
+        relook.TTA(other, policy)
+    with pytest.warns(UserWarning, match=told):
+        relook.export(other, policy, tmp_path / "m.pt2", format="torch-export", size=32, channels=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        relook.TTA(other, policy, temperature=None)
+        relook.TTA(other, replace(policy, temperatures=None), temperature=1.5)
+        for same in (
+            TorchPredictor(own, std=0.5),
+            nn.Sequential(own).double(),
+            copy.deepcopy(own).half(),
+            copy.deepcopy(own).bfloat16(),
+            CallablePredictor(own, outputs="logits"),  # which network it is cannot be known
+        ):
+            relook.TTA(same, policy)
+    members = TorchPredictor(own), TorchPredictor(other)
+    marks = {network_mark(EnsemblePredictor(two)) for two in (members, members[::-1])}
+    assert len(marks) == 2
+    assert None not in marks
 
 
 def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

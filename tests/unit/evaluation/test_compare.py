@@ -171,7 +171,7 @@ def test_balanced_figures_give_each_class_the_same_weight() -> None:
             - row(balanced, "plain", 1).metrics[name].mean
         )
         assert change.estimate == pytest.approx(gap)
-    assert "held-out class-balanced cLL rises" in balanced.verdict.sentence
+    assert "held-out class-balanced cLL +" in balanced.verdict.sentence
     assert "balanced" not in plain.verdict.sentence
     assert (balanced.settings["balanced"], plain.settings["balanced"]) == (True, False)
 

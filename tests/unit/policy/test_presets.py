@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import relook
 from relook.evaluation.baselines import BASELINES
 from relook.io.identities import pixel_identities, set_of
 from relook.numerics.calibration import fit_temperature
-from relook.policy import Policy
-from relook.policy.presets import PRESETS, is_preset
+from relook.policy import Policy, Step, SubPolicy
+from relook.policy.presets import PRESETS, is_preset, preset_of
 from relook.policy.recipes import RECIPES
 
 SIZES = {"plain": 1, "flip": 2, "5c": 5, "d4": 8, "10c": 10, "crops": 20}
@@ -49,7 +50,9 @@ def test_a_preset_stands_where_a_policy_file_does(tmp_path: Path) -> None:
 
 def test_tta_takes_a_preset_by_name_and_calibrates_it() -> None:
     images, labels = some_images(), np.arange(10) % 7
-    tta = relook.TTA(network(), "flip")
+    told = r"not calibrated: TTA\.calibrate\(images, labels\) fits its temperature"
+    with pytest.warns(UserWarning, match=told):
+        tta = relook.TTA(network(), "flip")
     assert (tta.views, tta.temperature) == (2, 1.0)
     usual = np.exp(tta.view_log_probs(images).numpy().astype(np.float64)).mean(axis=0)
     np.testing.assert_allclose(tta(images).numpy(), usual, atol=1e-6)
@@ -61,4 +64,18 @@ def test_tta_takes_a_preset_by_name_and_calibrates_it() -> None:
     again = relook.TTA(network(), tta.policy)
     torch.testing.assert_close(again(images), tta(images))
     refused("expected a label per image, 10 of them", tta.calibrate, images, labels[:3])
-    refused("the policy has no temperature", relook.TTA, network(), Policy.preset("flip"))
+    with pytest.warns(UserWarning, match=told) as noted:
+        bare = relook.TTA(network(), Policy.preset("flip"))
+    assert len(noted) == 1
+    np.testing.assert_allclose(bare(images).numpy(), usual, atol=1e-6)
+    unknown = Policy((SubPolicy((Step("rotate", 3),)),))
+    refused("the policy has no temperature", relook.TTA, network(), unknown.freeze(0))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_known_by_its_views(name: str) -> None:
+    made = Policy.preset(name, recipe="imagenet", seed=2)
+    assert preset_of(replace(made, temperatures=(1.0,) * len(made))) == name
+    assert preset_of(Policy((SubPolicy((Step("rotate", 3),)),))) is None
+    assert preset_of(Policy(())) is None
+    assert preset_of(Policy.preset("10c", 7)) is None

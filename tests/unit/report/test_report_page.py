@@ -19,6 +19,7 @@ from relook.errors import FileFormatError, RunError
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.report import write_report
+from relook.report.summary import summary_of
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -51,7 +52,7 @@ def test_the_verdict_comes_first(page: Element) -> None:
         "changes",
         "settings",
     ]
-    assert "rises by 0.0421 [0.0373, 0.0464] over the plain image" in sections[0].words()
+    assert "the plain image: held-out cLL +0.0421 [+0.0373, +0.0464]" in sections[0].words()
     assert "It helps" in sections[0].words()
 
 
@@ -91,6 +92,13 @@ def test_the_best_of_each_budget_is_bold(page: Element) -> None:
             bold = [cell.words() for cell in cells if cell.all("b")]
             numbers = [cell.words().replace("−", "-") for cell in cells]
             assert [text.replace("−", "-") for text in bold] == [max(numbers, key=float)]
+
+
+def test_a_preset_is_not_said_to_be_found_by_a_search() -> None:
+    comparison = example_comparison()
+    rows = [replace(row, label="10 crops") for row in comparison.rows if row.method == "gps"]
+    about = summary_of(replace(comparison, rows=tuple(rows))).about
+    assert about == {"gps": "the policy that was compared, a preset"}
 
 
 def test_abbreviations_are_explained(page: Element) -> None:
@@ -196,6 +204,7 @@ def test_names_from_outside_stay_text(tmp_path: Path, page: Element) -> None:
         ("helps", "It helps"),
         ("averaging helps", "Averaging helps"),
         ("no difference", "No difference"),
+        ("too few images to tell", "Too few images to tell"),
         ("hurts", "It hurts"),
     ],
 )
@@ -205,7 +214,7 @@ def test_each_outcome_is_named(tmp_path: Path, outcome: str, mark: str) -> None:
     verdict = read_html(page.read_text("utf-8")).with_id("verdict")
     assert verdict.all("p")[0].words() == mark
     assert comparison.verdict.sentence.partition(": ")[2][1:] in verdict.words()
-    plain = outcome in ("no difference", "hurts")
+    plain = "helps" not in outcome
     assert ("Recommended1 viewplain image" in verdict.words()) == plain
     # The figures are those of the row that was judged, not of the one that was picked.
     assert "cLL, 11 views−0.1097+0.0421 [" in verdict.words()

@@ -119,8 +119,29 @@ def test_the_usual_average_stands_beside_the_learned_one(
     table = comparison_table(replace(comparison, rows=tuple(rows)))
     shown = terminal(table, Console(width=width, file=io.StringIO()))
     assert [column.header for column in shown.columns][3:] == heads
+    # A column that is left out is not explained.
+    assert ("usual: with the usual average" in str(shown.title)) == ("cLL usual" in heads)
     assert "−0.2000" in text_of(table)  # learned
     assert "−0.4000" in text_of(table)
+
+
+def test_the_terminal_explains_the_methods_that_it_shows(comparison: Comparison) -> None:
+    caption = str(terminal(comparison_table(comparison)).caption)
+    assert caption.startswith("CC: the image as it is; ")
+    assert "GPS: found by greedy policy search" in caption
+    assert "MGrid" not in caption
+
+
+def test_a_policy_of_few_views_stands_there_once(comparison: Comparison) -> None:
+    budgets = (*comparison.budgets, 50, 100)
+    own = max((row for row in comparison.rows if row.method == "gps"), key=lambda row: row.budget)
+    more = [replace(own, budget=budget) for budget in (50, 100)]
+    longer = replace(comparison, budgets=budgets, rows=(*comparison.rows, *more))
+    shown = [row for row in shown_rows(longer) if row.method == "gps"]
+    assert [row.views for row in shown] == sorted({row.views for row in shown})
+    assert shown[-1].budget == 100
+    lines = [line for line in comparison_table(longer).lines if line[0].text == own.label]
+    assert len(lines) == len(shown)
 
 
 def test_one_interval_fits_into_a_terminal_of_eighty_columns(comparison: Comparison) -> None:

@@ -169,6 +169,16 @@ def test_predictions_too_large_to_repeat_are_judged_by_labels_alone(
     assert found.picks == _picks(averaged, labels, *[3.0] * 5, found.threshold)
 
 
+@pytest.mark.parametrize(("images", "threshold"), [(60, 3.0), (299, 3.0), (300, 1.0)])
+def test_few_images_take_the_highest_threshold_for_all_entries(
+    images: int, threshold: float
+) -> None:
+    log_probs, labels = _pool(60, images, dict.fromkeys(range(20, 40), 1.0))
+    found = greedy_search(log_probs, labels, 6, defaults=range(10))
+    assert found.soft_targets != "quasi-random"
+    assert found.threshold == threshold
+
+
 def test_each_step_has_its_threshold_and_the_last_one_serves_the_rest() -> None:
     log_probs, labels = _pool(60, 300, {})
     none, any_better = math.inf, 0.0

@@ -94,7 +94,8 @@ class PolicySource:
         )
 
     def _known(self) -> _Completed:
-        run, policies, given = self.source.directory, self.source.policies, self._given()
+        policies, given = self.source.policies, self._given()
+        run = self.source.searched(given.get("model"))
         if run is None:
             missing = [f"--{name}" for name in ("model", "data") if name not in given]
             missing += [] if policies else ["a policy file"]

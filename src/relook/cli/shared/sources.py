@@ -99,9 +99,17 @@ class RunOrPolicy:
             raise RelookError(f"expected one policy file, got {len(found)}: give one")
         return found[0]
 
-    def record(self) -> RunRecord | None:
-        """Read what the search knew, where its directory is given."""
-        return None if self.directory is None else load_run(self.directory)
+    def searched(self, model: object = None) -> Path | None:
+        """The directory of the search: as given, or a policy file's own if no `model` is given."""
+        files = [path for path in self._given() if not is_preset(path)]
+        if self.directory is not None or model or len(files) != 1:
+            return self.directory
+        return files[0].parent if (files[0].parent / "run.json").is_file() else None
+
+    def record(self, model: object = None) -> RunRecord | None:
+        """Read what the search knew, where there is one; see `searched`."""
+        run = self.searched(model)
+        return None if run is None else load_run(run)
 
     def _given(self) -> list[Path]:
         return [*(self.older_policy or ()), *([] if self.run is None else [self.run])]
@@ -199,8 +207,9 @@ def deployed_of(
 
     The verdict's recommendation is for the model that was searched with.
     """
-    policy, record = Policy.load(source.policy), source.record()
-    file = None if record is None else record.path / "comparison.json"
+    policy, record = Policy.load(source.policy), source.record(given.get("model"))
+    # The verdict is on the run's own policy: another file is taken as it is.
+    file = None if source.directory is None else source.directory / "comparison.json"
     searched = {} if record is None else record.origin
     named = [options.as_list(one["model"]) for one in (given, searched) if "model" in one]
     own = all(one == named[0] for one in named)
@@ -208,7 +217,8 @@ def deployed_of(
     recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
     found = deployed(policy, comparison, recipe, method, views)
     if found.by_verdict:
-        say(f"{found.text}, as the verdict recommends; --method policy takes the whole policy")
+        other = "" if found.whole else "; --method policy takes the whole policy"
+        say(f"{found.text}, as the verdict recommends{other}")
     if is_preset(source.policy) and found.temperature == "policy":
         say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")
         return replace(found, temperature=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,12 +16,16 @@ from relook.errors import RelookError
 from relook.numerics.calibration import check_temperature
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
-from relook.policy.presets import is_preset
 from relook.policy.views import apply_subpolicy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
 
 TemperatureChoice = Literal["policy"] | float | None
+
+_NOT_CALIBRATED = (
+    "the policy is not calibrated: TTA.calibrate(images, labels) fits its temperature;  "
+    "temperature=None  leaves it so"
+)
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,12 @@ def plan_views(
 ) -> ViewPlan:
     """Return the plan for a policy, its file or a preset's name, at a budget of model passes.
 
-    A preset that is given by its name alone runs without calibration.
+    What was fitted on no images, as a preset, runs without calibration, and a warning says so.
     """
-    if temperature == "policy" and is_preset(policy):
-        temperature = None
     given = policy if isinstance(policy, Policy) else Policy.load(policy)
+    if temperature == "policy" and given.temperatures is None and given.seen == b"":
+        warnings.warn(_NOT_CALIBRATED, stacklevel=4)
+        temperature = None
     if not len(given):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
     if draws not in ("fixed", "fresh"):
