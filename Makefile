@@ -1,17 +1,24 @@
-# Every target sets up .venv by itself, and again when pyproject.toml or constraints.txt change.
+# Every target sets up .venv by itself, and again when pyproject.toml or constraints.txt change: first
+# what the demo needs, then, for all other targets, the developers' tools.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+DEMO   := $(VENV)/.demo
 READY  := $(VENV)/.ready
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .PHONY: demo test check lint types pytest slow bench docs format clean
 
-$(READY): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $(READY)
+	$(INSTALL) ".[report]"
+	touch $@
 
-demo: $(READY)      ## the whole job on embedded data, ending with a report to open
+$(READY): $(DEMO)
+	$(INSTALL) ".[dev]"
+	touch $@
+
+demo: $(DEMO)       ## the whole job on embedded data, ending with a report to open
 	$(BIN)/relook demo --out runs/demo
 
 test: check         ## what CI runs

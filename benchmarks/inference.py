@@ -27,7 +27,6 @@ from benchmarks.views import photos
 from relook import TTA, Policy, Step, SubPolicy
 from relook.models import TorchPredictor, load_model
 from relook.models.cifar_networks import CIFAR_NETWORKS
-from relook.models.torchvision_import import import_torchvision
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLIPS = Policy((SubPolicy(), SubPolicy((Step("flip", 0),))), recipe=None)
@@ -78,7 +77,6 @@ def networks(weights: Path | None) -> dict[str, tuple[nn.Module, int, tuple[int,
         predictor = load_model(f"cifar:resnet20@{weights}")
         assert isinstance(predictor, TorchPredictor)
         small = predictor.module
-    import_torchvision()
     from torchvision.models import resnet50
 
     large = resnet50(weights=None)

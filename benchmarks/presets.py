@@ -29,7 +29,6 @@ from relook.io.fingerprint import JSON, fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.models import TorchPredictor, load_model
 from relook.models.accelerate import accelerate
-from relook.models.torchvision_import import import_torchvision
 from relook.numerics.calibration import floor_log_probs, mean_log_probs
 from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.splits import Split, stratified_split
@@ -40,8 +39,7 @@ from relook.policy_search.pool_predictions import policy_of, predict_pool, selec
 from relook.policy_search.settings import STRATEGIES, SearchSettings
 from relook.predictions.passes import View, predict_views
 
-import_torchvision()
-from torchvision.transforms.functional import ten_crop  # noqa: E402  # once it can be imported
+from torchvision.transforms.functional import ten_crop  # isort: skip  # relook lets it load
 
 LEARNED = "learned policy"
 PAD, CROP = 4, 28

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from relook.models.torchvision_import import import_torchvision
 from relook.transforms import TRANSFORMS
 
 BatchStep = Callable[[Any], Any]
@@ -46,7 +45,6 @@ def _each(function: Callable[[Any], Any]) -> BatchStep:
 
 
 def _torchvision_steps(side: int, tensors: bool) -> dict[str, BatchStep]:
-    import_torchvision()
     from torchvision.transforms import InterpolationMode as Mode
     from torchvision.transforms.v2 import functional as tv
 

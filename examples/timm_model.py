@@ -6,10 +6,8 @@ python examples/timm_model.py
 import torch
 
 import relook
-from relook.models.torchvision_import import import_torchvision
 
-import_torchvision()  # for a torchvision that was built for another torch
-import timm  # noqa: E402
+import timm  # isort: skip  # after relook, for a torchvision that was built for another torch
 
 network = timm.create_model("resnet10t", pretrained=False, num_classes=10).eval()
 config = timm.data.resolve_model_data_config(network)

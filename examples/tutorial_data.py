@@ -13,11 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
-from relook.models.torchvision_import import import_torchvision
 from relook.studies.training import train
 
-import_torchvision()  # for a torchvision that was built for another torch
-import timm  # noqa: E402
+import timm  # isort: skip  # after relook, for a torchvision that was built for another torch
 
 NETWORK = "resnet10t"
 TRAINING_IMAGES = 300

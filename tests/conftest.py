@@ -2,18 +2,13 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
 
-from relook.models.torchvision_import import import_torchvision
-
-with suppress(ImportError):
-    import_torchvision()  # torchmetrics imports it wherever it is installed
+import relook  # noqa: F401  # before torchmetrics, which imports torchvision where it is installed
 
 torch.set_num_threads(1)
 settings.register_profile("relook", deadline=None, derandomize=True)

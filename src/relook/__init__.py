@@ -6,6 +6,7 @@ The public names are loaded when they are used: `relook --help` does not wait fo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from relook.foundation import torchvision_import
 from relook.version import __version__
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ _HOMES = {
     "sample_pool": "relook.policy.pool",
     "search": "relook.api.verbs",
 }
+
+torchvision_import.install()  # so that `import timm` works beside a torch for the CPU
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,14 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-WRITERS = {("release.yml", "attach")}
-"""Jobs that may write to the repository."""
+READ = {"contents": "read"}
+ALLOWED = {
+    ("release.yml", "attest"): {**READ, "id-token": "write", "attestations": "write"},
+    ("release.yml", "publish"): {"id-token": "write"},
+    ("release.yml", "attach"): {"contents": "write"},
+    ("docs.yml", "deploy"): {"pages": "write", "id-token": "write"},
+}
+"""Jobs that may do more than read, and what exactly; they run none of the project's code."""
 
 
 def pins(text: str) -> dict[str, str]:
@@ -44,12 +50,14 @@ def test_the_lock_names_no_server_and_no_path() -> None:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_may_read_and_no_more(path: Path) -> None:
     workflow: dict[Any, Any] = yaml.safe_load(path.read_text())
-    assert workflow["permissions"] == {"contents": "read"}
+    assert workflow["permissions"] == READ
     events = workflow[True]  # YAML takes `on` for a truth value
     assert "pull_request_target" not in events
     for name, job in workflow["jobs"].items():
-        allowed = {"contents": "write"} if (path.name, name) in WRITERS else {"contents": "read"}
-        assert job.get("permissions", {"contents": "read"}) == allowed
+        allowed = ALLOWED.get((path.name, name), READ)
+        assert job.get("permissions", READ) == allowed
+        used = [step.get("uses", "").partition("@")[0] for step in job["steps"]]
+        assert allowed == READ or "actions/checkout" not in used
         assert job["timeout-minutes"] <= 60
         for step in job["steps"]:
             if "uses" in step:

@@ -121,6 +121,11 @@ VERBS: Mapping[str, Verb] = by_name(
             "Fit a policy's temperatures on labelled images: other data, another model, "
             "a frozen policy.",
         ),
+        Verb(
+            "doctor",
+            MORE,
+            "Say what is installed, what of it works here, and the one command that adds the rest.",
+        ),
         Verb("policy import", MORE, "Turn a published GPS policy into a relook policy file."),
         Verb(
             "policy freeze",

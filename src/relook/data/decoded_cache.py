@@ -8,7 +8,6 @@ follows from the files' names, sizes and times and from how they were prepared.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import secrets
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from relook.data.decode import EncodedImage, Faults, ImageFile
 from relook.errors import FileFormatError, RelookError
 from relook.io.arrays import read_npy
-from relook.io.files import one_line, read_json, write_json_atomic
+from relook.io.files import lock_file, one_line, read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import Identities
 from relook.transforms.centre_crop import Levels
@@ -135,7 +134,7 @@ def new_decoded(directory: Path, key: str) -> Iterator[tuple[Write, Callable[[De
         _remove_stale(directory)
         temporary.mkdir()
         with (temporary / _PIXELS).open("xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file.fileno(), wait=True)
 
             def keep(decoded: Decoded) -> Decoded:
                 file.flush()
@@ -178,7 +177,7 @@ def _remove_stale(directory: Path) -> None:
     """Remove what a killed process left behind: nobody holds its file any more."""
     for pixels in directory.glob(f".relook-*.tmp/{_PIXELS}"):
         with suppress(OSError), pixels.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file.fileno(), wait=False)
             shutil.rmtree(pixels.parent, ignore_errors=True)
 
 

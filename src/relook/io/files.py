@@ -7,6 +7,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,35 @@ LARGEST_TOML = 1_000_000
 _MOST_DIGITS = 400
 _LONGEST_SHOWN = 40
 _LONGEST_LINE = 2000
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _BEYOND = 1 << 30  # others may not read bytes that are locked: those are far behind the content
+
+    def lock_file(file: int, *, wait: bool) -> None:
+        """Hold an open file alone until it is closed; BlockingIOError if another process does.
+
+        With `wait`, ten seconds pass before that.
+        """
+        here = os.lseek(file, 0, os.SEEK_CUR)
+        os.lseek(file, _BEYOND, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(error.errno, "another process holds the lock") from None
+        finally:
+            os.lseek(file, here, os.SEEK_SET)
+else:
+    import fcntl
+
+    def lock_file(file: int, *, wait: bool) -> None:
+        """Hold an open file alone until it is closed; BlockingIOError if another process does.
+
+        With `wait`, it waits for the other's end.
+        """
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_bytes_atomic(path: str | Path, data: bytes) -> None:
@@ -163,7 +193,9 @@ def _write(target: Path, data: bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Without this a power cut could undo the rename. Some file systems cannot do it.
+    # Without this a power cut could undo the rename. Windows and some file systems cannot do it.
+    if sys.platform == "win32":
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

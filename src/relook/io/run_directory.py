@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -11,13 +10,14 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from relook.errors import RelookError, RunError
-from relook.io.files import read_json, write_json_atomic
+from relook.io.files import lock_file, read_json, write_json_atomic
 from relook.io.fingerprint import JSON, differences
 from relook.version import __version__
 
 _FORMAT = "relook run"
 _LOCK = ".lock"
 _SIGN = b"relook run, process "
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows writes \r\n otherwise
 
 
 class RunDirectory:
@@ -125,11 +125,11 @@ class RunDirectory:
             )
 
     def _take_lock(self) -> None:
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(self._lock, wait=False)
         except BlockingIOError:
-            holder = os.pread(self._lock, 100, 0).removeprefix(_SIGN).strip()
+            holder = os.read(self._lock, 100).removeprefix(_SIGN).strip()
             self._release()
             raise RunError(
                 f"{self.path} is in use by process {holder.decode('ascii', 'replace') or 'unknown'}"
@@ -137,7 +137,7 @@ class RunDirectory:
             ) from None
         sign = _SIGN + b"%d\n" % os.getpid()
         # Overwritten before it is cut: the sign is never absent once it has been there.
-        os.pwrite(self._lock, sign, 0)
+        os.write(self._lock, sign)
         os.ftruncate(self._lock, len(sign))
 
     def _remove_leftovers(self) -> None:

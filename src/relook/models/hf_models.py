@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,6 @@ from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
 from relook.models.options import ModelOptions
 from relook.models.torch_module import Channels
-from relook.models.torchvision_import import import_torchvision
 from relook.models.weights import check_unpacked
 
 FORM = "hf:DIR_OR_NAME"
@@ -117,8 +115,6 @@ def _check_pickles(file_of: Callable[..., str | None], config: Any) -> None:
 def import_transformers() -> Any:
     """Return transformers, or raise an error that says how to install it."""
     try:
-        if find_spec("torchvision") is not None:
-            import_torchvision()
         import transformers
     except ImportError as error:
         if error.name != "transformers":

@@ -15,7 +15,6 @@ from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
 from relook.models.options import ModelOptions
-from relook.models.torchvision_import import import_torchvision
 from relook.models.weights import load_weights, read_weights, rows_of
 from relook.transforms.centre_crop import INTERPOLATIONS
 
@@ -74,7 +73,6 @@ def _predictor(
 def import_timm() -> Any:
     """Return timm, or raise an error that says how to install it."""
     try:
-        import_torchvision()
         import timm
         import timm.data
     except ImportError as error:

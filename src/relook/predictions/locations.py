@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, RunError
-from relook.io.files import json_text, one_line, read_json, write_json_atomic
+from relook.io.files import json_text, lock_file, one_line, read_json, write_json_atomic
 from relook.io.fingerprint import JSON
 
 MANIFEST = "manifest.json"
@@ -87,7 +86,7 @@ class Directory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with (self.path / ".lock").open("a") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock_file(file.fileno(), wait=True)
                 yield
             self._remove_abandoned()
         except OSError as error:

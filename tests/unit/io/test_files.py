@@ -11,6 +11,7 @@ from tests.support import refused
 from relook.errors import FileFormatError, RelookError
 from relook.io.files import (
     describe,
+    lock_file,
     one_line,
     read_bytes,
     read_json,
@@ -198,3 +199,16 @@ def test_values_are_described_in_a_few_words(value: object, text: str) -> None:
 def test_one_line() -> None:
     assert one_line("a path ≥ b") == "a path ≥ b"
     assert one_line("a\nb") == "'a\\nb'"
+
+
+def test_a_file_is_held_by_one_and_free_once_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("wb") as held:
+        lock_file(held.fileno(), wait=True)
+        held.write(b"mine")
+        held.flush()
+        with path.open("rb") as other, pytest.raises(BlockingIOError):
+            lock_file(other.fileno(), wait=False)
+        assert path.read_bytes() == b"mine"
+    with path.open("rb") as other:
+        lock_file(other.fileno(), wait=False)

@@ -24,6 +24,7 @@ from typing import Any, Self
 import torch
 
 from relook.errors import MissingExtraError, RelookError, RunError
+from relook.foundation.threads import available_cores
 from relook.foundation.watchdog import current_limit
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
@@ -241,7 +242,7 @@ class RayEngine:
             _check_answers(self.address)
         else:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            cores = max(len(os.sched_getaffinity(0)), (self._wanted or 1) * self._threads)
+            cores = max(available_cores(), (self._wanted or 1) * self._threads)
             options = {"address": "local", "include_dashboard": False, "num_cpus": cores}
         try:
             with _own_sigterm():

@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -5,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relook.models import torchvision_import
-from relook.models.torchvision_import import import_torchvision
+from relook.foundation import torchvision_import
 
 ASKS = """
 import torch
@@ -18,9 +18,10 @@ def qnms(dets, scores, iou_threshold): ...
 RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from relook.models import torchvision_import
-torchvision_import.import_torchvision()
-print(len(torchvision_import._declared))
+import relook
+assert 'torch' not in sys.modules
+import torchvision
+print(len(relook.torchvision_import.declared))
 """
 
 
@@ -51,8 +52,16 @@ def test_another_fault_is_an_import_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
 def test_the_installed_package_can_be_used() -> None:
-    import_torchvision()
-    already = len(torchvision_import._declared)
-    import_torchvision()
-    assert len(torchvision_import._declared) == already
-    assert sys.modules["torchvision"].transforms.Resize(3) is not None
+    import torchvision
+
+    already = len(torchvision_import.declared)
+    importlib.reload(torchvision)
+    assert len(torchvision_import.declared) == already
+    assert torchvision.transforms.Resize(3) is not None
+
+
+def test_the_finder_is_installed_once_and_finds_nothing_else() -> None:
+    before = list(sys.meta_path)
+    torchvision_import.install()
+    assert sys.meta_path == before
+    assert before[0].find_spec("json", None) is None

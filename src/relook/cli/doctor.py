@@ -1,0 +1,238 @@
+"""`relook doctor`: what is installed here, what of it works, and how to mend the rest.
+
+torch and the packages that need it are imported only once they are known to work.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from packaging.requirements import Requirement
+
+import relook
+from relook.cli.shared.console import console, print_json, say
+from relook.errors import RelookError
+from relook.foundation import torchvision_import
+from relook.foundation.wording import first_line
+from relook.io.files import for_terminal
+
+BROKEN = 1
+"""The exit code where something that is installed does not work."""
+
+WORKS = "works"
+ABSENT = "not installed"
+
+_MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
+"""What packages are imported as, where that is not their name."""
+
+_TORCHVISION = (
+    "torchvision was built for another torch: without relook, `import timm` fails (operator "
+    "torchvision::nms does not exist). After `import relook` it works; or run  pip install "
+    "--force-reinstall --no-deps torchvision --index-url https://download.pytorch.org/whl/{build}"
+)
+
+
+def doctor_command(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON instead of lines.")
+    ] = False,
+) -> None:
+    """Say what is installed, what of it works here, and the one command that adds the rest."""
+    say("trying what is installed …")
+    found = examine()
+    if as_json:
+        print_json(found)
+    else:
+        for line in _lines(found):
+            console.print(for_terminal(line), markup=False, soft_wrap=True)
+    if found["broken"]:
+        raise typer.Exit(BROKEN)
+
+
+def examine() -> dict[str, Any]:
+    """Return what `relook doctor` prints, as JSON-able data."""
+    try:
+        wanted = requirements(metadata.requires("relook") or [])
+    except metadata.PackageNotFoundError:
+        raise RelookError(
+            "relook itself is not installed: run  pip install .  in its clone"
+        ) from None
+    versions, broken = try_packages([one for part in wanted.values() for one in part])
+    usable = not any(one.name in broken or versions[one.name] is None for one in wanted[""])
+    here = _machine() if usable else {"machine": {}, "devices": {}, "engines": {}, "caches": []}
+    broken |= {
+        f"{kind.removesuffix('s')} {name}": text
+        for kind in ("devices", "engines")
+        for name, text in here[kind].items()
+        if text not in (WORKS, ABSENT)
+    }
+    missing = [
+        extra
+        for extra, part in wanted.items()
+        if extra and any(versions[one.name] is None for one in part)
+    ]
+    return {
+        "versions": {
+            "relook": relook.__version__,
+            "python": platform.python_version(),
+            **dict(sorted(versions.items())),
+        },
+        **here,
+        "broken": broken,
+        "notes": _notes(),
+        "missing": missing,
+        "install": f"pip install 'relook[{','.join(missing)}]'" if missing else None,
+    }
+
+
+def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
+    """Return what relook needs, under "", and what each extra for users adds to it.
+
+    An extra is for users if all of it is in the extra `all`; the others are for developers.
+    """
+    found: dict[str, list[Requirement]] = {"": []}
+    for one in map(Requirement, lines):
+        _, _, extra = str(one.marker or "").partition("extra == ")
+        found.setdefault(extra.strip("\"'"), []).append(one)
+    everything = {one.name for one in found.pop("all", [])}
+    return {
+        extra: part
+        for extra, part in found.items()
+        if not extra or everything.issuperset(one.name for one in part)
+    }
+
+
+def try_packages(
+    wanted: Sequence[Requirement],
+) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Import each package that is installed; return versions, and what is wrong with which.
+
+    torchvision is looked at too, which timm brings along.
+    """
+    versions: dict[str, str | None] = {}
+    broken = {}
+    for one in (*wanted, Requirement("torchvision")):
+        try:
+            versions[one.name] = version = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            versions[one.name] = None
+            continue
+        if not one.specifier.contains(version, prereleases=True):
+            broken[one.name] = (
+                f"expected {one.specifier}, got {version}: pip install '{one.name}{one.specifier}'"
+            )
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                import_module(_MODULES.get(one.name, one.name.replace("-", "_")))
+        except Exception as error:  # a package that is broken may raise anything
+            mend = f"pip install --force-reinstall {one.name}"
+            broken[one.name] = f"{type(error).__name__}: {first_line(error)}: {mend}"
+    return versions, broken
+
+
+def _machine() -> dict[str, Any]:
+    import torch
+    from llvmlite import binding
+
+    from relook.foundation.memory import available_memory
+    from relook.foundation.threads import available_cores
+    from relook.models.accelerate import ENGINES
+
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    gpus += ["mps"] if torch.backends.mps.is_available() else []
+    return {
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "processor": binding.get_host_cpu_name(),
+            "vectors": torch.backends.cpu.get_cpu_capability(),
+            "cores": available_cores(),
+            "free_memory": available_memory(),
+        },
+        "devices": {name: try_engine("torch", name) for name in ("cpu", *gpus)},
+        "engines": {name: try_engine(name) for name in ENGINES},
+        "caches": [
+            {"what": what, "path": str(path), "bytes": sum(one.stat().st_size for one in files)}
+            for what, (path, files) in _caches().items()
+        ],
+    }
+
+
+def try_engine(name: str, device: str = "cpu") -> str:
+    """Run a tiny network on an engine and compare it with torch; return how that went."""
+    import torch
+
+    from relook.models import TorchPredictor, onnx_runtime
+    from relook.models.accelerate import accelerate
+    from relook.models.small import new_small
+
+    if name == "onnx" and not onnx_runtime.is_installed():
+        return ABSENT
+    images = torch.arange(4 * 3 * 32 * 32).reshape(4, 3, 32, 32).to(torch.uint8)
+    try:
+        predictor = TorchPredictor(new_small(3), device=device)
+        accelerate(predictor, images, mode=name).predictor(images)
+    except Exception as error:  # drivers and compiled libraries fail in many ways
+        return first_line(error)
+    return WORKS
+
+
+def _caches() -> Mapping[str, tuple[Path, list[Path]]]:
+    """Return where compiled code and downloads are kept, and which files are there."""
+    import torch
+
+    package = Path(relook.__file__).parent
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    places = {
+        "compiled by numba": (Path(os.environ.get("NUMBA_CACHE_DIR", package)), "*.nb[ci]"),
+        "torch's downloads": (Path(torch.hub.get_dir()), "*"),
+        "Hugging Face's downloads": (Path(os.environ.get("HF_HUB_CACHE", home / "hub")), "*"),
+    }
+    return {
+        what: (path, [one for one in path.rglob(pattern) if one.is_file() and not one.is_symlink()])
+        for what, (path, pattern) in places.items()
+    }
+
+
+def _notes() -> list[str]:
+    if not torchvision_import.declared:
+        return []
+    import torch
+
+    build = f"cu{torch.version.cuda.replace('.', '')}" if torch.version.cuda else "cpu"
+    return [_TORCHVISION.format(build=build)]
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    from relook.foundation.memory import size_text
+
+    lines = [
+        " · ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
+    ]
+    if found["machine"]:
+        about = found["machine"]
+        lines.append(
+            f"machine: {about['system']}, {about['processor']} with {about['vectors']}, "
+            f"{about['cores']} cores, {size_text(about['free_memory'])} of memory free"
+        )
+    for kind in ("devices", "engines"):
+        lines.append(f"{kind}: " + ", ".join(f"{n} {text}" for n, text in found[kind].items()))
+    lines += [
+        f"{one['what']}: {size_text(one['bytes'])} in {one['path']}" for one in found["caches"]
+    ]
+    lines += [f"note: {text}" for text in found["notes"]]
+    lines += [f"broken: {name}: {text}" for name, text in found["broken"].items()]
+    if found["install"]:
+        lines.append(f"not installed: {', '.join(found['missing'])}; to add:  {found['install']}")
+    return [
+        *lines,
+        "something that is installed does not work" if found["broken"] else "all is well",
+    ]
