@@ -116,6 +116,13 @@ def _crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
     return padded.crop((left, top, left + image.width, top + image.height))
 
 
+def _reflect_crop(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+    padding = round(value)
+    padded, border = _surrounded(image, padding / max(image.size))
+    left, top = (border - padding + _place(draws[name], 2 * padding) for name in ("x", "y"))
+    return padded.crop((left, top, left + image.width, top + image.height))
+
+
 def _resized_box(image: Image.Image, width: int, height: int, draws: Draws) -> Image.Image:
     left, top = _place(draws["x"], image.width - width), _place(draws["y"], image.height - height)
     box = image.crop((left, top, left + width, top + height))
@@ -176,6 +183,10 @@ ORACLES: dict[str, Oracle] = {
     "resized_crop": _resized_crop,
     "crop_flip": lambda image, value, draws: _mirrored(_crop(image, value, draws), draws),
     "crop": _crop,
+    "reflect_crop_flip": lambda image, value, draws: _mirrored(
+        _reflect_crop(image, value, draws), draws
+    ),
+    "reflect_crop": _reflect_crop,
     "flip": lambda image, value, draws: ImageOps.mirror(image),
     "quarter_turn": lambda image, value, draws: image.rotate(90 * round(value), expand=True),
     "zoom": _zoom,

@@ -32,6 +32,7 @@ LOG_SECONDS = 30.0
 """Between two lines of progress where stderr is no terminal."""
 
 STAGES = {
+    "probe": ("trying borders and mirror images", "views"),
     "predict": ("predicting the pool", "views"),
     "map": ("copying predictions to be mapped", "views"),
     "select": ("selecting", "steps"),

@@ -159,6 +159,7 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
         "picks": list(found.trace.picks),
         "scores": list(found.trace.scores),
         "temperatures": list(found.trace.temperatures),
+        "probe": None if found.probe is None else asdict(found.probe),
         "race": None if found.race is None else dict(found.race),
         "held_out": found.comparison.to_json(),
         "notes": list(found.notes),
@@ -181,10 +182,10 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         seed=settings.seed,
         batch=settings.batch,
     )
-    passes = job.passes + job.proof_passes
+    passes = job.probe_passes + job.passes + job.proof_passes
     classes = job.predictor.classes or len(job.dataset.classes)
     kept = np.dtype(settings.stored_type(classes)).itemsize
-    disk = classes * (kept * job.passes + 4 * job.proof_passes)
+    disk = classes * (kept * job.passes + 4 * (job.probe_passes + job.proof_passes))
     candidates = len(job.pool.candidates)
     cost: dict[str, Any] = {
         "recipe": settings.recipe.name,
@@ -193,6 +194,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         "images_to_search": searched,
         "images_held_out": len(job.split.held_out),
         "model_passes": passes,
+        "probe_passes": job.probe_passes,
         "seconds_a_pass": seconds,
         "estimated_seconds": passes * seconds,
         "disk_bytes": disk + (job.plan.predictions if job.plan.mapped else 0),

@@ -160,6 +160,21 @@ def quasi_random_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...
     return tuple(islice(chain([SubPolicy()], found), views))
 
 
+def probe_views(recipe: Recipe, views: int) -> tuple[SubPolicy, ...]:
+    """Return quasi-random views that are equal where two recipes make the same view."""
+    return tuple(
+        SubPolicy(tuple(map(_without_flip, one.steps)), one.finish and _without_flip(one.finish))
+        for one in quasi_random_views(recipe, views)
+    )
+
+
+def _without_flip(step: Step) -> Step:
+    draws = step.fixed_draws
+    if not draws or draws.pop("flip", 1.0):
+        return step
+    return Step(step.transform.removesuffix("_flip"), step.magnitude, draws=draws)
+
+
 def _shifts(crop: Step) -> Iterator[SubPolicy]:
     flips = crop.transform.endswith("_flip")
     if flips:

@@ -5,7 +5,7 @@ A recipe is one of RECIPES, or a TOML file of the user's own (docs/howto/recipes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from relook.policy import Step
 from relook.transforms import TRANSFORMS
 from relook.transforms.resampling import CROP_SHARES
 
-_CROPS = ("crop", "crop_flip")
+_CROPS = ("crop", "crop_flip", "reflect_crop", "reflect_crop_flip")
 STARTS = tuple(CROP_SHARES)
 """The crops that a sub-policy may begin with; of full-size images they see the original."""
 
@@ -219,6 +219,47 @@ RECIPES: Mapping[str, Recipe] = by_name(
     )
 )
 """The built-in recipes by name."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another way to crop or mirror, in words, and the recipe changed so (itself: does not apply).
+
+    It is taken if it is better than the recipe by more than `threshold` standard errors.
+    """
+
+    words: str
+    of: Callable[[Recipe], Recipe]
+    threshold: float
+
+
+def _reflected(recipe: Recipe) -> Recipe:
+    if recipe.finish is None or recipe.finish.transform not in ("crop", "crop_flip"):
+        return recipe
+    return replace(
+        recipe, finish=replace(recipe.finish, transform=f"reflect_{recipe.finish.transform}")
+    )
+
+
+CHANGES = (
+    # Mirror images must do no harm; another border than the usual one has to prove better.
+    Change("no mirror images", lambda recipe: recipe.without(["flip"]), 1.0),
+    Change("crops with mirrored borders", _reflected, 2.0),
+)
+"""What predictions of a few views may change about a built-in recipe, one after the other."""
+
+
+def variants(recipe: Recipe) -> tuple[Recipe, ...]:
+    """Return the recipe and all that CHANGES can make of it; of the user's own recipe nothing."""
+    found, base = [recipe], RECIPES.get(recipe.name)
+    if base is None or replace(recipe, transforms=base.transforms) not in (
+        base,
+        base.without(["flip"]),
+    ):
+        return (recipe,)
+    for change in CHANGES:
+        found += [change.of(one) for one in found]
+    return tuple(dict.fromkeys(found))
 
 
 def get_recipe(recipe: Recipe | str | Path) -> Recipe:

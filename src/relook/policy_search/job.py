@@ -6,7 +6,7 @@ What can be known to go wrong is said here, before hours of predicting.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Split, search_split
 from relook.policy import SubPolicy
-from relook.policy.pool import Pool
-from relook.policy.recipes import RECIPES, recipe_for
+from relook.policy.pool import Pool, probe_views
+from relook.policy.recipes import RECIPES, Recipe, recipe_for, variants
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.sound import MOST_TRIED, set_up_note
 from relook.predictions.passes import View, distinct_views, predict_views
@@ -36,6 +36,7 @@ FEW_IMAGES = 200
 MOST_SEARCHED = 1_500_000
 """A policy file names its images, and has at most 16 MB."""
 _SHARED_SHARE = 0.01
+_PROBED_IMAGES, _PROBED_VIEWS = 500, 6
 _PLAIN = (View(SubPolicy(), 0),)
 
 
@@ -75,8 +76,29 @@ class SearchJob:
         return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
 
     @property
+    def probed(self) -> dict[Recipe, tuple[SubPolicy, ...]]:
+        """The recipe and its variants, with a few views of each to choose by; empty: no choice."""
+        recipe = self.settings.recipe
+        if self.settings.strategy != "conservative" or len(self.split.search) < FEW_IMAGES:
+            return {}
+        found = variants(recipe)
+        return {one: probe_views(one, _PROBED_VIEWS) for one in found} if len(found) > 1 else {}
+
+    @property
+    def probed_images(self) -> Indices:
+        """Which of the images that are searched the variants are tried on, rising."""
+        order = np.random.default_rng(self.settings.seed).permutation(len(self.split.search))
+        return np.sort(order[:_PROBED_IMAGES])
+
+    @property
+    def probe_passes(self) -> int:
+        """How many passes over search images the choice between variants takes."""
+        distinct = {view for views in self.probed.values() for view in views}
+        return len(distinct) * len(self.probed_images)
+
+    @property
     def passes(self) -> int:
-        """How many passes over search images the model makes, at most."""
+        """How many passes over search images the model makes for the pool, at most."""
         images, candidates = len(self.split.search), len(self.pool.candidates)
         if not self.settings.race:
             return images * candidates
@@ -92,10 +114,12 @@ class SearchJob:
     @property
     def summary(self) -> str:
         """What will be done, in one line."""
+        probed = self.probe_passes
+        choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
         return (
             f"{len(self.pool.candidates):,} candidates × {len(self.split.search):,} images, then "
             f"{len(self.split.held_out):,} held-out images: {self.passes + self.proof_passes:,} "
-            "model passes at most"
+            f"model passes at most{choice}"
         )
 
     def place(self, name: str) -> str | Path | None:
@@ -144,11 +168,26 @@ def plan_search(
         )
     if test is not None:
         _outputs(predictor, test)
+    drawn = _drawn(settings, len(split.search), _outputs(predictor, dataset), directory)
+    return SearchJob(predictor, dataset, test, settings, split, *drawn, directory, store)
+
+
+def with_variant(job: SearchJob, recipe: Recipe, classes: int) -> SearchJob:
+    """Return the job with a pool from a variant of its recipe, which the settings still name."""
+    if recipe == job.settings.recipe:
+        return job
+    settings = replace(job.settings, recipe=recipe)
+    pool, views, plan = _drawn(settings, len(job.split.search), classes, job.directory)
+    return replace(job, pool=pool, views=views, plan=plan)
+
+
+def _drawn(
+    settings: SearchSettings, images: int, classes: int, directory: Path | None
+) -> tuple[Pool, tuple[View, ...], SelectionPlan]:
+    """Draw the pool, and plan the selection from it."""
     pool = settings.draw_pool()
     views, _ = distinct_views([View(sub, index) for index, sub in enumerate(pool.candidates)])
-    shape = (len(views), len(split.search), _outputs(predictor, dataset))
-    plan = plan_pool(settings, pool, shape, directory)
-    return SearchJob(predictor, dataset, test, settings, split, pool, views, plan, directory, store)
+    return pool, views, plan_pool(settings, pool, (len(views), images, classes), directory)
 
 
 def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | None) -> Split:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,11 @@ from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.io.identities import set_of
 from relook.numerics.arrays import Indices
-from relook.policy import Policy
-from relook.policy_search.job import SearchJob, kept_in_race
+from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
+from relook.numerics.intervals import group_numbers, mean_and_error
+from relook.policy import Policy, SubPolicy
+from relook.policy.recipes import CHANGES
+from relook.policy_search.job import SearchJob, kept_in_race, with_variant
 from relook.predictions.memmap import mapped_predictions
 from relook.predictions.passes import View, fill_store, predict_views
 from relook.predictions.store import Predictions
@@ -38,6 +41,83 @@ class PoolPredictions:
     def is_cut(self) -> bool:
         """Whether there was a race, and enough images for a round in it."""
         return self.race is not None and self.race["passes"] < self.race["full_passes"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was chosen between variants of a recipe, by a few views of `images` search images.
+
+    `tried` has each change in its order: its gain in cLL, the gain's standard error, and whether
+    it was taken; `gain` and `error` are those of all that were.
+    """
+
+    images: int
+    tried: tuple[Mapping[str, Any], ...]
+    gain: float
+    error: float
+
+    def __str__(self) -> str:
+        words = ", ".join(one["change"] for one in self.tried if one["taken"])
+        gain = f"{self.gain:.3f} ± {self.error:.3f} (standard error)"
+        return f"{words}: better by {gain} on {self.images:,} search images"
+
+
+def choose_variant(
+    job: SearchJob, progress: StageProgress | None, log: Log | None
+) -> tuple[SearchJob, Probe | None]:
+    """Return the job with the variant of its recipe that predictions choose; the stage "probe".
+
+    The recipe stays as it is unless a change of it is better, by as much as the change asks for.
+    """
+    variants, which = job.probed, job.probed_images
+    if not variants:
+        return job, None
+    labels, groups = job.labels[which], None if job.groups is None else job.groups[which]
+    weights = class_weights(labels) if job.settings.balanced else np.ones(len(labels))
+    units = None if groups is None else group_numbers(groups, len(labels))
+    views = tuple(dict.fromkeys(view for own in variants.values() for view in own))
+    log_probs = _predict_part(job, views, which, "probe.zarr", stage_of(progress, "probe"))
+    scores = {}
+    for recipe, own in variants.items():
+        average = mean_log_probs(log_probs[[views.index(view) for view in own]])
+        temperature = fit_temperature(average, labels, weights, groups=groups)
+        scores[recipe] = temper(average, temperature)[np.arange(len(labels)), labels]
+    first = recipe = job.settings.recipe
+    tried = []
+    for change in CHANGES:
+        other = change.of(recipe)
+        if other != recipe:
+            gain, error = mean_and_error(scores[other] - scores[recipe], weights, units)
+            taken = gain > change.threshold * error
+            tried.append({"change": change.words, "gain": gain, "error": error, "taken": taken})
+            recipe = other if taken else recipe
+    gain, error = mean_and_error(scores[recipe] - scores[first], weights, units)
+    probe = Probe(len(labels), tuple(tried), gain, error)
+    if recipe != first and log is not None:
+        log(str(probe))
+    return with_variant(job, recipe, log_probs.shape[2]), probe
+
+
+def _predict_part(
+    job: SearchJob,
+    views: Sequence[SubPolicy],
+    images: Indices,
+    name: str,
+    progress: Progress | None,
+    indices: Sequence[int] | None = None,
+) -> NDArray[np.float32]:
+    """Predict views (of the pool, if `indices` say which) of some of the search images."""
+    places = job.split.search[images]
+    return predict_views(
+        job.predictor,
+        job.dataset.images[places],
+        [View(*one) for one in zip(views, indices or range(len(views)), strict=True)],
+        seed=job.settings.seed,
+        indices=places,
+        batch=job.settings.batch,
+        store_path=job.place(name),
+        progress=progress,
+    )
 
 
 def predict_pool(job: SearchJob, progress: StageProgress | None) -> PoolPredictions:
@@ -83,17 +163,8 @@ def _raced(job: SearchJob, progress: Progress | None) -> PoolPredictions:
     def predict(
         name: str, which: Indices, images: Indices, report: Progress | None
     ) -> NDArray[np.float32]:
-        places = job.split.search[images]
-        return predict_views(
-            job.predictor,
-            job.dataset.images[places],
-            [View(job.pool.candidates[index], int(index)) for index in which],
-            seed=settings.seed,
-            indices=places,
-            batch=settings.batch,
-            store_path=job.place(f"race-{name}.zarr"),
-            progress=report,
-        )
+        subs = [job.pool.candidates[index] for index in which]
+        return _predict_part(job, subs, images, f"race-{name}.zarr", report, which.tolist())
 
     found = race(
         predict,

@@ -105,6 +105,7 @@ def record_search(
                 "held_out_images": b64encode(set_of(job.proof.identities)).decode(),
             },
             "notes": list(found.notes),
+            "probe": None if found.probe is None else asdict(found.probe),
             "race": None if found.race is None else dict(found.race),
             "selection": None if found.selection is None else asdict(found.selection),
             "seconds": dict(found.timings),

@@ -28,7 +28,13 @@ from relook.models.describe import network_mark
 from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
 from relook.policy_search.job import SearchJob, plan_search, search_notes
-from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
+from relook.policy_search.pool_predictions import (
+    Probe,
+    choose_variant,
+    policy_of,
+    predict_pool,
+    select_from_pool,
+)
 from relook.policy_search.run_record import former_values, record_search
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.model_calls import current_engine, on_other_gpus
@@ -44,7 +50,8 @@ class PolicySearch:
     `pool[trace.picks[t]]` is the sub-policy that step t + 1 added. `search_indices` and
     `held_out_indices` say which images were used for what; `notes` holds what a reader of
     the figures should know; `race` the rounds and the passes of a race, if there was one;
-    `selection` what the selection took; `job` is what was searched: model, images, settings.
+    `selection` what the selection took; `probe` how borders and mirror images were chosen, if they
+    were; `job` is what was searched: model, images, settings.
     """
 
     policy: Policy
@@ -57,6 +64,7 @@ class PolicySearch:
     notes: tuple[str, ...] = ()
     race: Mapping[str, Any] | None = None
     selection: SelectionPlan | None = None
+    probe: Probe | None = None
     job: SearchJob | None = field(default=None, compare=False)
 
     def _repr_html_(self) -> str:
@@ -82,9 +90,9 @@ def search_dataset(
     """Run a search as `relook.search` does; `origin` (command, specs) is kept in the run's record.
 
     `store` is a path or a URL for the predictions, which are kept in the run's directory by
-    default. The stages of `progress` are "predict", "map" (where predictions do not fit into
-    memory), "select" and "evaluate". `log` is given lines for people, such as what the selection
-    needs, and `warn` the notes, before the pool is predicted.
+    default. The stages of `progress` are "probe", "predict", "map" (where predictions do not fit
+    into memory), "select" and "evaluate". `log` is given lines for people, such as what the
+    selection needs, and `warn` the notes, before the pool is predicted.
     """
     if store is not None and run is None:
         raise RelookError("expected a run's directory with a store of predictions, got none")
@@ -143,6 +151,7 @@ def _searched(
         for note in notes:
             warn(note)
     times = [time.perf_counter()]
+    job, probe = choose_variant(job, progress, log)
     predicted = predict_pool(job, progress)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
@@ -167,6 +176,7 @@ def _searched(
         notes,
         predicted.race,
         job.plan,
+        probe,
         searched,
     )
 

@@ -75,7 +75,7 @@ def crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Pad with `round(value)` black pixels all round and cut the image's size at place x, y."""
     across = _padded_window(images.shape[3], values, x)
     down = _padded_window(images.shape[2], values, y)
-    cut = _take_columns(_transposed(_take_columns(_transposed(images), down[0])), across[0])
+    cut = _take(images, down[0], across[0])
     inside = down[1][:, None, :, None] & across[1][:, None, None, :]
     return cut.masked_fill_(~inside, 0)
 
@@ -84,6 +84,22 @@ def crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
 def crop_flip(images: Tensor, values: Tensor, x: Tensor, y: Tensor, flip: Tensor) -> Tensor:
     """Crop as `crop` does, then mirror left to right where flip is 1."""
     return _flip_where(crop(images, values, x=x, y=y), flip)
+
+
+@checked
+def reflect_crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Crop as `crop` does, from an image that is padded by its own reflection."""
+    down, across = (
+        mirrored(_window(length, values, place), length)
+        for length, place in zip(images.shape[2:], (y, x), strict=True)
+    )
+    return _take(images, down, across)
+
+
+@checked
+def reflect_crop_flip(images: Tensor, values: Tensor, x: Tensor, y: Tensor, flip: Tensor) -> Tensor:
+    """Crop as `reflect_crop` does, then mirror left to right where flip is 1."""
+    return _flip_where(reflect_crop(images, values, x=x, y=y), flip)
 
 
 @checked
@@ -197,9 +213,14 @@ def _flip_where(images: Tensor, flip: Tensor) -> Tensor:
 
 def _padded_window(length: int, padding: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
     """Return which pixel an axis of the window shows, and whether it is one: `[n, length]`."""
-    offset = crop_offset(padding, place).to(torch.int64)
-    pixels = torch.arange(length, device=place.device) + offset[:, None]
+    pixels = _window(length, padding, place)
     return pixels.clamp(0, length - 1), (pixels >= 0) & (pixels < length)
+
+
+def _window(length: int, padding: Tensor, place: Tensor) -> Tensor:
+    """Return which pixels an axis of the window shows, counted from the image: `[n, length]`."""
+    offset = crop_offset(padding, place).to(torch.int64)
+    return torch.arange(length, device=place.device) + offset[:, None]
 
 
 def crop_offset(padding: Numbers, place: Numbers) -> Numbers:
@@ -256,6 +277,11 @@ def _transposed(images: Tensor) -> Tensor:
 def _take_columns(images: Tensor, columns: Tensor) -> Tensor:
     """Pick columns `[n, w]`, other ones for each image."""
     return images.gather(3, columns[:, None, None, :].expand(images.shape))
+
+
+def _take(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Pick rows `[n, h]` and columns `[n, w]`, other ones for each image."""
+    return _take_columns(_transposed(_take_columns(_transposed(images), rows)), columns)
 
 
 def mirrored(index: Tensor, length: int) -> Tensor:

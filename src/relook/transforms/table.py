@@ -90,6 +90,7 @@ ONNX_LEVELS, ONNX_MOVES = "onnx.read_off:levels", "onnx.read_off:moves"
 _point = partial(Transform, cpu="cpu.points:by_level", onnx=ONNX_LEVELS)
 # ... that only move pixels, or blacken some, ...
 _move = partial(Transform, onnx=ONNX_MOVES)
+_crop = partial(_move, value=lambda m: m, unit="pixels")
 # ... that resample a box, and that blend by a factor whose sign belongs to the step.
 _scale_crop = partial(
     Transform,
@@ -210,16 +211,23 @@ _ROWS = (
     ),
     _scale_crop("resized_crop", geometry.resized_crop, draws=("area", "aspect", "x", "y")),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
-    _move(
+    _crop(
         "crop_flip",
         geometry.crop_flip,
-        lambda m: m,
-        "pixels",
         draws=("x", "y", "flip"),
         identity_at_zero=False,
         cpu="cpu.moves:crop",
     ),
-    _move("crop", geometry.crop, lambda m: m, "pixels", draws=("x", "y"), cpu="cpu.moves:crop"),
+    _crop("crop", geometry.crop, draws=("x", "y"), cpu="cpu.moves:crop"),
+    # The same in the image's reflection, as torchvision's padding_mode="reflect".
+    _crop(
+        "reflect_crop_flip",
+        geometry.reflect_crop_flip,
+        draws=("x", "y", "flip"),
+        identity_at_zero=False,
+        cpu="cpu.moves:reflect_crop",
+    ),
+    _crop("reflect_crop", geometry.reflect_crop, draws=("x", "y"), cpu="cpu.moves:reflect_crop"),
     # What the usual baselines need: mirror images, quarter turns and enlarged crops.
     _move(
         "flip",

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from relook.policy import SubPolicy
-from relook.policy.pool import quasi_random_views
-from relook.policy.recipes import RECIPES, Recipe
+from relook.policy.pool import probe_views, quasi_random_views
+from relook.policy.recipes import RECIPES, Recipe, variants
+from relook.policy.views import make_views
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
@@ -47,6 +49,18 @@ def test_the_crops_of_photos_have_all_scales_whatever_their_number(number: int) 
 
 def test_a_recipe_without_crops_has_the_plain_image_alone() -> None:
     assert quasi_random_views(RECIPES["cifar"].without(["crop_flip"]), 5) == (SubPolicy(),)
+
+
+def test_variants_share_the_views_that_are_equal() -> None:
+    views = [set(probe_views(recipe, 6)) for recipe in variants(RECIPES["cifar"])]
+    assert [len(own) for own in views] == [6] * 4
+    # The plain image, its mirror image; of each border four crops, half mirrored, and three more.
+    assert len(set().union(*views)) == 2 + 2 * (4 + 3)
+    pixels = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    for own, same in zip(
+        quasi_random_views("cifar", 6), probe_views(RECIPES["cifar"], 6), strict=True
+    ):
+        assert torch.equal(*(make_views(one, pixels, seed=0) for one in (own, same)))
 
 
 def _draw(view: SubPolicy, name: str) -> float:

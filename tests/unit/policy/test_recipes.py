@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,15 @@ from tests.support import refused
 
 from relook import RelookError, Step
 from relook.policy.pool import sample_pool
-from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe, load_recipe, recipe_for
+from relook.policy.recipes import (
+    RECIPES,
+    Group,
+    Recipe,
+    get_recipe,
+    load_recipe,
+    recipe_for,
+    variants,
+)
 
 XRAY = """
 name = "x-ray"
@@ -82,6 +91,26 @@ def test_transforms_can_be_left_out() -> None:
     refused("did you mean 'cutout'", RECIPES["cifar"].without, ["cutut"])
 
 
+def test_only_what_nobody_chose_is_open_to_change() -> None:
+    cifar = RECIPES["cifar"]
+    unflipped = cifar.without(["flip", "rotate"])
+    assert {one.finish for one in variants(cifar)} == {
+        Step(f"{border}crop{flip}", 4) for border in ("", "reflect_") for flip in ("", "_flip")
+    }
+    assert [one.finish for one in variants(unflipped)] == [Step("crop", 4), Step("reflect_crop", 4)]
+    assert {"rotate"} & {name for one in variants(unflipped) for name in one.transforms} == set()
+    assert [one.start for one in variants(RECIPES["imagenet"])] == [
+        Step("scale_crop_flip", 30),
+        Step("scale_crop", 30),
+    ]
+    for own in (
+        replace(cifar, name="own"),
+        replace(cifar, finish=Step("crop_flip", 2)),
+        replace(cifar, groups=(Group(9, 1, 5),)),
+    ):
+        assert variants(own) == (own,)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -125,7 +154,7 @@ def test_transforms_can_be_left_out() -> None:
         ),
         (
             'base = "cifar"\nfinish = {transform = "rotate", magnitude = 3}',
-            "expected the finish to be one of crop, crop_flip",
+            "expected the finish to be one of crop, crop_flip, reflect_crop, reflect_crop_flip",
         ),
         (
             'base = "cifar"\nfinish = 3',

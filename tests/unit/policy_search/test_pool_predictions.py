@@ -17,7 +17,8 @@ from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.policy.pool import Pool, conservative_pool
 from relook.policy.recipes import get_recipe
-from relook.policy_search.job import plan_pool
+from relook.policy_search.job import plan_pool, plan_search
+from relook.policy_search.pool_predictions import choose_variant
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.selection import greedy
@@ -62,7 +63,7 @@ class StopError(Exception):
 
 def stop_in(wanted: str, after: int) -> Any:
     def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
-        if stage == wanted and done == after:
+        if stage == wanted and after <= done < total:
             raise StopError
 
     return progress
@@ -196,3 +197,70 @@ def test_bad_limits_are_found_before_anything_is_predicted(
 ) -> None:
     refused(message, searched, tmp_path / "run", progress=stop_in("predict", 0), **changes)
     assert not (tmp_path / "run").exists()
+
+
+class Sides(torch.nn.Module):
+    """Says which side of an image is bright, and left where a border is black."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        left, right = (half.mean((1, 2, 3)) for half in images.chunk(2, 3))
+        brighter = torch.where(images.amin((1, 2, 3)) > 0, left - right, 0.1)
+        return 40 * torch.stack([brighter, -brighter], 1)
+
+
+def of_sides(images: int = 360) -> Dataset:
+    """Return images whose class is their bright side, or for one in ten the other."""
+    noise = np.random.default_rng(0)
+    labels = noise.integers(0, 2, images)
+    bright = np.where(noise.random(images) < 0.1, 1 - labels, labels)
+    pixels = noise.integers(60, 100, (images, 1, 32, 32))
+    pixels += 30 * ((np.arange(32) >= 16) == bright[:, None, None, None])
+    return Dataset(torch.from_numpy(pixels.astype(np.uint8)), labels, ("left", "right"), "sides")
+
+
+def chosen(run: Path | None = None, recipe: str = "cifar", **changes: Any) -> PolicySearch:
+    own = {key: changes.pop(key) for key in ("progress", "log") if key in changes}
+    settings = SearchSettings.of(recipe, length=4, pool_size=12, batch=64, **changes)
+    return search_dataset(TorchPredictor(Sides()), of_sides(), settings, run=run, **own)
+
+
+def test_mirror_images_and_black_borders_that_do_harm_are_left_out(tmp_path: Path) -> None:
+    told: list[str] = []
+    found = chosen(tmp_path / "whole", log=told.append)
+    text = " ".join(str(sub) for sub in found.pool)
+    assert "reflect_crop 4" in text
+    assert "flip" not in text
+    assert "crop 4" not in text.replace("reflect_crop 4", "")
+    assert found.probe is not None
+    assert found.probe.gain > 3 * found.probe.error > 0
+    assert str(found.probe) in told
+    assert str(found.probe).startswith("no mirror images, crops with mirrored borders: better by")
+    record = json.loads((tmp_path / "whole/run.json").read_text())
+    assert [one["taken"] for one in record["probe"]["tried"]] == [True, True]
+    assert record["settings"]["recipe"]["finish"]["transform"] == "crop_flip"  # the baselines'
+    for stage in ("probe", "predict"):
+        with pytest.raises(StopError):
+            chosen(tmp_path / stage, progress=stop_in(stage, 1))
+        chosen(tmp_path / stage)
+        for file in ("policy.json", "search.json"):
+            assert (tmp_path / stage / file).read_bytes() == (
+                tmp_path / "whole" / file
+            ).read_bytes()
+
+
+def test_what_was_said_is_not_probed(tmp_path: Path) -> None:
+    unflipped = chosen(exclude=["flip"]).probe
+    assert unflipped is not None
+    assert [one["change"] for one in unflipped.tried] == ["crops with mirrored borders"]
+    (tmp_path / "own.toml").write_text('base = "cifar"')
+    for found in (chosen(strategy="greedy"), chosen(recipe=str(tmp_path / "own.toml"))):
+        assert found.probe is None
+        assert {sub.finish.transform for sub in found.pool if sub.finish} == {"crop_flip"}
+
+
+def test_the_passes_of_a_probe_are_counted() -> None:
+    done: list[tuple[int, int]] = []
+    settings = SearchSettings.of("cifar", length=4, pool_size=12)
+    job = plan_search(TorchPredictor(Sides()), of_sides(), settings)
+    choose_variant(job, lambda stage, *count: done.append((count[0], count[1])), None)
+    assert done[-1] == (job.probe_passes, job.probe_passes) == (16 * 240, 16 * 240)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,11 @@ def crop(step: AppliedStep, shape: Shape) -> MoveStep:
     right, down = (_whole(crop_offset(step.values, step.draws[name])) for name in ("x", "y"))
     flip = step.draws.get("flip", np.zeros(len(step.values)))
     return MoveStep(right, down, _whole(flip == 1), black=True)
+
+
+def reflect_crop(step: AppliedStep, shape: Shape) -> MoveStep:
+    """Return what `reflect_crop` moves, or `reflect_crop_flip`."""
+    return replace(crop(step, shape), black=False)
 
 
 def flip(step: AppliedStep, shape: Shape) -> MoveStep:
