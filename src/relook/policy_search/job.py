@@ -115,11 +115,11 @@ class SearchJob:
     def summary(self) -> str:
         """What will be done, in one line."""
         probed = self.probe_passes
+        total = probed + self.passes + self.proof_passes
         choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
         return (
             f"{len(self.pool.candidates):,} candidates × {len(self.split.search):,} images, then "
-            f"{len(self.split.held_out):,} held-out images: {self.passes + self.proof_passes:,} "
-            f"model passes at most{choice}"
+            f"{len(self.split.held_out):,} held-out images: {total:,} model passes at most{choice}"
         )
 
     def place(self, name: str) -> str | Path | None:
