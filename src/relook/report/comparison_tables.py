@@ -68,7 +68,9 @@ def comparison_table(comparison: Comparison) -> Table:
     rows = shown_rows(comparison)
     named = dict.fromkeys(row.method for row in rows if row.label.endswith(")"))
     named_so = {POLICY_METHOD: "found by greedy policy search"}
-    note = "; ".join(f"{SHORT_NAMES[one]}: {named_so.get(one, about(one))}" for one in named)
+    note = "; ".join(
+        f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named
+    )
     comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
