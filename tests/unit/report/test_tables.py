@@ -132,6 +132,12 @@ def test_the_terminal_explains_the_methods_that_it_shows(comparison: Comparison)
     assert "MGrid" not in caption
 
 
+def test_a_method_from_elsewhere_goes_by_its_name(comparison: Comparison) -> None:
+    rows = [replace(row, method="mine", label="mine (M)") for row in comparison.rows[:1]]
+    table = comparison_table(replace(comparison, rows=(*rows, *comparison.rows)))
+    assert table.note.startswith("mine: mine; ")
+
+
 def test_a_policy_of_few_views_stands_there_once(comparison: Comparison) -> None:
     budgets = (*comparison.budgets, 50, 100)
     own = max((row for row in comparison.rows if row.method == "gps"), key=lambda row: row.budget)
