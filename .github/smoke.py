@@ -19,9 +19,9 @@ from relook.models.small import new_small
 
 digits = load_data("digits")
 model, images = new_small(1), digits.plain[:400]
-found = relook.search(model, images, digits.labels[:400], pool_size=6, length=2, run="run")
+found = relook.search(model, images, digits.labels[:400], pool_size=6, length=2, out="run")
 print(found.comparison.verdict.sentence)
-assert found.model().predict_proba(images[:3]).shape == (3, 10)
+assert found.tta().predict_proba(images[:3]).shape == (3, 10)
 assert relook.Policy.load("run/policy.json") == found.policy
 """
 
