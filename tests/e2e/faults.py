@@ -247,10 +247,13 @@ def check_one_line(done: Ended, *words: str) -> None:
 
 
 ODD_MODEL = """
+import sys
 import time
 import torch
 from pathlib import Path
 from torch import nn
+
+AFTER = 4 if "predict" in sys.argv else 12  # others measure the model before they predict
 
 class Odd(nn.Module):
     def __init__(self, fault):
@@ -261,7 +264,7 @@ class Odd(nn.Module):
     def forward(self, images):
         self.calls += 1
         logits = self.layer(images.flatten(1))
-        return self.fault(logits) if self.calls > 4 else logits
+        return self.fault(logits) if self.calls > AFTER else logits
 
 def raising():
     def fault(logits):

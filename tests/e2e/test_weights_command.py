@@ -5,6 +5,7 @@ import pytest
 from tests.e2e.conftest import Relook
 
 from relook.deploy.weights import ENTRIES
+from relook.foundation.wording import views_text
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 
@@ -32,7 +33,7 @@ def test_weights_are_learned_shown_and_written(
     weighted = Policy.load(out)
     assert len(weighted) == len(weighted.temperatures or ()) == ENTRIES
     predicted = relook("predict", "-m", model, "-p", out, "-d", data, "-o", tmp_path / "p.csv")
-    assert f"{len(weighted.counts())} views each" in predicted.err
+    assert f"{views_text(len(weighted.counts()))} each" in predicted.err
 
 
 def test_the_gain_of_learned_weights_counts_groups(

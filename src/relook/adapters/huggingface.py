@@ -31,7 +31,11 @@ class TTAPipeline(_Usual):  # type: ignore[misc]
     ) -> None:
         super().__init__(*args, **rest)
         mean, std = normalisation(self.image_processor.to_dict())
-        self.tta = TTA(Logits(self.model), policy, views=views, mean=mean, std=std)
+        how: dict[str, Any] = {"views": views, "mean": mean, "std": std}
+        chosen = policy if isinstance(policy, Policy) else Policy.load(policy)
+        if chosen.temperatures is None:  # a preset is as sure as the usual pipeline
+            how["temperature"] = None
+        self.tta = TTA(Logits(self.model), chosen, **how)
 
     def preprocess(self, image: Any, timeout: float | None = None) -> Any:
         """Return an image as uint8 `[1, c, h, w]` at the network's size: views come before mean."""

@@ -47,7 +47,10 @@ class TTACallback(Callback):
         """Wrap the network, once."""
         if self.tta is None:
             model = pl_module if self._network is None else getattr(pl_module, self._network)
-            self.tta = TTA(model, self._policy, **self._options)
+            chosen = self._policy
+            policy = chosen if isinstance(chosen, Policy) else Policy.load(chosen)
+            own = {} if policy.temperatures else {"temperature": None}  # a preset has none yet
+            self.tta = TTA(model, policy, **{**own, **self._options})
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any

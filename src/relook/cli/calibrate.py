@@ -154,6 +154,8 @@ def calibrate_command(
 
 def _print_scores(fitted: CalibratedPolicy) -> None:
     """Print what the images say of the policy before and after."""
+    if fitted.after is None:
+        return
     (cll, ece), (new_cll, new_ece) = fitted.before.values(), fitted.after.values()
     console.print(
         f"all views, cross-validated: cLL {wording.plain(cll, 4)} → {wording.plain(new_cll, 4)}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
@@ -61,12 +62,12 @@ class CalibratedPolicy:
     """A policy fitted anew, and the scores of all its views on the images: cLL and ECE.
 
     `before` is as the policy came, `after` with temperatures that other images gave than those
-    which they are scored on.
+    which they are scored on; None where images are too few for that.
     """
 
     policy: Policy
     before: Mapping[str, float]
-    after: Mapping[str, float]
+    after: Mapping[str, float] | None
 
 
 def calibrate_policy(
@@ -98,18 +99,21 @@ def calibrated_policy(
     before = {"cll": log_likelihood(old, labels, weights), "ece": ece(old, labels, weights)}
     if not how.get("keep_view_temperature"):
         policy = _with_view_temperature(policy, log_probs, dataset, weights)
-    found = cross_validated(
-        mean_log_probs(policy.tempered(log_probs)),
-        labels,
-        seed=0,
-        groups=units,
-        weights=weights,
-        view_temperature=policy.view_temperature,
-    ).metrics
+    after = None
+    with suppress(RelookError):  # too few images, or groups, to be split
+        found = cross_validated(
+            mean_log_probs(policy.tempered(log_probs)),
+            labels,
+            seed=0,
+            groups=units,
+            weights=weights,
+            view_temperature=policy.view_temperature,
+        ).metrics
+        after = {"cll": found["cll"], "ece": found["ece_calibrated"]}
     seen = union(policy.seen, set_of(dataset.identities))
     policy = replace(policy, seen=seen, fitted_on=network_mark(predictor))
     fitted = _with_temperatures(policy, log_probs, labels, weights, units)
-    return CalibratedPolicy(fitted, before, {"cll": found["cll"], "ece": found["ece_calibrated"]})
+    return CalibratedPolicy(fitted, before, after)
 
 
 def weigh_policy(

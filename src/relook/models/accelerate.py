@@ -116,13 +116,21 @@ def accelerate_run(
     if mode != "auto" or record is None:
         return accelerate(predictor, images, mode=mode, **how)
     if record.exists():
-        content = read_json(record, what="a run's engine")
-        mode = str(content.get("engine")) if isinstance(content, dict) else ""
-        if mode not in ENGINES:
-            raise RelookError(f"{record}: expected an engine of {', '.join(ENGINES)}: delete it")
+        mode = _recorded(record)
     made = accelerate(predictor, images, mode=mode, **how)
     write_json_atomic(record, {"engine": made.engine})
     return made
+
+
+def _recorded(record: Path) -> str:
+    try:
+        content = read_json(record, what="a run's engine")
+        engine = str(content.get("engine")) if isinstance(content, dict) else ""
+        if engine not in ENGINES:
+            raise RelookError(f"{record}: expected an engine of {', '.join(ENGINES)}")
+    except RelookError as error:
+        raise RelookError(f"{error}: delete it, and the engine is chosen again") from None
+    return engine
 
 
 def _altered(

@@ -85,7 +85,9 @@ def test_what_another_library_does_runs_in_a_tta_and_is_not_exported() -> None:
         relook.register_transform("other", invert)
         policy = relook.Policy((relook.SubPolicy((relook.Step("other", 1),)),))
         tta = relook.TTA(network(), policy, temperature=None)
-        inverted = relook.TTA(network(), "plain").predict_proba(255 - some_images(4))
+        inverted = relook.TTA(network(), "plain", temperature=None).predict_proba(
+            255 - some_images(4)
+        )
         np.testing.assert_allclose(tta.predict_proba(some_images(4)), inverted, atol=1e-6)
         program = SimpleNamespace(is_compiling=lambda: True)
         with pytest.MonkeyPatch.context() as patch:
