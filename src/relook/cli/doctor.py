@@ -232,7 +232,5 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines += [f"broken: {name}: {text}" for name, text in found["broken"].items()]
     if found["install"]:
         lines.append(f"not installed: {', '.join(found['missing'])}; to add:  {found['install']}")
-    return [
-        *lines,
-        "something that is installed does not work" if found["broken"] else "all is well",
-    ]
+    well = "relook works here; mind the notes above" if found["notes"] else "all is well"
+    return [*lines, "something that is installed does not work" if found["broken"] else well]

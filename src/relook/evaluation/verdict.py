@@ -298,8 +298,8 @@ def _doubt(found: Judged) -> str:
     gain = max(cll.estimate, worth)
     needed = 2 * found.images * max(1.0, (cll.estimate - cll.low) / gain) ** 2
     return (
-        f"to show a gain of {gain:.2g} in cLL takes about {_one_digit(needed):,.0f} images, if "
-        f"they scatter as these {found.images:,} do."
+        f"to show a gain of {gain:.2g} in cLL takes about {_one_digit(needed):,.0f} images to "
+        f"compare on, if they scatter as these {found.images:,} do."
     )
 
 

@@ -22,6 +22,7 @@ from relook.report.style import PAGE_VARIABLES
 from relook.report.summary import summary_of
 
 _SIDE = 64
+_MOST_ROWS = 8
 _MOST_VIEWS = 40
 _WIDTH = 100
 # A notebook has a theme of its own: text and lines take its colour.
@@ -50,12 +51,14 @@ def html(shown: object) -> str:
 
 
 def text(shown: Comparison | PolicySearch) -> str:
-    """Return the verdict and a small table: the plain image, the policy and its best rival."""
+    """Return the verdict and a small table: of many rows plain image, policy and best rival."""
     comparison = shown if isinstance(shown, Comparison) else shown.comparison
     own = [row for row in shown_rows(comparison) if row.method == POLICY_METHOD]
     kept = {("plain", 1), *((row.method, row.budget) for row in own)}
     kept |= {(row.rival, row.budget) for row in own if row.rival is not None}
-    rows = tuple(row for row in comparison.rows if (row.method, row.budget) in kept)
+    rows = comparison.rows
+    if len(rows) > _MOST_ROWS:
+        rows = tuple(row for row in rows if (row.method, row.budget) in kept)
     few = replace(comparison, rows=rows)
     file = io.StringIO()
     print_comparison(few, Console(file=file, width=_WIDTH, highlight=False))

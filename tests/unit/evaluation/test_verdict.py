@@ -316,7 +316,8 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     assert verdict.sentence.startswith("Too few images to tell: use the plain image. ")
     # The lower end is 0.0261 below 0.02: 60 · (0.0261 / 0.02)² = 102 just leave zero out.
     assert (
-        "To show a gain of 0.02 in cLL takes about 200 images, if they scatter as these 60 do."
+        "To show a gain of 0.02 in cLL takes about 200 images to compare on, if they scatter as "
+        "these 60 do."
     ) in verdict.sentence
     # Where the estimate is no gain, it is the smallest one worth looking for.
     worse = gains(60, gps_10=-0.01)

@@ -246,7 +246,8 @@ def _verdict(outcome: str) -> Verdict:
         "no difference": "+0.0004 [−0.0020, +0.0031], accuracy +0.1 points [−0.3, +0.5]. The "
         "interval includes zero, and no gain above 0.01.",
         "too few images to tell": "+0.0204 [−0.0120, +0.0531], accuracy +0.1 points [−3.3, +3.5]. "
-        "To show a gain of 0.02 in cLL takes about 30,000 images, if they scatter as these 5,000 "
+        "To show a gain of 0.02 in cLL takes about 30,000 images to compare on, if they scatter "
+        "as these 5,000 "
         "do.",
     }
     return Verdict(
