@@ -262,7 +262,7 @@ def _sentence(found: Judged, plain: Row) -> str:
 def _headline(found: Judged) -> str:
     outcome = found.outcome.capitalize()
     if found.outcome == AVERAGING and found.best.method != POLICY_METHOD:
-        outcome += ", the learned views add nothing to it"
+        outcome += ", no gain of the learned views beyond that is shown"
     if found.outcome == HELPS and not found.rivals:
         outcome += ", compared with the plain image alone"
     shorter = found.best is not found.policy and found.best.method == POLICY_METHOD

@@ -38,9 +38,9 @@ class Logits(nn.Module):
 
 
 def is_hf_network(module: nn.Module) -> bool:
-    """Whether a module is, or wraps, an image classifier of transformers."""
+    """Whether a module is an image classifier of transformers."""
     config = getattr(module, "config", None)
-    return hasattr(config, "num_labels") and hasattr(config, "to_json_string")
+    return hasattr(module, "main_input_name") and hasattr(config, "num_labels")
 
 
 def load_hf(rest: str, options: ModelOptions) -> Predictor:

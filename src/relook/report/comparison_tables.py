@@ -13,6 +13,7 @@ from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
+from relook.report.latex import latex
 from relook.report.metrics import metric_of
 from relook.report.tables import (
     SHORT_NAMES,
@@ -23,7 +24,6 @@ from relook.report.tables import (
     best_of_budget,
     best_of_line,
     cell_of,
-    latex,
     side_by_side,
     table_of,
     terminal,

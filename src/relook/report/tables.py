@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
@@ -33,21 +32,6 @@ SHORT_NAMES = {
     "mgrid": "MGrid",
     "random": "Random",
     POLICY_METHOD: "GPS",
-}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "−": "$-$",
-    "–": "--",
-    "×": r"$\times$",
 }
 
 
@@ -260,45 +244,6 @@ def html(table: Table) -> Markup:
     return render("table.html", table=table)
 
 
-def latex(table: Table) -> str:
-    """Return the table as LaTeX with booktabs, in the paper's form; intervals are left out.
-
-    It needs `\\usepackage{booktabs,graphicx}`.
-    """
-    table = _without(table, [c for c in table.columns if c.optional])
-    width = len(table.columns)
-    align = "l" * width if table.wide else "".join("c" if c.number else "l" for c in table.columns)
-    kind = "table*" if table.wide else "table"
-    body: list[str] = []
-    for number, section in enumerate(_once(table)):
-        body += [r"\midrule"] * bool(number)
-        body += [" & ".join(_tex_cell(cell) for cell in line) + r" \\" for line in section]
-    return "\n".join(
-        [
-            rf"\begin{{{kind}}}",
-            r"\centering",
-            *([r"\resizebox{1.\textwidth}{!}{"] if table.wide else []),
-            rf"\begin{{tabular}}{{{align}}}",
-            r"\toprule",
-            *_tex_heads(table.columns),
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(["}"] if table.wide else []),
-            rf"\caption{{{tex(table.caption or table.title)}}}",
-            rf"\label{{{table.label}}}",
-            rf"\end{{{kind}}}",
-            "",
-        ]
-    )
-
-
-def tex(text: str) -> str:
-    """Return text with what LaTeX would take for commands made harmless."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
 def _score(one: Result) -> float:
     return -one.value if metric_of(one.metric).lowest else one.value
 
@@ -325,11 +270,12 @@ def _smaller(table: Table) -> Iterator[tuple[Table, bool]]:
     yield table, True
     optional = [column for column in table.columns if column.optional]
     for count in range(len(optional)):
-        yield _without(table, optional[-1 - count :]), True
-    yield _without(table, optional), False
+        yield without_columns(table, optional[-1 - count :]), True
+    yield without_columns(table, optional), False
 
 
-def _without(table: Table, left_out: Sequence[Column]) -> Table:
+def without_columns(table: Table, left_out: Sequence[Column]) -> Table:
+    """Return the table without some of its columns."""
     kept = [i for i, c in enumerate(table.columns) if not any(c is one for one in left_out)]
     return replace(
         table,
@@ -340,7 +286,7 @@ def _without(table: Table, left_out: Sequence[Column]) -> Table:
     )
 
 
-def _once(table: Table) -> list[list[tuple[Cell, ...]]]:
+def with_repeats_left_out(table: Table) -> list[list[tuple[Cell, ...]]]:
     """Return the lines with what a line shares with the one above left blank."""
     before: tuple[Cell, ...] = ()
     sections = []
@@ -361,7 +307,7 @@ def _rich(table: Table, intervals: bool) -> RichTable:
     made.caption, made.caption_justify, made.caption_style = table.note or None, "left", "dim"
     for column in table.columns:
         made.add_column(column.head, justify="right" if column.number else "left", no_wrap=True)
-    for section in _once(table):
+    for section in with_repeats_left_out(table):
         for line in section:
             texts = [cell.plain(intervals=intervals) for cell in line]
             bold = ["bold" if cell.bold else "" for cell in line]
@@ -372,34 +318,3 @@ def _rich(table: Table, intervals: bool) -> RichTable:
 
 def _pipes(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _tex_cell(cell: Cell) -> str:
-    spread = rf" {{\tiny$\pm${cell.spread}}}" if cell.spread else ""
-    text = tex(cell.text) + spread
-    return rf"\textbf{{{text}}}" if cell.bold else text
-
-
-def _tex_heads(columns: Sequence[Column]) -> list[str]:
-    """Return the lines of heads: neighbours with the same head share it, a rule below."""
-    depth = max(len(column.heads) for column in columns)
-    levels = [(*column.heads, *[""] * (depth - len(column.heads))) for column in columns]
-    lines = []
-    for level in range(depth):
-        cells, rules, start = [], [], 1
-        for heads, group in groupby(levels, key=lambda heads: heads[: level + 1]):
-            count = len(list(group))
-            alone = level == depth - 1 or not heads[-1] or not columns[start - 1].number
-            cells += [_tex_head(heads[-1])] * count if alone else [_spanning(heads[-1], count)]
-            rules += [] if alone else [rf"\cmidrule(l){{{start}-{start + count - 1}}}"]
-            start += count
-        lines += [" & ".join(cells) + r" \\", *([" ".join(rules)] if rules else [])]
-    return lines
-
-
-def _spanning(text: str, count: int) -> str:
-    return rf"\multicolumn{{{count}}}{{c}}{{{tex(text)}}}"
-
-
-def _tex_head(text: str) -> str:
-    return rf"\multicolumn{{1}}{{c}}{{\scriptsize{{{text}}}}}" if text.isdigit() else tex(text)

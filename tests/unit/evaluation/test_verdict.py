@@ -257,7 +257,8 @@ def test_a_baseline_that_is_as_good_and_cheaper_is_recommended() -> None:
     assert verdict.outcome == "averaging helps"
     assert (verdict.recommended_method, verdict.recommended_views) == ("flip", 2)
     assert verdict.sentence.startswith(
-        "Averaging helps, the learned views add nothing to it: use the image and its mirror image."
+        "Averaging helps, no gain of the learned views beyond that is shown: use the image and "
+        "its mirror image."
     )
     assert "the best baseline, the image and its mirror image: cLL −0.0" in verdict.sentence
     assert ": it falls behind." in verdict.sentence
@@ -300,7 +301,7 @@ def test_a_baseline_that_helps_is_recommended_though_the_policy_does_not() -> No
     assert verdict.outcome == "averaging helps"
     assert verdict.recommended_method == "10c"
     assert verdict.sentence.startswith(
-        "Averaging helps, the learned views add nothing to it: use 10 crops (10C). "
+        "Averaging helps, no gain of the learned views beyond that is shown: use 10 crops (10C). "
         "Compared with the plain image: cLL +0.0500 ["
     )
     assert "The learned policy with 10 views compared with the plain image: " in verdict.sentence

@@ -31,7 +31,7 @@ from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, predict_views
 from relook.predictions.store import Predictions
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.selection.record import Selected
 from relook.studies import ensembles_search
 from relook.studies.ensembles import STUDY, ensembles, paper_table, tables

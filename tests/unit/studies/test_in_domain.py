@@ -16,7 +16,8 @@ from relook.foundation.wording import with_minus_signs
 from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
 from relook.policy import Policy, Step, SubPolicy
-from relook.report.tables import latex, markdown
+from relook.report.latex import latex
+from relook.report.tables import markdown
 from relook.studies.in_domain import (
     IN_DOMAIN,
     TEMPERATURE,

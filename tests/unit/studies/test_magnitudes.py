@@ -16,7 +16,7 @@ from relook.evaluation.randaugment_magnitude import best_magnitude, search_magni
 from relook.evaluation.results import Result, Results, join, measured
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy.recipes import Group, Recipe
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.studies.magnitudes import (
     RANDAUGMENT,
     STUDY,

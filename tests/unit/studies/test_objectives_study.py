@@ -22,7 +22,7 @@ from relook.policy.pool import sample_pool
 from relook.policy.recipes import get_recipe
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views, predict_views
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.selection import greedy_search
 from relook.studies.objectives import STUDY, objectives, paper_table, sentence, tables
 from relook.studies.objectives_search import PLAIN, label_of

@@ -17,7 +17,7 @@ from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.results import Result, Results
 from relook.policy import Policy, Step, SubPolicy
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.studies.corruptions import corrupt_images
 from relook.studies.robustness import (
     STUDY,

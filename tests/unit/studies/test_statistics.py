@@ -12,7 +12,7 @@ from relook.evaluation.results import Results
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
 from relook.policy.transform_counts import transform_statistics
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.studies.statistics import ALL, STUDY, statistics, tables
 
 FINISH = Step("crop_flip", 4)

@@ -12,9 +12,10 @@ from relook.evaluation.results import Results, load_results, measured
 from relook.foundation.registry import by_name
 from relook.report.comparison_tables import method_table
 from relook.report.figures import Drawing
+from relook.report.latex import latex
 from relook.report.series import curves_of
 from relook.report.shapes import METHODS, Panel, curves_drawing
-from relook.report.tables import Table, latex
+from relook.report.tables import Table
 from relook.studies.study import Study
 from relook.studies.table import STUDIES
 

@@ -19,7 +19,7 @@ from relook.evaluation.results import Result, Results
 from relook.numerics.splits import halvings
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
-from relook.report.tables import latex
+from relook.report.latex import latex
 from relook.studies.transfer import (
     STUDY,
     foreign,

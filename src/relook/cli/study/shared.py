@@ -27,7 +27,7 @@ from relook.evaluation.results import Results
 from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
-from relook.report.tables import latex as latex_of
+from relook.report.latex import latex as latex_of
 from relook.report.tables import terminal
 from relook.studies.study import Study
 

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from relook.evaluation.results import Result, Results
 from relook.policy import Policy
 from relook.report.figures import Drawing
-from relook.report.tables import Table, latex
+from relook.report.latex import latex
+from relook.report.tables import Table
 from relook.studies.in_domain import with_budgets
 from relook.studies.reproduce.checks import slug
 from relook.studies.reproduce.plan import Entry
