@@ -234,7 +234,8 @@ def _verdict(outcome: str) -> Verdict:
             outcome,
             "Averaging helps, no gain of the learned views beyond that is shown: use random crops "
             "(CF) with 10 views. Compared with the plain image: cLL +0.0415 [+0.0360, +0.0470], "
-            "accuracy +1.2 points [+0.8, +1.6]. It takes about 10 × the time of one view. The learned policy "
+            "accuracy +1.2 points [+0.8, +1.6]. It takes about 10 × the time of one view. "
+            "The learned policy "
             f"with 11 views {whole} +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. "
             "Compared with the best baseline, random crops (CF) with 11 views: cLL +0.0002 "
             f"[−0.0011, +0.0013], accuracy ±0.0 points [−0.1, +0.1]: no gain is shown. {price}",
