@@ -26,8 +26,8 @@ MODEL = "timm:resnet10t@weights.safetensors"
 def held_out() -> relook.Dataset:
     """Return the images that the search has not seen."""
     digits = load_data("folder:digits", Preparation(size=(32, 32), channels=3))
-    seen = relook.Policy.load(RUN / "policy.json").seen
-    return digits.subset(unseen_places(digits, seen))
+    policy = relook.Policy.load(RUN / "policy.json")
+    return digits.subset(unseen_places(digits, [policy]))
 
 
 def log_likelihood(

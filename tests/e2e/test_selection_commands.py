@@ -274,7 +274,7 @@ def test_a_split_in_shares_or_numbers(
 def test_one_way_to_split_is_enough(relook: Relook, model: str, data: str, tmp_path: Path) -> None:
     sources = ("search", "--model", model, "--data", data, "--out", tmp_path / "run", *QUICK)
     done = relook(*sources, "--split", "0.5:0.5", "--holdout", "0.5")
-    assert_one_line(done, "expected one of --split, --holdout and --test")
+    assert_one_line(done, "expected one of --split, --holdout, --test and --cross-fit")
     assert_one_line(relook(*sources, "--split", "0.5:0.5", "--test", data), "expected one of")
 
 

@@ -117,7 +117,7 @@ class FoundPolicy(PolicySearch):
             job = self._job
             images, indices = job.proof, job.split.held_out
             keywords.setdefault("balanced", job.settings.balanced)
-            if validation is None:
+            if validation is None and not job.settings.cross_fit:
                 validation = job.dataset.subset(job.split.search)
         found = compared(
             self.predictor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +107,7 @@ def calibrate_command(
     searched = None if record is None else found.preparation
     dataset = options.read_data(data, group, model=known.predictor, searched=searched, **how)
     if weights != "equal":  # learned weights make a claim
-        left = unseen_places(dataset, found.seen)
+        left = unseen_places(dataset, [replace(found, halves=())])
         if len(left) < len(dataset):
             say(left_out_note(dataset, len(left)))
             dataset = dataset.subset(left)

@@ -67,7 +67,7 @@ def search_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
-    _check_one_of(split, holdout, test)
+    _check_one_of(split, holdout, test, settings["cross_fit"] or None)
     known = as_begun(out, {"recipe": recipe, **settings})
     known |= {} if holdout is None else {"holdout": holdout}
     prior = RecipeChoice(known.pop("recipe"), options.names(exclude))
@@ -121,7 +121,9 @@ def search_command(
 
 def _check_one_of(*parts: object) -> None:
     if sum(part is not None for part in parts) > 1:
-        raise RelookError("expected one of --split, --holdout and --test, got more: give one")
+        raise RelookError(
+            "expected one of --split, --holdout, --test and --cross-fit, got more: give one"
+        )
 
 
 def _say_note(note: str) -> None:

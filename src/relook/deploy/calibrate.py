@@ -139,7 +139,7 @@ def weigh_policy(
             "expected a fixed policy to weigh the views of, got one that is empty or of fresh "
             "draws: use policy.freeze(seed)"
         )
-    unseen = unseen_part(dataset, [policy])
+    unseen = unseen_part(dataset, [replace(policy, halves=())])
     dataset = unseen.dataset
     counts = dict(policy.counts())
     views = [View(sub, index) for index, sub in enumerate(counts)]

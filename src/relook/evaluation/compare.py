@@ -225,7 +225,11 @@ def compare(
         classes=_class_names(dataset, before.shape[1]),
         settings=_merged(
             _settings(setup, chosen, left_out, grid, asked.margin, validation),
-            {"doubt": unseen.doubt, **(record or {})},
+            {
+                "cross_fit": any(line.folds for line in lines),
+                "doubt": unseen.doubt,
+                **(record or {}),
+            },
         ),
     )
 

@@ -173,6 +173,8 @@ class Comparison:
     @property
     def images_text(self) -> str:
         """The number of images, in words that claim no more than is known of them."""
+        if self.settings.get("cross_fit"):
+            return f"{count(self.images, 'image')}, each half by views learned on the other"
         kind = "image" if self.settings.get("doubt") else "held-out image"
         return count(self.images, kind)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
 from relook.evaluation.comparison import Fitted
 from relook.evaluation.cross_validation import Averages, Evaluation, cross_validated, partitions
+from relook.evaluation.unseen import Fold, folds_of
 from relook.foundation.progress import Progress
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Indices, LogProbs
-from relook.numerics.calibration import fit_temperature
+from relook.numerics.calibration import fit_temperature, temper
 from relook.numerics.intervals import (
     Interval,
     likely_variance,
@@ -161,17 +162,30 @@ def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class MethodRun:
-    """One method in one run: its policy for the largest budget."""
+    """One method in one run: its policy for the largest budget.
+
+    `folds` say which images other policies stand for it on; empty: none.
+    """
 
     method: str
     run: int
     policy: Policy
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def parts(self) -> tuple[MethodRun, ...]:
+        """The line with each policy that stands for it."""
+        return tuple(replace(self, policy=one.policy, folds=()) for one in self.folds) or (self,)
 
     @property
     def views(self) -> list[View]:
         """The views to predict, one per entry."""
-        return [View(sub, self.run * _RUN_STRIDE + i) for i, sub in enumerate(self.policy)]
+        first = self.run * _RUN_STRIDE
+        return [View(sub, first + i) for one in self.parts for i, sub in enumerate(one.policy)]
 
+
+Read = Callable[[Sequence[View]], NDArray[np.float32]]
+"""Returns the predictions of some views."""
 
 Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 """How many entries of a line are scored for each budget."""
@@ -204,7 +218,7 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
         # Fixed draws make the same views in every run; one is enough.
         repeats = 1 if policies[0].is_fixed else setup.runs
         several = policies if len(policies) > 1 else [policies[0]] * repeats
-        return [MethodRun(method, run, one.for_budget(most)) for run, one in enumerate(several)]
+        return [policy_run(setup, method, run, one) for run, one in enumerate(several)]
     row = BASELINES[method]
     return [
         MethodRun(
@@ -216,6 +230,15 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
         )
         for run in range(setup.runs if row.random else 1)
     ]
+
+
+def policy_run(setup: Setup, method: str, run: int, policy: Policy) -> MethodRun:
+    """Return a run of a policy, and of its halves on the images that it was found on."""
+    own = policy.for_budget(setup.budgets[-1])
+    folds = tuple(
+        Fold(places, one.for_budget(own.views)) for places, one in folds_of(setup.dataset, policy)
+    )
+    return MethodRun(method, run, own, folds)
 
 
 def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
@@ -235,23 +258,63 @@ def score_budgets(
     """
     read = predicted(setup, [view for line in lines for view in line.views])
     for line in lines:
-        wanted = lengths(setup, line)
-        prefixes = sorted(set(wanted.values()))
-        log_probs, own = read(line.views), line.policy.view_temperature
-        learned = _learned(setup, line, log_probs)
-        averages = prefix_averages(log_probs, prefixes, {own, *learned.values()})
-        for length, means in zip(prefixes, averages, strict=True):
+        own, learned = line.policy.view_temperature, _learned(setup, line, read)
+        for budgets, length, means in _averages(
+            setup, line, read, lengths, {own, *learned.values()}
+        ):
             found, fitted = setup.evaluated(means[own], own), None
             if setup.both_averages:
                 found = _with_both(setup, found, own, means, learned)
                 kappa = learned[_EVERYTHING]
                 fitted = Fitted(kappa, setup.temperature(means[kappa], kappa))
             views = line.policy[:length].views
-            for budget in (b for b, entries in wanted.items() if entries == length):
+            for budget in budgets:
                 yield Scored(line, budget, views, means[own], found, fitted)
 
 
-def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | bytes, float]:
+Averaged = tuple[list[int], int, Mapping[float, FloatArray]]
+"""Budgets with the same views, the entries of these, and averages `[n, c]` by view temperature."""
+
+
+def _averages(
+    setup: Setup, line: MethodRun, read: Read, lengths: Lengths, view_temperatures: set[float]
+) -> Iterator[Averaged]:
+    if line.folds:
+        yield from _joined(setup, line, read, lengths)
+        return
+    wanted = lengths(setup, line)
+    prefixes = sorted(set(wanted.values()))
+    made = prefix_averages(read(line.views), prefixes, view_temperatures)
+    for length, means in zip(prefixes, made, strict=True):
+        yield [budget for budget, entries in wanted.items() if entries == length], length, means
+
+
+def _joined(setup: Setup, line: MethodRun, read: Read, lengths: Lengths) -> Iterator[Averaged]:
+    """Join what the folds' policies predict, each of its own images.
+
+    An average at a view temperature κ is about κ times too flat, so those of other view
+    temperatures than the line's are brought to its own before one temperature calibrates them all.
+    """
+    own, entries = line.policy.view_temperature, lengths(setup, line)
+
+    def of_fold(one: Fold, part: MethodRun) -> Iterator[tuple[FloatArray, FloatArray]]:
+        kappa = one.policy.view_temperature
+
+        def read_part(views: Sequence[View]) -> NDArray[np.float32]:
+            return read(views)[:, one.places]
+
+        for budgets, _, means in _averages(setup, part, read_part, lengths, {1.0, kappa}):
+            tempered = means[kappa] if kappa == own else temper(means[kappa], own / kappa)
+            yield from [(means[1.0], tempered)] * len(budgets)
+
+    places = np.argsort(np.concatenate([one.places for one in line.folds]))
+    parts = [of_fold(*pair) for pair in zip(line.folds, line.parts, strict=True)]
+    for budget, means in zip(sorted(entries), zip(*parts, strict=True), strict=True):
+        usual, tempered = (np.concatenate(one)[places] for one in zip(*means, strict=True))
+        yield [budget], entries[budget], {1.0: usual, own: tempered}
+
+
+def _learned(setup: Setup, line: MethodRun, read: Read) -> dict[str | bytes, float]:
     """Return the view temperatures of both averages: by the half to calibrate on, and for all.
 
     A policy has brought its own, which was learned on other images.
@@ -265,6 +328,7 @@ def _learned(setup: Setup, line: MethodRun, log_probs: LogProbs) -> dict[str | b
     own = line.policy.view_temperature
     found = [own] * len(asked)
     if line.method != POLICY_METHOD:
+        log_probs = read(line.views)
         found = learned_view_temperatures(log_probs, labels, asked, groups, setup.weights)
     return {_USUAL: 1.0, **dict(zip([*parts, _EVERYTHING], found, strict=True))}
 
@@ -303,9 +367,7 @@ def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:
     return mean
 
 
-def predicted(
-    setup: Setup, views: Sequence[View]
-) -> Callable[[Sequence[View]], NDArray[np.float32]]:
+def predicted(setup: Setup, views: Sequence[View]) -> Read:
     """Predict each distinct view once; return how to get at the predictions of some."""
     distinct, _ = distinct_views(views)
     arguments: dict[str, Any] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
@@ -34,6 +35,28 @@ class Unseen:
     doubt: str
 
 
+class Fold(NamedTuple):
+    """Places of images, and a policy that none of them was seen by."""
+
+    places: Indices
+    policy: Policy
+
+
+def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
+    """Return which images are scored by which of a policy's halves; empty if it has none.
+
+    Images that the policy itself has not seen are its own.
+    """
+    if not policy.halves:
+        return ()
+    left, found = np.ones(len(dataset), dtype=np.bool_), []
+    for one in (replace(policy, halves=()), *policy.halves):
+        own = left & ~_known(dataset, one.seen)
+        found += [Fold(np.flatnonzero(own), one)] if own.any() else []
+        left &= ~own
+    return tuple(found)
+
+
 def unseen_part(
     dataset: Dataset, policies: Sequence[Policy], indices: ArrayLike | None = None
 ) -> Unseen:
@@ -41,27 +64,29 @@ def unseen_part(
 
     `indices` are the images' places in the data set that they were taken from.
     """
-    seen = union(*(policy.seen for policy in policies))
     places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
-    left = unseen_places(dataset, seen)
+    left = unseen_places(dataset, policies)
     part = dataset
     if len(left) < len(dataset):
         warnings.warn(left_out_note(dataset, len(left)), stacklevel=3)
         part = dataset.subset(left)
-    doubt = doubt_of(dataset.identities, seen)
+    doubt = doubt_of(dataset.identities, union(*(policy.seen for policy in policies)))
     return Unseen(part, places[left], left, len(dataset), doubt)
 
 
-def unseen_places(dataset: Dataset, seen: bytes, held_out: Sequence[Indices] = ()) -> Indices:
-    """Return the places of the images that are not in a set; raise where too few are left.
+def unseen_places(
+    dataset: Dataset, policies: Sequence[Policy], held_out: Sequence[Indices] = ()
+) -> Indices:
+    """Return the places of the images that no policy was found on; raise where too few are left.
 
-    A group with an image of the set is left out whole. `held_out` are places of images that
-    searches have held out: no others are returned.
+    Of a policy with halves it is enough that one of these was not. `held_out` are places of images
+    that searches have held out: no others are returned.
     """
-    known = is_in(dataset.identities, seen)
-    if dataset.units is not None:  # what belongs to an image that was seen is no news
-        known = np.isin(dataset.units, dataset.units[known])
-    left = np.flatnonzero(~known)
+    open_to = [
+        ~np.all([_known(dataset, one.seen) for one in (policy, *policy.halves)], axis=0)
+        for policy in policies
+    ]
+    left = np.flatnonzero(np.all(open_to, axis=0))
     for places in held_out:
         left = np.intersect1d(left, places)
     if len(left) < min(FEWEST, len(dataset)):
@@ -71,6 +96,14 @@ def unseen_places(dataset: Dataset, seen: bytes, held_out: Sequence[Indices] = (
             "images"
         )
     return left
+
+
+def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
+    """Return which images are in a set; a group with one of them is in it whole."""
+    known = is_in(dataset.identities, seen)
+    if dataset.units is None:
+        return known
+    return np.isin(dataset.units, dataset.units[known])
 
 
 def left_out_note(dataset: Dataset, left: int) -> str:

@@ -83,7 +83,7 @@ class _SubPolicy(Struct):
     finish: _Step | UnsetType = UNSET
 
 
-class _PolicyFile(Struct):
+class _Half(Struct):
     subpolicies: Annotated[tuple[_SubPolicy, ...], _AtMostSubPolicies]
     recipe: _Recipe | None = None
     seed: _Seed = 0
@@ -92,6 +92,10 @@ class _PolicyFile(Struct):
     preparation: CentreCrop | None = None
     seen: _Images = UNKNOWN
     fitted_on: _Mark | None = None
+
+
+class _PolicyFile(_Half):
+    halves: Annotated[tuple[_Half, ...], Meta(max_length=2, description="a list of two")] = ()
 
 
 _POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
@@ -125,6 +129,8 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         added["seen"] = b64encode(policy.seen).decode()
     if policy.fitted_on is not None:
         added["fitted_on"] = policy.fitted_on
+    if policy.halves:
+        added["halves"] = [_without_head(policy_to_json(half)) for half in policy.halves]
     if preparation is not None:
         added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
     return {
@@ -137,6 +143,10 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         "temperatures": None if temperatures is None else list(temperatures),
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
+
+
+def _without_head(content: dict[str, object]) -> dict[str, object]:
+    return {name: one for name, one in content.items() if name not in ("format", "version")}
 
 
 def _has_own_transforms(policy: Policy) -> bool:
@@ -183,7 +193,7 @@ def _draw_to_json(name: str, value: float) -> float | int | bool:
     return int(value) if name in _WHOLE_DRAWS else value
 
 
-def _policy(file: _PolicyFile, where: str) -> Policy:
+def _policy(file: _Half, where: str) -> Policy:
     if file.recipe is not None and _UNPRINTABLE.search(file.recipe):
         raise FileFormatError(
             f"{where}: recipe: expected a name without control characters, "
@@ -199,6 +209,7 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
         _subpolicy(sub, f"{where}: subpolicies[{i}]") for i, sub in enumerate(file.subpolicies)
     )
     _check_preparation(file.preparation, f"{where}: preparation")
+    halves = file.halves if isinstance(file, _PolicyFile) else ()
     if len(file.seen) % BYTES:
         raise FileFormatError(
             f"{where}: seen: expected {BYTES} bytes per image, got {len(file.seen)} bytes"
@@ -212,6 +223,7 @@ def _policy(file: _PolicyFile, where: str) -> Policy:
         preparation=file.preparation,
         seen=file.seen,
         fitted_on=file.fitted_on,
+        halves=tuple(_policy(half, f"{where}: halves[{i}]") for i, half in enumerate(halves)),
     )
 
 

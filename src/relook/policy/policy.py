@@ -121,7 +121,8 @@ class Policy(Sequence[SubPolicy]):
     `preparation` says how images were brought to the model's size when it was searched. `seen` is
     the set of images that the policy or a number in it was found on, on which no gain may be
     claimed; by default it is not known (`relook.io.identities`). `fitted_on` marks the network that
-    the temperatures were fitted on (`relook.models.describe`).
+    the temperatures were fitted on (`relook.models.describe`). `halves` are what the same search
+    finds on each half of these images alone: each half's gain can be claimed on the other.
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -132,6 +133,7 @@ class Policy(Sequence[SubPolicy]):
     preparation: CentreCrop | None = None
     seen: bytes = field(default=UNKNOWN, repr=False, kw_only=True)
     fitted_on: str | None = field(default=None, repr=False, kw_only=True)
+    halves: tuple[Policy, ...] = field(default=(), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
@@ -215,7 +217,7 @@ class Policy(Sequence[SubPolicy]):
         from relook.policy.views import freeze_subpolicy
 
         frozen = (freeze_subpolicy(sub, seed, view) for view, sub in enumerate(self))
-        return replace(self, subpolicies=tuple(frozen), temperatures=None, seed=seed)
+        return replace(self, subpolicies=tuple(frozen), temperatures=None, seed=seed, halves=())
 
     def save(self, path: str | Path) -> None:
         """Write the policy as JSON (docs/policy.schema.json), whole or not at all."""

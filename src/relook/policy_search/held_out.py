@@ -12,7 +12,7 @@ from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
 from relook.io.identities import checked_set, union
-from relook.numerics.splits import Split
+from relook.numerics.splits import Shares, Split
 from relook.policy import Policy, Step
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
@@ -89,7 +89,8 @@ def _split(record: RunRecord, dataset: Dataset) -> SearchedData | None:
         raise _damaged(record, "expected the held-out share and the seed of the search")
     if not isinstance(left_out, int | float):
         raise _damaged(record, "expected the share of images that were left out")
-    split = held_out_split(dataset, share, left_out, seed)
+    crossed = record.settings.get("cross_fit") is True
+    split = held_out_split(dataset, None if crossed else Shares(share, left_out), seed)
     if fingerprint(split.held_out) == record.split.get("held_out_fingerprint"):
         return SearchedData(dataset, split)
     if dataset.fingerprint == record.data.get("fingerprint"):

@@ -19,7 +19,7 @@ from relook.io.fingerprint import JSON
 from relook.io.identities import is_in, set_of
 from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
-from relook.numerics.splits import Split, search_split
+from relook.numerics.splits import Shares, Split, search_split
 from relook.policy import SubPolicy
 from relook.policy.pool import Pool, probe_views
 from relook.policy.recipes import RECIPES, Recipe, recipe_for, variants
@@ -76,6 +76,14 @@ class SearchJob:
         return (self.dataset if self.test is None else self.test).subset(self.split.held_out)
 
     @property
+    def halves(self) -> tuple[Indices, ...]:
+        """The two parts of the images that are also searched alone, if they are."""
+        if not self.settings.cross_fit:
+            return ()
+        data = self.dataset
+        return tuple(search_split(data.labels, 0.5, 0.0, self.settings.seed, data.units))
+
+    @property
     def probed(self) -> dict[Recipe, tuple[SubPolicy, ...]]:
         """The recipe and its variants, with a few views of each to choose by; empty: no choice."""
         recipe = self.settings.recipe
@@ -109,7 +117,8 @@ class SearchJob:
     @property
     def proof_passes(self) -> int:
         """Passes over held-out images, at most: plain, random crops and the policy's own views."""
-        return (2 * self.settings.length + 1) * len(self.split.held_out)
+        policies = 2 if self.settings.cross_fit else 1
+        return ((1 + policies) * self.settings.length + 1) * len(self.split.held_out)
 
     @property
     def summary(self) -> str:
@@ -117,9 +126,12 @@ class SearchJob:
         probed = self.probe_passes
         total = probed + self.passes + self.proof_passes
         choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
+        proof = "the same by halves"
+        if not self.settings.cross_fit:
+            proof = f"{len(self.split.held_out):,} held-out images"
         return (
             f"{len(self.pool.candidates):,} candidates × {len(self.split.search):,} images, then "
-            f"{len(self.split.held_out):,} held-out images: {total:,} model passes at most{choice}"
+            f"{proof}: {total:,} model passes at most{choice}"
         )
 
     def place(self, name: str) -> str | Path | None:
@@ -169,7 +181,13 @@ def plan_search(
     if test is not None:
         _outputs(predictor, test)
     drawn = _drawn(settings, len(split.search), _outputs(predictor, dataset), directory)
-    return SearchJob(predictor, dataset, test, settings, split, *drawn, directory, store)
+    job = SearchJob(predictor, dataset, test, settings, split, *drawn, directory, store)
+    if settings.cross_fit and job.plan.mapped:
+        raise RelookError(
+            f"--cross-fit holds the predictions in memory, {size_text(job.plan.predictions)}, got "
+            f"a limit of {size_text(job.plan.limit)}: raise --memory, or leave it out"
+        )
+    return job
 
 
 def with_variant(job: SearchJob, recipe: Recipe, classes: int) -> SearchJob:
@@ -197,8 +215,10 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
     those searched on is refused.
     """
     if test is None:
-        shares = settings.holdout, settings.left_out
-        return held_out_split(dataset, *shares, settings.seed)
+        shares = None if settings.cross_fit else Shares(settings.holdout, settings.left_out)
+        return held_out_split(dataset, shares, settings.seed)
+    if settings.cross_fit:
+        raise RelookError("--cross-fit holds no images out: leave out --test, or it")
     again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
     if len(again) > _SHARED_SHARE * len(test):
         raise RelookError(
@@ -208,9 +228,14 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
     return Split(np.arange(len(dataset)), np.setdiff1d(np.arange(len(test)), again))
 
 
-def held_out_split(dataset: Dataset, holdout: float, left_out: float, seed: int) -> Split:
-    """Split a data set for a search; an image that is on both sides is not held out."""
-    split = search_split(dataset.labels, holdout, left_out, seed, dataset.groups)
+def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:
+    """Split a data set for a search; an image that is on both sides is not held out.
+
+    Without shares all images are on both sides: a cross-fit has other policies for them.
+    """
+    if shares is None:
+        return Split(np.arange(len(dataset)), np.arange(len(dataset)))
+    split = search_split(dataset.labels, shares.holdout, shares.left_out, seed, dataset.groups)
     searched = set_of(dataset.identities[split.search])
     again = is_in(dataset.identities[split.held_out], searched)
     return Split(split.search, split.held_out[~again])

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.io.identities import set_of
-from relook.numerics.arrays import Indices
+from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
 from relook.numerics.intervals import group_numbers, mean_and_error
+from relook.numerics.splits import Split
 from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import CHANGES
 from relook.policy_search.job import SearchJob, kept_in_race, with_variant
@@ -22,6 +23,7 @@ from relook.predictions.memmap import mapped_predictions
 from relook.predictions.passes import View, fill_store, predict_views
 from relook.predictions.store import Predictions
 from relook.selection.objectives import class_weights
+from relook.selection.plan import plan_selection
 from relook.selection.racing import race
 from relook.selection.record import TRACE, Log, Selected, Selection, select, selection_identity
 
@@ -67,14 +69,15 @@ def choose_variant(
 ) -> tuple[SearchJob, Probe | None]:
     """Return the job with the variant of its recipe that predictions choose; the stage "probe".
 
-    The recipe stays as it is unless a change of it is better, by as much as the change asks for.
+    The recipe stays as it is unless a change of it is better, by as much as the change asks for:
+    on all of some images, or on each half of them where these prove each other's views.
     """
     variants, which = job.probed, job.probed_images
     if not variants:
         return job, None
     labels, groups = job.labels[which], None if job.groups is None else job.groups[which]
     weights = class_weights(labels) if job.settings.balanced else np.ones(len(labels))
-    units = None if groups is None else group_numbers(groups, len(labels))
+    units = _numbers(groups, np.arange(len(labels)))
     views = tuple(dict.fromkeys(view for own in variants.values() for view in own))
     log_probs = _predict_part(job, views, which, "probe.zarr", stage_of(progress, "probe"))
     scores = {}
@@ -83,12 +86,22 @@ def choose_variant(
         temperature = fit_temperature(average, labels, weights, groups=groups)
         scores[recipe] = temper(average, temperature)[np.arange(len(labels)), labels]
     first = recipe = job.settings.recipe
+    parts = [np.flatnonzero(np.isin(job.split.search[which], half)) for half in job.halves]
+
+    def is_better(gains: FloatArray, threshold: float) -> bool:
+        found = (
+            mean_and_error(gains[part], weights[part], _numbers(groups, part))
+            for part in parts or [np.arange(len(labels))]
+        )
+        return all(gain > threshold * error for gain, error in found)
+
     tried = []
     for change in CHANGES:
         other = change.of(recipe)
         if other != recipe:
-            gain, error = mean_and_error(scores[other] - scores[recipe], weights, units)
-            taken = gain > change.threshold * error
+            gains = scores[other] - scores[recipe]
+            gain, error = mean_and_error(gains, weights, units)
+            taken = is_better(gains, change.threshold)
             tried.append({"change": change.words, "gain": gain, "error": error, "taken": taken})
             recipe = other if taken else recipe
     gain, error = mean_and_error(scores[recipe] - scores[first], weights, units)
@@ -96,6 +109,10 @@ def choose_variant(
     if recipe != first and log is not None:
         log(str(probe))
     return with_variant(job, recipe, log_probs.shape[2]), probe
+
+
+def _numbers(groups: Indices | None, places: Indices) -> Indices | None:
+    return None if groups is None else group_numbers(groups[places], len(places))
 
 
 def _predict_part(
@@ -181,7 +198,11 @@ def _raced(job: SearchJob, progress: Progress | None) -> PoolPredictions:
 
 
 def select_from_pool(
-    job: SearchJob, predicted: PoolPredictions, progress: StageProgress | None, log: Log | None
+    job: SearchJob,
+    predicted: PoolPredictions,
+    progress: StageProgress | None,
+    log: Log | None,
+    trace: str = TRACE,
 ) -> Selected:
     """Select among what was predicted; in a run directory, from where an earlier call stopped."""
     settings, candidates, groups = job.settings, predicted.candidates, job.groups
@@ -202,10 +223,39 @@ def select_from_pool(
         selection,
         job.plan,
         identity=selection_identity(selection, [record, job.split.search, candidates, groups]),
-        path=None if job.directory is None else job.directory / TRACE,
+        path=None if job.directory is None else job.directory / trace,
         progress=stage_of(progress, "select"),
         log=log,
     )
+
+
+def search_halves(
+    job: SearchJob,
+    predicted: PoolPredictions,
+    log_probs: LogProbs,
+    progress: StageProgress | None,
+) -> tuple[Policy, ...]:
+    """Select from the same predictions by each half of the images alone, if that is asked for."""
+    found = []
+    for number, places in enumerate(job.halves, 1):
+        part = log_probs[:, places]
+        half = replace(
+            job,
+            split=Split(places, places),
+            plan=plan_selection(
+                part.shape,
+                part.dtype,
+                job.settings.objective,
+                job.plan.limit,
+                on_disk=False,
+                conservative=job.pool.defaults > 0,
+                view_temperature=job.settings.view_temperature,
+            ),
+        )
+        own = replace(predicted, predictions=_held(part))
+        selected = select_from_pool(half, own, progress, None, f"half-{number}-{TRACE}")
+        found.append(policy_of(half, own, selected))
+    return tuple(found)
 
 
 def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> Policy:

@@ -33,6 +33,7 @@ from relook.policy_search.pool_predictions import (
     choose_variant,
     policy_of,
     predict_pool,
+    search_halves,
     select_from_pool,
 )
 from relook.policy_search.run_record import former_values, record_search
@@ -155,7 +156,8 @@ def _searched(
     predicted = predict_pool(job, progress)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
-    policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on)
+    halves = search_halves(job, predicted, selected.log_probs, progress)
+    policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())
     comparison = _proof(job, policy, stage_of(progress, "evaluate"))
     times.append(time.perf_counter())

@@ -80,6 +80,8 @@ class SearchSettings:
 
     `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
+    With `cross_fit` nothing is held out: all images are searched on, and so is each half of them
+    alone, whose views are scored on the other half.
     """
 
     recipe: Recipe
@@ -133,6 +135,13 @@ class SearchSettings:
     )
     balanced: bool = field(
         default=False, metadata=_option("Give each class the same weight.", panel=SEARCH)
+    )
+    cross_fit: bool = field(
+        default=False,
+        metadata=_option(
+            "Hold nothing out: learn on all images, and prove it on all of them, each half by "
+            "views that were learned on the other. For few images.",
+        ),
     )
     holdout: float = 1 / 3
     left_out: float = 0.0
@@ -215,6 +224,11 @@ class SearchSettings:
                 "the strategy conservative needs the objective cll, fixed draws and the plain "
                 "image among the candidates: change these, or use the strategy greedy"
             )
+        if self.cross_fit and self.race:
+            raise RelookError(
+                "a race drops candidates by all images, so that no half of them can prove "
+                "anything: leave out --race, or --cross-fit"
+            )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
 
@@ -229,6 +243,8 @@ class SearchSettings:
         """Return settings with both parts of `images` images as `split` says, if it is given."""
         if split is None:
             return self
+        if self.cross_fit:
+            raise RelookError("--cross-fit splits the images itself: leave out --split, or it")
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)
 
@@ -274,6 +290,7 @@ class SearchKeywords(TypedDict, total=False):
     objective: str | UserObjective
     view_temperature: float | None
     balanced: bool
+    cross_fit: bool
     holdout: float
     split: str | None
     seed: int

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from relook.data import Dataset
 from relook.evaluation.unseen import unseen_places
-from relook.io.identities import union
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
 from relook.policy_search.held_out import held_out_part
@@ -19,6 +18,6 @@ def unseen_images(dataset: Dataset, policies: Sequence[Path]) -> Indices:
     A policy says itself which it was found on, and the record of a search next to it which of
     its images were held out.
     """
-    seen = union(*(Policy.load(path).seen for path in policies))
+    found = [Policy.load(path) for path in policies]
     splits = (held_out_part(path, dataset) for path in policies)
-    return unseen_places(dataset, seen, [one.split.held_out for one in splits if one is not None])
+    return unseen_places(dataset, found, [one.split.held_out for one in splits if one is not None])

@@ -11,7 +11,7 @@ from relook.data.base import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD
 from relook.evaluation.compare import available_methods
-from relook.evaluation.scoring import MethodRun, Setup, lines_of
+from relook.evaluation.scoring import MethodRun, Setup, lines_of, policy_run
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -105,4 +105,4 @@ def common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -
 
 def _lines(setup: Setup, name: str, policy: Policy) -> list[MethodRun]:
     repeats = 1 if policy.is_fixed else setup.runs
-    return [MethodRun(name, run, policy.for_budget(setup.budgets[-1])) for run in range(repeats)]
+    return [policy_run(setup, name, run, policy) for run in range(repeats)]

@@ -10,6 +10,7 @@ from tests.unit.policy_search.searched_run import searched_run
 
 from relook.data import Preparation, load_data
 from relook.errors import FileFormatError, RunError
+from relook.numerics.splits import Shares
 from relook.policy.recipes import RECIPES
 from relook.policy_search.held_out import held_out_part, recorded_recipe
 from relook.policy_search.job import held_out_split
@@ -49,7 +50,7 @@ def test_an_image_that_is_searched_too_is_not_held_out(tmp_path: Path) -> None:
     run = searched_run(tmp_path)
     twin = run.dataset.identities.copy()
     twin[run.held_out[:3]] = twin[run.search[:3]]
-    split = held_out_split(replace(run.dataset, identities=twin), 1 / 3, 0.0, 0)
+    split = held_out_split(replace(run.dataset, identities=twin), Shares(1 / 3), 0)
     np.testing.assert_array_equal(split.search, run.search)
     np.testing.assert_array_equal(split.held_out, run.held_out[3:])
 

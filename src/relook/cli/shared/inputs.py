@@ -20,7 +20,6 @@ from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.unseen import apart, left_out_note, unseen_places
 from relook.io.files import one_line
-from relook.io.identities import union
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.presets import is_preset
@@ -211,10 +210,11 @@ def _held_out(
     """Return the images that no policy was found on, their places, and those for validation."""
     splits = [split for path in paths if (split := held_out_part(path, dataset)) is not None]
     whole = splits[0].dataset if splits else dataset
-    seen = union(*(policy.seen for policy in policies))
-    left = unseen_places(whole, seen, [one.split.held_out for one in splits])
+    left = unseen_places(whole, policies, [one.split.held_out for one in splits])
     searched = np.setdiff1d(np.arange(len(whole)), left)
-    if splits:
+    if any(policy.halves for policy in policies):
+        say(f"{whole.name}: each image is scored by views that were learned on the other half")
+    elif splits:
         searched = splits[0].split.search
         say(
             f"{whole.name} is what the policy was searched on: only its {len(left):,} held-out "

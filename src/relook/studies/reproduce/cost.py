@@ -45,13 +45,13 @@ class Counts:
     score: int | None = None
 
 
-def counts_of(data: StudyData) -> Counts:
+def counts_of(data: StudyData, *, cross_fit: bool = False) -> Counts:
     """Return how many images each use has, as far as the file says."""
     train, test = data.train_images, data.test_images
     if data.validation is not None:
         return Counts(train, data.validation, test)
-    if test is None:
-        return Counts(train)
+    if test is None or cross_fit:
+        return Counts(train, test, test)
     shares = parse_split(data.split, test)
     used = test - round(shares.left_out * test)
     score = round(shares.holdout * used)
@@ -63,7 +63,9 @@ def passes_of(job: Job, study: StudyFile) -> int | None:
 
     A training's count as three, for the steps back.
     """
-    counts = [counts_of(study.data[entry.data]) for entry in job.entries]
+    counts = [
+        counts_of(study.data[entry.data], cross_fit=study.search.cross_fit) for entry in job.entries
+    ]
     if job.part == "train":
         return None if counts[0].train is None else _train(job, study, counts[0].train)
     total = 0

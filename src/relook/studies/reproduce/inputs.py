@@ -122,7 +122,7 @@ class JobInputs:
         self, job: Job, entry: Entry, predictor: Predictor, use: Use
     ) -> tuple[Dataset, NDArray[np.int64]]:
         dataset, data = self.images(job, entry, predictor, use), self.study.data[entry.data]
-        if data.validation is not None:
+        if data.validation is not None or self.study.search.cross_fit:
             return dataset, np.arange(len(dataset))
         shares = parse_split(data.split, len(dataset))
         parts = search_split(

@@ -277,7 +277,8 @@ def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSett
     """Return the settings of a search, with the split of `images` images."""
     settings = replace(search_settings(inputs.study), batch=inputs.batch(entry))
     data = inputs.study.data[entry.data]
-    return settings.with_split(None if data.validation is not None else data.split, images)
+    whole = data.validation is not None or settings.cross_fit
+    return settings.with_split(None if whole else data.split, images)
 
 
 def _options(job: Job, inputs: JobInputs) -> Options:

@@ -114,6 +114,7 @@ def search_settings(study: StudyFile, objective: str | None = None) -> SearchSet
         objective=objective or part.objective,
         plain=part.plain,
         race=part.race,
+        cross_fit=part.cross_fit,
         strategy=part.strategy,
         batch=study.batch,
         accelerate="torch",  # a study is the same on every machine

@@ -119,6 +119,7 @@ class SearchPart:
     objective: str = "cll"
     plain: bool = True
     race: bool = False
+    cross_fit: bool = False
 
 
 @dataclass(frozen=True)
