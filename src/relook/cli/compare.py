@@ -28,6 +28,7 @@ from relook.io.files import write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
+from relook.policy_search.held_out import pool_views
 from relook.predictions.passes import distinct_views, estimate
 from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
 from relook.report.tables import terminal
@@ -170,6 +171,7 @@ def compare_command(
             store_path=target / _store_name(inputs, keywords),
             progress=lambda done, total: bars(planned.stage(total), done, total),
             record=inputs.record,
+            known=pool_views(target, inputs.predictor, inputs.dataset),
             **keywords,
         )
         save_comparison(target, comparison, inputs.dataset, inputs.indices)

@@ -35,6 +35,7 @@ from relook.evaluation.comparison import (
     Row,
     changed_images,
     gallery_of,
+    merged_settings,
     save_comparison,
 )
 from relook.evaluation.cost import Slowdown, measure_slowdown
@@ -67,6 +68,7 @@ from relook.numerics.intervals import Interval, mean_and_deviation
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
+from relook.predictions.passes import KnownViews
 
 __all__ = ["compare", "save_comparison"]
 
@@ -108,6 +110,7 @@ class ComparisonSettings:
         indices: ArrayLike | None = None,
         store_path: str | Path | None = None,
         progress: Progress | None = None,
+        known: KnownViews | None = None,
     ) -> Setup:
         """Return all that decides a comparison besides the policy, checked."""
         if self.runs < 1:
@@ -129,6 +132,7 @@ class ComparisonSettings:
             store=store_path,
             batch=self.batch,
             progress=progress,
+            known=known,
         )
 
 
@@ -160,6 +164,7 @@ def compare(
     store_path: str | Path | None = None,
     progress: Progress | None = None,
     record: Mapping[str, Any] | None = None,
+    known: KnownViews | None = None,
     **settings: Unpack[ComparisonKeywords],
 ) -> Comparison:
     """Score the policy and every baseline at every budget on held-out images.
@@ -169,8 +174,8 @@ def compare(
     MGrid looks for its magnitude on. Several policies are one per run. Random crops and the like
     are always drawn for each image, so that no lucky or unlucky crop of all images decides.
     `indices` are the images' places in the data set that they were taken from; `record` is added
-    to the settings. With `store_path` predictions are kept, and an interrupted call goes on. All
-    but the slowdown follows from the seeds.
+    to the settings. With `store_path` predictions are kept, and an interrupted call goes on; views
+    that are `known` of all these images are not predicted. All but the slowdown follows from seeds.
     """
     for name in settings:
         if name not in ComparisonKeywords.__annotations__:
@@ -180,9 +185,15 @@ def compare(
     check_policies(policies, asked.runs)
     asked = replace(asked, runs=max(asked.runs, len(policies)))
     unseen = unseen_part(dataset, policies, indices)
-    dataset = unseen.dataset
+    whole, dataset = len(dataset), unseen.dataset
     setup = asked.setup(
-        predictor, dataset, recipe, indices=unseen.indices, store_path=store_path, progress=progress
+        predictor,
+        dataset,
+        recipe,
+        indices=unseen.indices,
+        store_path=store_path,
+        progress=progress,
+        known=known if len(dataset) == whole else None,
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation) if "mgrid" in chosen else (setup, None)
@@ -223,7 +234,7 @@ def compare(
         gallery=gallery_of(setup.places, setup.seed),
         images=len(dataset),
         classes=_class_names(dataset, before.shape[1]),
-        settings=_merged(
+        settings=merged_settings(
             _settings(setup, chosen, left_out, grid, asked.margin, validation),
             {
                 "cross_fit": any(line.folds for line in lines),
@@ -392,13 +403,3 @@ def _settings(
         "grid_search": None if grid is None else [list(score) for score in grid.scores],
         "validation": None if validation is None else validation.fingerprint,
     }
-
-
-def _merged(settings: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what the caller knows; a table adds to a table of the same name."""
-    merged = dict(settings)
-    for name, value in record.items():
-        known = merged.get(name)
-        both = isinstance(known, dict) and isinstance(value, Mapping)
-        merged[name] = {**known, **value} if both and known else value
-    return merged

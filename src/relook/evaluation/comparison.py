@@ -362,3 +362,13 @@ def _check_labels(comparison: Comparison, labels: dict[int, int]) -> None:
                 f"expected the data set that the comparison was made on: image {one.index} has "
                 f"the label {labels[one.index]}, not {one.label}"
             )
+
+
+def merged_settings(settings: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what the caller knows; a table adds to a table of the same name."""
+    merged = dict(settings)
+    for name, value in record.items():
+        known = merged.get(name)
+        both = isinstance(known, dict) and isinstance(value, Mapping)
+        merged[name] = {**known, **value} if both and known else value
+    return merged

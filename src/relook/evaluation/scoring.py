@@ -29,7 +29,7 @@ from relook.numerics.intervals import (
 from relook.numerics.view_temperature import learned_view_temperatures, prefix_averages
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
-from relook.predictions.passes import View, distinct_views, fill_store, predict_views
+from relook.predictions.passes import KnownViews, ReadViews, View, predict_distinct
 from relook.selection.objectives import class_weights
 
 _RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
@@ -50,6 +50,7 @@ class Setup:
 
     `store` is where predictions are kept: a path, or a URL of an object store. With
     `both_averages` every method is scored by the usual and by a learned average of its views.
+    Views that are `known` are not predicted again.
     """
 
     predictor: Predictor
@@ -67,6 +68,7 @@ class Setup:
     store: str | Path | None = None
     batch: int | None = None
     progress: Progress | None = None
+    known: KnownViews | None = None
 
     def evaluated(
         self,
@@ -184,9 +186,6 @@ class MethodRun:
         return [View(sub, first + i) for one in self.parts for i, sub in enumerate(one.policy)]
 
 
-Read = Callable[[Sequence[View]], NDArray[np.float32]]
-"""Returns the predictions of some views."""
-
 Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 """How many entries of a line are scored for each budget."""
 
@@ -277,7 +276,7 @@ Averaged = tuple[list[int], int, Mapping[float, FloatArray]]
 
 
 def _averages(
-    setup: Setup, line: MethodRun, read: Read, lengths: Lengths, view_temperatures: set[float]
+    setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths, view_temperatures: set[float]
 ) -> Iterator[Averaged]:
     if line.folds:
         yield from _joined(setup, line, read, lengths)
@@ -289,7 +288,7 @@ def _averages(
         yield [budget for budget, entries in wanted.items() if entries == length], length, means
 
 
-def _joined(setup: Setup, line: MethodRun, read: Read, lengths: Lengths) -> Iterator[Averaged]:
+def _joined(setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths) -> Iterator[Averaged]:
     """Join what the folds' policies predict, each of its own images.
 
     An average at a view temperature κ is about κ times too flat, so those of other view
@@ -314,7 +313,7 @@ def _joined(setup: Setup, line: MethodRun, read: Read, lengths: Lengths) -> Iter
         yield [budget], entries[budget], {1.0: usual, own: tempered}
 
 
-def _learned(setup: Setup, line: MethodRun, read: Read) -> dict[str | bytes, float]:
+def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes, float]:
     """Return the view temperatures of both averages: by the half to calibrate on, and for all.
 
     A policy has brought its own, which was learned on other images.
@@ -367,31 +366,21 @@ def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:
     return mean
 
 
-def predicted(setup: Setup, views: Sequence[View]) -> Read:
-    """Predict each distinct view once; return how to get at the predictions of some."""
-    distinct, _ = distinct_views(views)
-    arguments: dict[str, Any] = {
-        "seed": setup.seed,
-        "batch": setup.batch,
-        "indices": setup.places,
-        "progress": setup.progress,
-    }
-    images = setup.dataset.images
-    read: Callable[[list[int]], NDArray[np.float32]]
-    if setup.store is None:
-        log_probs = predict_views(setup.predictor, images, distinct, **arguments)
-        classes, read = log_probs.shape[2], log_probs.__getitem__
-    else:
-        store = fill_store(setup.predictor, images, distinct, setup.store, **arguments)
-        classes, read = store.plan.classes, store.read
+def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
+    """Predict each distinct view once, but those that are known; return how to get at them."""
+    classes, read = predict_distinct(
+        setup.predictor,
+        setup.dataset.images,
+        views,
+        known=setup.known,
+        store_path=setup.store,
+        seed=setup.seed,
+        batch=setup.batch,
+        indices=setup.places,
+        progress=setup.progress,
+    )
     _check_classes(setup.dataset, classes)
-
-    def read_views(wanted: Sequence[View]) -> NDArray[np.float32]:
-        # Repeats and views of other methods are found by joining the lists.
-        _, order = distinct_views([*distinct, *wanted])
-        return np.asarray(read(order[len(distinct) :]))
-
-    return read_views
+    return read
 
 
 def _check_classes(dataset: Dataset, classes: int) -> None:

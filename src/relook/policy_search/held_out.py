@@ -12,12 +12,14 @@ from relook.data import Dataset, read_groups
 from relook.errors import RelookError, RunError
 from relook.io.fingerprint import fingerprint
 from relook.io.identities import checked_set, union
+from relook.models import Predictor
 from relook.numerics.splits import Shares, Split
 from relook.policy import Policy, Step
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Group, Recipe
 from relook.policy_search.job import held_out_split
-from relook.policy_search.run_record import RunRecord, load_run
+from relook.policy_search.run_record import RunRecord, load_run, load_trace
+from relook.predictions.passes import KnownViews, View, distinct_views, fill_store
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,28 @@ def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
             "set of that search, or on other images"
         )
     return _split(record, searched)
+
+
+def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews | None:
+    """Return what a cross-fit has predicted of its images, which prove its views too.
+
+    None where the run is no cross-fit, or of other images or another model.
+    """
+    record = load_run(run) if (run / "run.json").is_file() else None
+    if record is None or record.settings.get("cross_fit") is not True:
+        return None
+    store = run / "predictions.zarr"
+    if not store.is_dir() or dataset.fingerprint != record.data.get("fingerprint"):
+        return None
+    pool, _ = load_trace(run)
+    views, _ = distinct_views([View(sub, index) for index, sub in enumerate(pool)])
+    how: Any = {name: record.settings.get(name) for name in ("seed", "batch")}
+    precision = str(record.settings.get("store_precision"))
+    try:
+        found = fill_store(predictor, dataset.images, views, store, precision=precision, **how)
+    except RunError:
+        return None
+    return KnownViews(views, found.read_all())
 
 
 def used_images(policy_path: Path, policy: Policy) -> bytes:

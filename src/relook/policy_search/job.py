@@ -117,8 +117,8 @@ class SearchJob:
     @property
     def proof_passes(self) -> int:
         """Passes over held-out images, at most: plain, random crops and the policy's own views."""
-        policies = 2 if self.settings.cross_fit else 1
-        return ((1 + policies) * self.settings.length + 1) * len(self.split.held_out)
+        own = 0 if self.settings.cross_fit else self.settings.length + 1
+        return (own + self.settings.length) * len(self.split.held_out)
 
     @property
     def summary(self) -> str:

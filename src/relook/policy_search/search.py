@@ -39,6 +39,7 @@ from relook.policy_search.pool_predictions import (
 from relook.policy_search.run_record import former_values, record_search
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.model_calls import current_engine, on_other_gpus
+from relook.predictions.passes import KnownViews
 from relook.selection import SearchResult
 from relook.selection.plan import SelectionPlan
 from relook.selection.record import Log
@@ -159,7 +160,10 @@ def _searched(
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())
-    comparison = _proof(job, policy, stage_of(progress, "evaluate"))
+    known = None
+    if job.settings.cross_fit:  # the images of the proof are those of the pool
+        known = KnownViews(job.views, selected.log_probs)
+    comparison = _proof(job, policy, known, stage_of(progress, "evaluate"))
     times.append(time.perf_counter())
     stages = ("predict", "select", "evaluate")
     trace, candidates = selected.result, predicted.candidates
@@ -183,7 +187,9 @@ def _searched(
     )
 
 
-def _proof(job: SearchJob, policy: Policy, progress: Progress | None) -> Comparison:
+def _proof(
+    job: SearchJob, policy: Policy, known: KnownViews | None, progress: Progress | None
+) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(
         job.predictor,
@@ -199,4 +205,5 @@ def _proof(job: SearchJob, policy: Policy, progress: Progress | None) -> Compari
         store_path=job.place("heldout.zarr"),
         measure_cost=not on_other_gpus(),
         progress=progress,
+        known=known,
     )

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from relook.errors import RelookError, RunError
 from relook.foundation.progress import Progress, ProgressCount
 from relook.io.fingerprint import JSON
 from relook.models.base import Predictor
+from relook.numerics.arrays import LogProbs
 from relook.numerics.randomness import check_seed
 from relook.policy import SubPolicy
 from relook.predictions.model_calls import (
@@ -37,10 +39,13 @@ from relook.transforms.full_images import FullImages
 
 __all__ = [
     "Images",
+    "KnownViews",
+    "ReadViews",
     "View",
     "distinct_views",
     "estimate",
     "fill_store",
+    "predict_distinct",
     "predict_views",
 ]
 
@@ -94,6 +99,57 @@ def predict_views(
         for block, log_probs in done:
             result[block.views, block.images] = log_probs
     return result if len(distinct) == len(order) else result[order]
+
+
+@dataclass(frozen=True)
+class KnownViews:
+    """Distinct views of some images, with their log-probabilities `[view, image, class]`."""
+
+    views: Sequence[View]
+    log_probs: LogProbs
+
+
+ReadViews = Callable[[Sequence[View]], NDArray[np.float32]]
+"""Returns the log-probabilities of some views, in their order, repeats allowed."""
+
+
+def predict_distinct(
+    predictor: Predictor,
+    images: Images,
+    views: Sequence[View],
+    *,
+    known: KnownViews | None = None,
+    store_path: str | Path | None = None,
+    **how: Any,
+) -> tuple[int, ReadViews]:
+    """Predict each view once, but those `known` of the same images; return the classes, and how
+    to get at the predictions. What is not said here is as in `predict_views`.
+    """
+    first = 0 if known is None else len(known.views)
+    every, _ = distinct_views([*(() if known is None else known.views), *views])
+    new, found = every[first:], None if known is None else known.log_probs
+    read: Callable[[Sequence[int]], NDArray[np.float32]] | None = None
+    classes = 0 if found is None else found.shape[2]
+    if new and store_path is None:
+        log_probs = predict_views(predictor, images, new, **how)
+        classes, read = log_probs.shape[2], lambda rows: log_probs[list(rows)]
+    elif new and store_path is not None:
+        store = fill_store(predictor, images, new, store_path, **how)
+        classes, read = store.plan.classes, store.read
+
+    def read_views(wanted: Sequence[View]) -> NDArray[np.float32]:
+        # Repeats and views of other methods are found by joining the lists.
+        _, order = distinct_views([*every, *wanted])
+        rows = np.array(order[len(every) :])
+        old = rows < first
+        result = np.empty((len(rows), len(images), classes), dtype=np.float32)
+        if found is not None:
+            result[old] = found[rows[old]]
+        if read is not None:
+            result[~old] = read([int(row) for row in rows[~old] - first])
+        return result
+
+    return classes, read_views
 
 
 def fill_store(

@@ -18,7 +18,7 @@ from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy
 from relook.policy.file import policy_from_json, policy_to_json
 from relook.policy.recipes import get_recipe
-from relook.policy_search.held_out import held_out_part
+from relook.policy_search.held_out import held_out_part, pool_views
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, predict_views
@@ -101,7 +101,11 @@ def test_a_run_is_compared_again_and_resumed_to_the_same_policy(tmp_path: Path) 
     part = held_out_part(tmp_path / "policy.json", DIGITS)
     assert part is not None
     np.testing.assert_array_equal(part.split.held_out, np.arange(len(DIGITS)))
-    again = compare(MODEL, DIGITS, loaded, recipe="small", budgets=(loaded.views,), seed=0)
+    known = pool_views(tmp_path, MODEL, DIGITS)
+    assert known is not None
+    again = compare(
+        MODEL, DIGITS, loaded, recipe="small", budgets=(loaded.views,), seed=0, known=known
+    )
     scores = [
         next(
             row.metrics["cll"].mean
@@ -133,3 +137,21 @@ def test_halves_in_a_file_are_read_as_strictly_as_the_policy() -> None:
     content["halves"][1] = {"subpolicies": [], "halves": []}
     with pytest.raises(FileFormatError, match="halves"):
         policy_from_json(content)
+
+
+def test_the_views_of_the_pool_are_not_predicted_again(tmp_path: Path) -> None:
+    searched(tmp_path)
+    known = pool_views(tmp_path, MODEL, DIGITS)
+    assert known is not None
+    asked: list[int] = []
+    policy = Policy.load(tmp_path / "policy.json")
+    keywords: Any = {"recipe": "small", "methods": ["plain"], "measure_cost": False}
+    same = compare(
+        MODEL, DIGITS, policy, known=known, progress=lambda *n: asked.append(1), **keywords
+    )
+    fresh = compare(MODEL, DIGITS, policy, **keywords)
+    assert not asked
+    for one, other in zip(same.rows, fresh.rows, strict=True):
+        assert one.metrics["cll"].mean == pytest.approx(other.metrics["cll"].mean, abs=1e-5)
+    assert pool_views(tmp_path, TorchPredictor(new_small(seed=2)), DIGITS) is None
+    assert pool_views(tmp_path, MODEL, DIGITS.subset(np.arange(50))) is None

@@ -14,6 +14,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.results import load_results
 from relook.io.files import write_json_atomic
 from relook.policy import Policy
+from relook.policy_search.held_out import pool_views
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import ensembles
@@ -143,6 +144,7 @@ def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]
         measure_cost=False,
         learned_averages=inputs.study.search.strategy != "paper",
         record=_record(job, inputs, entry),
+        known=pool_views(_run_of(job, inputs, entry), predictor, dataset),
     )
     found.save(directory / "comparison.json")
     return ("comparison.json",)
@@ -269,8 +271,11 @@ def run_ensembles(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ..
 
 def policy_of(job: Job, inputs: JobInputs, entry: Entry) -> Policy:
     """Return the policy that was found for an entry."""
-    found = job.need("search", entry).directory(inputs.jobs)
-    return Policy.load(found / "run" / "policy.json")
+    return Policy.load(_run_of(job, inputs, entry) / "policy.json")
+
+
+def _run_of(job: Job, inputs: JobInputs, entry: Entry) -> Path:
+    return job.need("search", entry).directory(inputs.jobs) / "run"
 
 
 def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSettings:
