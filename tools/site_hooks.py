@@ -15,6 +15,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 import relook
 from command_pages import command_pages, overview
@@ -22,10 +23,11 @@ from command_pages import command_pages, overview
 ROOT = Path(__file__).resolve().parents[1]
 _GENERATED = re.compile(r"<!-- generated: (?P<what>\w+) -->.*?<!-- end -->", re.DOTALL)
 PAGES_OF_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+NOTEBOOKS = ("torch-model", "timm-and-a-folder", "reading-a-verdict")
 HOWTO = {
     "Your network": ("timm", "torch", "onnx", "huggingface", "cifar", "train"),
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
-    "The search": ("recipes", "extend", "select", "speed", "cluster"),
+    "The search": ("which-views", "recipes", "extend", "select", "speed", "cluster"),
     "Put it to use": ("deploy", "export", "early-exit"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }
@@ -50,8 +52,8 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the navigation from the pages that there are."""
     docs = Path(config.docs_dir)
-    pages = [path.relative_to(docs).as_posix() for path in sorted(docs.rglob("*.md"))]
-    config.nav = navigation(pages)
+    sources = sorted([*docs.rglob("*.md"), *docs.rglob("*.ipynb")])
+    config.nav = navigation([site_uri(Path("docs", path.relative_to(docs))) for path in sources])
     return config
 
 
@@ -61,7 +63,7 @@ def navigation(pages: Sequence[str]) -> list[Any]:
     groups = {name: [f"howto/{page}.md" for page in known] for name, known in HOWTO.items()}
     project = [*(f"{name}.md" for name in PROJECT), *PAGES_OF_ROOT.values()]
     nav: dict[str, list[Any]] = {
-        "Tutorial": ["tutorial.md"],
+        "Tutorial": ["tutorial.md", *(f"notebooks/{name}.md" for name in NOTEBOOKS)],
         "How to": [
             {group: listed} for group, listed in grouped(howto, groups, rest="More").items()
         ],
@@ -81,7 +83,7 @@ def navigation(pages: Sequence[str]) -> list[Any]:
 
 def _section(page: str) -> str:
     """Return where a page goes that is named nowhere: by its folder, or to the project's."""
-    folders = {"results": "Measured", "reference": "Reference", "concepts": "Concepts"}
+    folders = {"results": "Measured", "reference": "Reference", "notebooks": "Tutorial"}
     return folders.get(page.partition("/")[0], "Project")
 
 
@@ -112,6 +114,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in pages:
         place = Path("docs", file.src_uri)
         sources.update(source for source in _linked(file.content_string, place) if source)
+    for file in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        for uri, content in notebook_page(Path("docs", file.src_uri)).items():
+            files.append(File.generated(config, uri, content=content))
     for source in sorted(sources):
         if not source.is_relative_to("docs"):
             files.append(File.generated(config, site_uri(source), content=source_page(source)))
@@ -142,8 +147,23 @@ def public_names() -> str:
 def site_uri(source: Path) -> str:
     """Return where a file of the repository is on the site."""
     if source.is_relative_to("docs"):
-        return source.relative_to("docs").as_posix()
+        page = source.with_suffix(".md") if source.suffix == ".ipynb" else source
+        return page.relative_to("docs").as_posix()
     return PAGES_OF_ROOT.get(source.as_posix(), f"source/{source.as_posix()}.md")
+
+
+def notebook_page(source: Path) -> dict[str, str | bytes]:
+    """Return the page of a notebook, as it was run, and its pictures, by their places."""
+    uri = Path(site_uri(source))
+    exporter: Any = MarkdownExporter  # untyped
+    text, resources = exporter().from_filename(
+        str(ROOT / source), resources={"unique_key": source.stem}
+    )
+    pictures = {(uri.parent / name).as_posix(): data for name, data in resources["outputs"].items()}
+    text = text.replace(' border="1" class="dataframe"', "")  # the theme lets bare tables scroll
+    title, rest = with_links(text, source, uri.as_posix()).split("\n", 1)
+    download = f"[Download this notebook]({source.name}); its outputs are what it printed."
+    return {uri.as_posix(): f"{title}\n\n{download}\n{rest}", **pictures}
 
 
 def source_page(source: Path) -> str:

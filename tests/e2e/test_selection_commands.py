@@ -316,4 +316,4 @@ def test_ctrl_c_while_selecting_says_how_to_go_on(
 
 def test_help_states_the_default_limit(relook: Relook) -> None:
     for verb in (("search",), ("policy", "select")):
-        assert "70 % of what is free" in relook(*verb, "--help").out
+        assert "70 % of what is free" in relook(*verb, "--help-all").out

@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_built_and_in_the_navigation(site: Path) -> None:
     home = (site / "index.html").read_text("utf-8")
-    for page in (ROOT / "docs").rglob("*.md"):
+    for page in [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb")]:
         target = page.relative_to(ROOT / "docs").with_suffix(".html")
         assert (site / target).is_file()
         assert f'href="{target.as_posix()}"' in home or target.name == "index.html"
@@ -47,6 +47,16 @@ def test_every_command_has_a_page(site: Path) -> None:
         assert (site / "reference" / "commands" / f"{name.replace(' ', '-')}.html").is_file()
     page = (site / "reference" / "commands" / "search.html").read_text("utf-8")
     assert 'id="relook-search-pool-size"' in page
+
+
+def test_notebooks_show_their_outputs_and_lead_on(site: Path) -> None:
+    page = (site / "notebooks" / "torch-model.html").read_text("utf-8")
+    assert "held-out images; cLL" in page
+    assert 'href="reading-a-verdict.html"' in page
+    assert 'href="torch-model.ipynb"' in page
+    pictures = re.findall(r'<img alt="png" src="([^"]+)"', page)
+    assert pictures
+    assert all((site / "notebooks" / picture).is_file() for picture in pictures)
 
 
 def test_every_public_name_is_described(site: Path) -> None:
@@ -101,6 +111,8 @@ def test_pages_read_the_same_on_github_and_on_the_site(site: Path, page: Path) -
         "concepts.html",
         "search-quality.html",
         "howto/export.html",
+        "notebooks/torch-model.html",
+        "notebooks/reading-a-verdict.html",
         "reference/commands/search.html",
         "reference/api.html",
     ],

@@ -47,25 +47,26 @@ class ComparisonOptions:
     ] = None
     runs: sources.RunsOption = 1
     margin: Annotated[
-        float, typer.Option(help="A difference in cLL that you would not care about.", min=0)
+        float, options.of_details(help="A difference in cLL that you would not care about.", min=0)
     ] = MARGIN
     train_length: Annotated[
-        int, typer.Option(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
+        int, options.of_details(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
     ] = Options.length
     train_magnitude: Annotated[
-        float, typer.Option(help="The magnitude that the model was trained with (MTrain).", min=0)
+        float,
+        options.of_details(help="The magnitude that the model was trained with (MTrain).", min=0),
     ] = Options.magnitude
     grid_views: sources.GridViewsOption = Options.grid_views
     protocol: Annotated[
         str,
-        typer.Option(
+        options.of_details(
             help="How temperatures are fitted: standard, which shrinks them where images are few, "
             "or paper, which is the paper's at every size."
         ),
     ] = "standard"
     balanced: Annotated[
         bool | None,
-        typer.Option(
+        options.of_details(
             "--balanced/--no-balanced",
             help="Give each class the same weight in all figures.",
             show_default="as the search did",

@@ -44,7 +44,7 @@ def export_command(
     temperature: sources.TemperatureOption = "policy",
     seed: Annotated[
         int | None,
-        typer.Option(
+        options.of_details(
             help="Freezes a policy of fresh draws.", min=0, show_default="the policy's own"
         ),
     ] = None,
@@ -54,7 +54,7 @@ def export_command(
     layout: Annotated[str, typer.Option(help="The images' layout: nchw or nhwc.")] = "nchw",
     resize_from: Annotated[
         str | None,
-        typer.Option(
+        options.of_details(
             "--resize-from",
             help="Size of the images that the file takes, 256x320 (height × width), if it is not "
             "the network's: they are resized and cropped inside, as relook reads images.",

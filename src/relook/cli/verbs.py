@@ -7,13 +7,14 @@ file and one row.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from relook.errors import RelookError
@@ -23,6 +24,9 @@ LEARN = "Learn a policy"
 JUDGE = "See what it is worth"
 DEPLOY = "Use it"
 MORE = "More"
+
+FEW = 12
+"""A command with more options than this shows those of its first panel, unless asked for all."""
 
 GROUPS = {
     "policy": "Policies as files: import, freeze, or select from predictions made elsewhere.",
@@ -190,10 +194,30 @@ VERBS: Mapping[str, Verb] = by_name(
 """All verbs, in the order of `relook --help`."""
 
 
+class ShortHelpCommand(TyperCommand):
+    """Shows what must be given and what has no panel of its own; with `--help-all`, all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; `--help-all` comes before anything else, like `--help`."""
+        if "--help-all" in args:
+            super().format_help(ctx, ctx.make_formatter())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help, without the finer options where there are many."""
+        shown = copy(self)
+        listed: list[Any] = [param for param in self.params if not getattr(param, "hidden", False)]
+        if len(listed) > FEW:
+            shown.params = [p for p in listed if p.required or p.rich_help_panel is None]
+            shown.epilog = f"… more: {ctx.command_path} --help-all"
+        super(ShortHelpCommand, shown).format_help(ctx, formatter)
+
+
 def load(verb: Verb) -> Any:
     """Import the verb's module and return its command."""
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(verb.word)(verb.target)
+    alone.command(verb.word, cls=ShortHelpCommand)(verb.target)
     return get_command(alone)
 
 

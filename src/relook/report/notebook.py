@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -61,7 +62,11 @@ def text(shown: Comparison | PolicySearch) -> str:
         rows = tuple(row for row in rows if (row.method, row.budget) in kept)
     few = replace(comparison, rows=rows)
     file = io.StringIO()
-    print_comparison(few, Console(file=file, width=_WIDTH, highlight=False))
+    # In a notebook, Rich would show the table by itself, in colours, and leave the text empty.
+    console = Console(
+        file=file, width=_WIDTH, highlight=False, force_jupyter=False, force_terminal=False
+    )
+    print_comparison(few, console)
     return file.getvalue().strip()
 
 
@@ -72,7 +77,16 @@ def figure(comparison: Comparison, name: str) -> Any:
     drawn = {one.name: one.figure for one in comparison_drawings(comparison, legend=True)}
     if name not in drawn:
         raise unknown_name("figure", name, drawn)
-    return drawn[name]
+    found = drawn[name]
+    # Jupyter knows how to show pyplot's figures; this one has to bring its picture along.
+    found._repr_png_ = partial(_png, found)  # type: ignore[attr-defined]
+    return found
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=120, facecolor="white")
+    return file.getvalue()
 
 
 def _render(

@@ -1,6 +1,7 @@
 """The table of verbs agrees with the commands that it loads."""
 
 import inspect
+import re
 import sys
 from types import ModuleType
 
@@ -8,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from relook.cli import verbs
-from relook.cli.verbs import VERBS, Verb, listing, load
+from relook.cli.verbs import FEW, VERBS, Verb, listing, load
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
@@ -21,6 +22,31 @@ def test_a_verb_is_listed_with_the_first_line_of_its_own_help(verb: Verb) -> Non
 @pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
 def test_a_verb_loads_as_the_command_of_its_name(verb: Verb) -> None:
     assert load(verb).name == verb.word
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
+def test_help_shows_few_options_and_help_all_shows_all(verb: Verb) -> None:
+    command = load(verb)
+    params = [one for one in command.params if not getattr(one, "hidden", False)]
+    every = {max(one.opts, key=len) for one in params if one.param_type_name == "option"}
+    needed = {max(one.opts, key=len) for one in params if one.required} & every
+    short, whole = (_listed_by(verb, asked) for asked in ("--help", "--help-all"))
+    assert whole[0] == every | {"--help"}
+    assert needed <= short[0] <= whole[0]
+    assert len(short[0] - {"--help"}) <= FEW
+    assert whole[1] != f"… more: relook {verb.name} --help-all"
+    if len(params) <= FEW:
+        assert short == whole
+    else:
+        assert short[1] == f"… more: relook {verb.name} --help-all"
+
+
+def _listed_by(verb: Verb, asked: str) -> tuple[set[str], str]:
+    """Return the options that a help lists, and its last line."""
+    shown = CliRunner().invoke(listing(), [*verb.name.split(), asked], env={"COLUMNS": "300"})
+    assert shown.exit_code == 0
+    lines = [line.strip() for line in shown.output.splitlines() if line.strip()]
+    return set(re.findall(r"^│ [* ]*(--[a-z-]+)", shown.output, re.MULTILINE)), lines[-1]
 
 
 def test_a_new_verb_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from tests.unit.report.example_run import example_comparison, example_policy
 from tests.unit.report.html_reader import read_html
 
@@ -42,6 +43,19 @@ def test_a_search_shows_both() -> None:
     assert "from -0.5000 to -0.2500" in found.words()
     assert found.all("img")
     assert found.all("tbody")
+
+
+def test_text_is_plain_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = example_comparison()
+    usual = repr(comparison)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter's kernel has it
+    assert comparison.verdict.sentence in usual
+    assert repr(comparison) == usual
+
+
+def test_a_notebook_finds_the_picture_of_a_figure() -> None:
+    assert example_comparison().plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_names_are_escaped() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
 from relook.cli.shared import full_size as images_kept
@@ -137,12 +136,12 @@ class ComparisonSource(PolicySource):
     ] = None
     recipe: Annotated[
         str | None,
-        typer.Option(
+        options.of_details(
             help="Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
             show_default="the policy's own",
         ),
     ] = None
-    exclude: options.ExcludeOption = None
+    exclude: Annotated[str | None, options.of_details(help=options.EXCLUDED)] = None
 
     def read(self) -> ComparisonInputs:
         """Bring model, images, policies and recipe together, from a run or from the options."""

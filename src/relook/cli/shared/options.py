@@ -59,6 +59,7 @@ def _completed(given: Any, full: Callable[[str], str]) -> Any:
 
 of_model: Callable[..., Any] = partial(typer.Option, rich_help_panel=PANEL)
 of_speed: Callable[..., Any] = partial(typer.Option, rich_help_panel="Speed")
+of_details: Callable[..., Any] = partial(typer.Option, rich_help_panel="Details")
 
 of_classifier: Callable[..., Any] = partial(
     typer.Option, "--model", "-m", help=CLASSIFIER, callback=model_specs
@@ -154,12 +155,8 @@ RecipeOption = Annotated[
         "and channels.",
     ),
 ]
-ExcludeOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Transforms to leave out, such as cutout,invert; flip leaves all mirror images out.",
-    ),
-]
+EXCLUDED = "Transforms to leave out, such as cutout,invert; flip leaves all mirror images out."
+ExcludeOption = Annotated[str | None, typer.Option(help=EXCLUDED)]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 BatchOption = Annotated[
     int | None,

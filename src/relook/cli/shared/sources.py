@@ -47,7 +47,7 @@ RunsOption = Annotated[
     int, typer.Option(help="Repeats with other random draws: gives mean ± deviation.", min=1)
 ]
 GridViewsOption = Annotated[
-    int, typer.Option(help="Views per magnitude in the search for MGrid's.", min=1)
+    int, options.of_details(help="Views per magnitude in the search for MGrid's.", min=1)
 ]
 ViewsOption = Annotated[
     int | None, typer.Option(help="Model passes per image, at most.", min=1, show_default="all")

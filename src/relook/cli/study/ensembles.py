@@ -69,10 +69,10 @@ def ensembles_command(
     ] = None,
     split: options.SplitOption = None,
     train_length: Annotated[
-        int, typer.Option(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
+        int, options.of_details(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
     ] = Options.length,
     train_magnitude: Annotated[
-        float, typer.Option(help="The magnitude that the members were trained with.", min=0)
+        float, options.of_details(help="The magnitude that the members were trained with.", min=0)
     ] = Options.magnitude,
     grid_views: sources.GridViewsOption = Options.grid_views,
     out: Annotated[

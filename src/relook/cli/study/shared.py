@@ -46,7 +46,7 @@ TestOption = Annotated[
     ),
 ]
 NameOption = Annotated[
-    str | None, typer.Option(help="What tables call the model.", show_default="its --model")
+    str | None, options.of_details(help="What tables call the model.", show_default="its --model")
 ]
 OutOption = Annotated[
     Path, typer.Option(help="The study's directory; rerun the same command to resume.")
