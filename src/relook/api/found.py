@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from numpy.typing import ArrayLike
 
 from relook.api.judging import calibrated, compared
-from relook.errors import RelookError
+from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
 from relook.io.files import write_text_atomic
@@ -221,9 +221,8 @@ class FoundPolicy(PolicySearch):
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
         found = deployed(self.policy, self.comparison, self.recipe, method, views)
         if found.by_verdict and not found.whole:
-            warnings.warn(
+            warn(
                 f"the model takes {found.text}, as the verdict recommends: method='policy' takes "
-                "the whole policy",
-                stacklevel=3,
+                "the whole policy"
             )
         return found

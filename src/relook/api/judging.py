@@ -81,7 +81,7 @@ def compared(
             validation=validation,
             indices=indices,
             store_path=store_path,
-            progress=stage_of(bars, "compare"),
+            progress=bars,
             record=record,
             **keywords,
         )

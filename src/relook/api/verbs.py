@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,7 +24,7 @@ from relook.api.recorded import (
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import data_spec, prepared_for
 from relook.deploy.calibrate import calibrate_policy as former_calibrate_policy
-from relook.errors import RelookError, RunError, unknown_name
+from relook.errors import RelookError, RunError, unknown_name, warn
 from relook.evaluation.comparison import Comparison
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor, as_predictor
@@ -76,8 +75,8 @@ def search(
     order, or their file; images of one of the `groups` stay together.
 
     With `out`, everything is kept in that directory: the same call goes on where an interrupted
-    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars
-    (default: in a terminal or a notebook), or is a function to report to.
+    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars,
+    or lines on stderr where it is no terminal (False: nothing), or is a function to report to.
 
     The other keywords are the fields of `SearchSettings`, and three that are read with them.
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
@@ -132,7 +131,7 @@ def search(
             progress=bars,
             origin=origin,
             log=say if is_shown(progress) else None,
-            warn=partial(warnings.warn, stacklevel=4),
+            warn=warn,
         )
     return FoundPolicy(
         **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place

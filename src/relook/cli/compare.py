@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import console, print_json, resumable, say, stage_bars
+from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.evaluation.baselines import BASELINES, GRID, Options
 from relook.evaluation.compare import (
@@ -158,7 +159,7 @@ def compare_command(
     with (
         RunDirectory(target),
         resumable(_GO_ON, timeout),
-        stage_bars(lambda stage: (stage, "views")) as bars,
+        search_bars() as bars,
     ):
         comparison = compare(
             inputs.predictor,
@@ -168,7 +169,7 @@ def compare_command(
             validation=inputs.validation,
             recipe=inputs.recipe,
             store_path=target / _store_name(inputs, keywords),
-            progress=lambda done, total: bars(planned.stage(total), done, total),
+            progress=bars,
             record=inputs.record,
             **keywords,
         )
@@ -184,12 +185,6 @@ class _Planned:
     grid_passes: int
     passes: int
     seconds_a_pass: float
-
-    def stage(self, total: int) -> str:
-        """Return what a progress bar with this total is for."""
-        if total == self.grid_passes:
-            return f"MGrid: RandAugment at {len(GRID)} magnitudes"
-        return "views of all methods"
 
     def __str__(self) -> str:
         total = self.grid_passes + self.passes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from relook.errors import PluginWarning, RelookError
+from relook.errors import RelookError, warn
 from relook.foundation.wording import first_line
 
 Row = TypeVar("Row")
@@ -81,11 +80,9 @@ def load_plugins() -> None:
             if callable(plugin):
                 plugin()
         except Exception as error:  # whatever it is, relook works without the plug-in
-            warnings.warn(
+            warn(
                 f"the plug-in {entry.name!r} ({entry.value}) cannot be loaded: "
-                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it",
-                PluginWarning,
-                stacklevel=3,
+                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it"
             )
 
 

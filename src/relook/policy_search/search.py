@@ -20,7 +20,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
-from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.foundation.progress import StageProgress
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
@@ -151,6 +151,8 @@ def _searched(
     if warn is not None:
         for note in notes:
             warn(note)
+    if log is not None and current_engine() is None:  # what is here says nothing of workers
+        log(job.time_text(job.seconds_a_pass()))
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     predicted = predict_pool(job, progress)
@@ -159,7 +161,7 @@ def _searched(
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())
-    comparison = _proof(job, policy, stage_of(progress, "evaluate"))
+    comparison = _proof(job, policy, progress)
     times.append(time.perf_counter())
     stages = ("predict", "select", "evaluate")
     trace, candidates = selected.result, predicted.candidates
@@ -183,7 +185,7 @@ def _searched(
     )
 
 
-def _proof(job: SearchJob, policy: Policy, progress: Progress | None) -> Comparison:
+def _proof(job: SearchJob, policy: Policy, progress: StageProgress | None) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(
         job.predictor,
