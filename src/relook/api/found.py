@@ -24,7 +24,7 @@ from relook.models import Predictor
 from relook.policy.recipes import Recipe
 from relook.policy_search.held_out import used_images
 from relook.policy_search.job import SearchJob
-from relook.policy_search.run_record import former_values, record_search
+from relook.policy_search.run_record import engine_of, former_values, load_run, record_search
 from relook.policy_search.search import PolicySearch
 
 if TYPE_CHECKING:
@@ -105,12 +105,14 @@ class FoundPolicy(PolicySearch):
         *,
         validation: Any = None,
         progress: ProgressChoice = None,
+        accelerate: str = "auto",
         **keywords: Unpack[ComparisonKeywords],
     ) -> Comparison:
         """Compare the policy with every baseline: on the search's held-out images, or on others.
 
         Images and labels are of any kind that `relook.search` takes, the keywords those of
-        `relook.compare`. In a run's directory the comparison is kept, as by `relook compare`.
+        `relook.compare`; "auto" is the search's engine. In a run's directory the comparison is
+        kept, as by `relook compare`.
         """
         indices = None
         if images is None:
@@ -129,6 +131,7 @@ class FoundPolicy(PolicySearch):
             validation=validation,
             progress=progress,
             keywords=keywords,
+            engine=self._engine(accelerate),
         )
         if self.path is not None:
             with RunDirectory(self.path):
@@ -207,6 +210,12 @@ class FoundPolicy(PolicySearch):
         if self.job_of_run is None:
             raise RelookError("this search does not hold its images: use relook.compare")
         return self.job_of_run(self.predictor)
+
+    def _engine(self, asked: str) -> dict[str, Any]:
+        if self.path is not None:
+            return engine_of(load_run(self.path), asked, self.path)
+        searched = None if self.job is None else self.job.settings.accelerate
+        return {"mode": searched if asked == "auto" and searched else asked}
 
     def _used(self) -> bytes:
         if self.job is not None:

@@ -24,8 +24,9 @@ from relook.api.recorded import (
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import data_spec, prepared_for
 from relook.deploy.calibrate import calibrate_policy as former_calibrate_policy
-from relook.errors import RelookError, RunError, unknown_name, warn
+from relook.errors import RelookError, RunError, warn
 from relook.evaluation.comparison import Comparison
+from relook.foundation.registry import check_names
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor, as_predictor
 from relook.models.adapt import model_spec
@@ -150,6 +151,7 @@ def compare(
     store_path: str | Path | None = None,
     progress: Any = None,
     record: Mapping[str, Any] | None = None,
+    accelerate: str = "auto",
     **keywords: Any,
 ) -> Comparison:
     """Score a policy and every baseline at every budget on labelled images.
@@ -160,8 +162,9 @@ def compare(
     the policy's own). `validation` holds images (with their labels as a pair) that MGrid looks for
     its magnitude on. With `store_path` predictions are kept, and an interrupted call goes on.
 
-    Images that the policy was found on are left out, with a warning. The other keywords are the
-    fields of `ComparisonSettings`: `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
+    Images that the policy was found on are left out, with a warning. `accelerate` is how the model
+    runs, as for `relook.search`. The other keywords are the fields of `ComparisonSettings`:
+    `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
     """
     if policy is None and labels is not None and _is_policy(labels):
         _say_former(
@@ -186,6 +189,7 @@ def compare(
         progress=progress,
         record=record,
         keywords=keywords,  # type: ignore[arg-type]  # whose names are checked there
+        engine={"mode": accelerate},
         **reading,
     )
     return found.comparison
@@ -294,10 +298,7 @@ def _settings(
     keywords: Mapping[str, Any], place: Path | None
 ) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None]:
     """Return the recipe asked for, other settings, the model's keywords and the split."""
-    known = SearchKeywords.__annotations__
-    for name in keywords:
-        if name not in known:
-            raise unknown_name("keyword of relook.search", name, known)
+    check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
     given = as_begun(place, keywords)
     model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
     prior = RecipeChoice(**_taken(given, ("recipe", "exclude")))

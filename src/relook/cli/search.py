@@ -26,7 +26,7 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.run_record import as_begun
-from relook.policy_search.search import PolicySearch, accelerated, say_engine, search_dataset
+from relook.policy_search.search import PolicySearch, accelerated, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.report.comparison_tables import print_comparison
 
@@ -171,7 +171,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
     settings, searched = job.settings, len(job.split.search)
     model = accelerated(job)
     job = replace(job, predictor=model.predictor)
-    say_engine(model, say)
+    model.tell(say)
     notes = search_notes(job)
     for note in notes:
         _say_note(note)

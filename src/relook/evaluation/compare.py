@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError
 from relook.evaluation.baselines import (
     BASELINES,
     POLICY_METHOD,
@@ -61,6 +61,7 @@ from relook.evaluation.scoring import (
 from relook.evaluation.unseen import doubted, unseen_part
 from relook.evaluation.verdict import MARGIN, judge
 from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.foundation.registry import check_names
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation
@@ -172,9 +173,7 @@ def compare(
     predictions are kept, and an interrupted call goes on. The stages of `progress` are "magnitude"
     and "evaluate". All but the slowdown follows from the seeds.
     """
-    for name in settings:
-        if name not in ComparisonKeywords.__annotations__:
-            raise unknown_name("keyword of compare", name, ComparisonKeywords.__annotations__)
+    check_names("keyword of compare", settings, ComparisonKeywords.__annotations__)
     asked = ComparisonSettings(**settings)
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, asked.runs)
@@ -334,7 +333,8 @@ def _rows(
     rows, methods = [], list(labels)
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
         method, budget = key
-        rival = best_rival(key, cll) if budget in setup.budgets else None
+        shown = budget in setup.budgets or has_own_budget(method)
+        rival = best_rival(key, cll) if shown else None
         plain, views = method == "plain", scores.views[key]
         row = Row(
             method=method,

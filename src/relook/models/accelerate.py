@@ -8,7 +8,7 @@ way to run a model has a fingerprint of its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,11 @@ class Accelerated:
     engine: str
     why: str | None = None
 
+    def tell(self, log: Callable[[str], None]) -> None:
+        """Say which engine was chosen, where it is not torch."""
+        if self.why is not None:
+            log(f"engine {self.engine}: {self.why} (--accelerate to choose)")
+
 
 def accelerate(
     predictor: Predictor,
@@ -103,9 +108,9 @@ def accelerate_run(
     predictor: Predictor,
     images: Tensor | FullImages,
     *,
-    mode: str,
-    precision: str,
-    compiled: bool,
+    mode: str = "auto",
+    precision: str = "auto",
+    compiled: bool = False,
     passes: int | None = None,
     record: Path | None = None,
 ) -> Accelerated:
@@ -117,8 +122,8 @@ def accelerate_run(
     if mode != "auto" or record is None:
         return accelerate(predictor, images, mode=mode, **how)
     if record.exists():
-        mode = _recorded(record)
-    made = accelerate(predictor, images, mode=mode, **how)
+        return accelerate(predictor, images, mode=_recorded(record), **how)
+    made = accelerate(predictor, images, **how)
     write_json_atomic(record, {"engine": made.engine})
     return made
 

@@ -129,12 +129,6 @@ def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
     )
 
 
-def say_engine(model: Accelerated, log: Log | None) -> None:
-    """Say which engine was chosen, where it was not torch."""
-    if log is not None and model.why is not None:
-        log(f"engine {model.engine}: {model.why} (--accelerate to choose)")
-
-
 def _searched(
     job: SearchJob,
     model: Accelerated,
@@ -147,7 +141,8 @@ def _searched(
     fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     notes = search_notes(job)
-    say_engine(model, log)
+    if log is not None:
+        model.tell(log)
     if warn is not None:
         for note in notes:
             warn(note)
