@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from relook.api.judging import calibrated, compared
 from relook.errors import RelookError, warn
@@ -90,12 +91,15 @@ class FoundPolicy(PolicySearch):
 
         chosen = self._deployed(method, views)
         channels, *size = self.shape
-        own = {
+        own: dict[str, Any] = {
             "temperature": chosen.temperature,
             "size": tuple(size),
             "channels": channels,
             "classes": self._names,
         }
+        images = None if self.job is None else self.job.dataset.images
+        if isinstance(images, Tensor) and "resize_from" not in how:
+            own["images"] = images
         return export(self.predictor, chosen.policy, path, **{**own, **how})
 
     def compare(
