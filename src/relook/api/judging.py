@@ -19,6 +19,7 @@ from relook.evaluation.comparison import Comparison
 from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.unseen import check_unused
 from relook.foundation.progress import stage_of
+from relook.foundation.wording import views_text
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -86,7 +87,8 @@ def compared(
     )
     if is_shown(progress):
         planned.model.tell(say)
-        say(f"comparing {policies[0].views} views with the baselines on {len(dataset):,} images")
+        own = views_text(policies[0].views)
+        say(f"comparing {own} with the baselines on {len(dataset):,} images")
         say(f"{planned} (methods=… and budgets=… for fewer)")
     with chosen_bars(progress) as bars:
         found = compare(

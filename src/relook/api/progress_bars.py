@@ -37,7 +37,7 @@ STAGES = {
     "map": ("copying predictions to be mapped", "views"),
     "select": ("selecting", "steps"),
     "evaluate": ("predicting held-out images", "views"),
-    "magnitude": ("MGrid: its magnitude, on search images", "views"),
+    "magnitude": ("MGrid, on search images", "views"),
     "calibrate": ("predicting", "views"),
 }
 """The title of each stage of a search and what follows, and what it counts."""
