@@ -43,7 +43,7 @@ PUBLIC = {
         *("register_transform", "register_objective", "register_baseline"),
         *("register_model_source", "register_data_source"),
     ),
-    "Data, models, errors": ("Dataset", "Predictor", "RelookError"),
+    "Data, models, errors": ("Dataset", "Predictor", "RelookError", "RelookWarning"),
 }
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s#:]+)(?P<anchor>#[^()\s]*)?(?=\))")
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash", ".md": "markdown"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relook.data.specs import register_data_source
     from relook.deploy import TTA
     from relook.deploy.export import export
-    from relook.errors import RelookError
+    from relook.errors import RelookError, RelookWarning
     from relook.evaluation.baselines import register_baseline
     from relook.evaluation.comparison import Comparison
     from relook.models import Predictor
@@ -45,6 +45,7 @@ __all__ = [
     "Predictor",
     "Recipe",
     "RelookError",
+    "RelookWarning",
     "SearchResult",
     "Step",
     "SubPolicy",
@@ -77,6 +78,7 @@ _HOMES = {
     "RECIPES": "relook.policy.recipes",
     "Recipe": "relook.policy.recipes",
     "RelookError": "relook.errors",
+    "RelookWarning": "relook.errors",
     "SearchResult": "relook.selection",
     "Step": "relook.policy",
     "SubPolicy": "relook.policy",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from types import FrameType
+
+_BETWEEN = ("relook", "torch", "contextlib", "functools")  # torch calls the forward of a module
 
 
 class RelookError(Exception):
@@ -27,8 +32,17 @@ class MissingExtraError(RelookError):
         )
 
 
-class PluginWarning(UserWarning):
-    """A package that extends relook cannot be loaded."""
+class RelookWarning(UserWarning):
+    """What a reader of the results should know; see `warn`."""
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the user's program that led here, which Python shows below the text."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RelookWarning, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> RelookError:

@@ -57,6 +57,24 @@ def test_generated_images_serve_where_none_are_given(
     assert "give size" in relook.refused(*common, "--out", tmp_path / "b.onnx").err
 
 
+def test_a_runs_own_images_are_checked_on(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    digits, folder, run = load_data(data), tmp_path / "digits", tmp_path / "run"
+    for place in range(40):
+        (folder / str(digits.labels[place])).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(digits.plain[place, 0].numpy())
+        image.save(folder / str(digits.labels[place]) / f"{place}.png")
+    quick = ("--pool-size", 3, "--length", 1)
+    relook.ok("search", "-m", model, "-d", f"folder:{folder}", "--out", run, *quick)
+    done = relook.ok("export", run, "--method", "policy", "--out", tmp_path / "a.onnx", "--json")
+    check = json.loads(done.out)["check"]
+    assert (check["images"], check["generated"]) == (16, False)
+    folder.rename(tmp_path / "elsewhere")
+    done = relook.ok("export", run, "--method", "policy", "--out", tmp_path / "b.onnx")
+    assert "cannot be read here: the file is checked on generated images" in done.err
+
+
 def test_a_policy_without_temperature_says_what_to_do(
     relook: Relook, model: str, data: str, tmp_path: Path
 ) -> None:

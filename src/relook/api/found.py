@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from relook.api.judging import calibrated, compared
-from relook.errors import RelookError
+from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
 from relook.io.files import write_text_atomic
@@ -24,7 +25,7 @@ from relook.models import Predictor
 from relook.policy.recipes import Recipe
 from relook.policy_search.held_out import used_images
 from relook.policy_search.job import SearchJob
-from relook.policy_search.run_record import former_values, record_search
+from relook.policy_search.run_record import engine_of, former_values, load_run, record_search
 from relook.policy_search.search import PolicySearch
 
 if TYPE_CHECKING:
@@ -90,12 +91,15 @@ class FoundPolicy(PolicySearch):
 
         chosen = self._deployed(method, views)
         channels, *size = self.shape
-        own = {
+        own: dict[str, Any] = {
             "temperature": chosen.temperature,
             "size": tuple(size),
             "channels": channels,
             "classes": self._names,
         }
+        images = None if self.job is None else self.job.dataset.images
+        if isinstance(images, Tensor) and "resize_from" not in how:
+            own["images"] = images
         return export(self.predictor, chosen.policy, path, **{**own, **how})
 
     def compare(
@@ -105,12 +109,14 @@ class FoundPolicy(PolicySearch):
         *,
         validation: Any = None,
         progress: ProgressChoice = None,
+        accelerate: str = "auto",
         **keywords: Unpack[ComparisonKeywords],
     ) -> Comparison:
         """Compare the policy with every baseline: on the search's held-out images, or on others.
 
         Images and labels are of any kind that `relook.search` takes, the keywords those of
-        `relook.compare`. In a run's directory the comparison is kept, as by `relook compare`.
+        `relook.compare`; "auto" is the search's engine. In a run's directory the comparison is
+        kept, as by `relook compare`.
         """
         indices = None
         if images is None:
@@ -129,6 +135,7 @@ class FoundPolicy(PolicySearch):
             validation=validation,
             progress=progress,
             keywords=keywords,
+            engine=self._engine(accelerate),
         )
         if self.path is not None:
             with RunDirectory(self.path):
@@ -208,6 +215,12 @@ class FoundPolicy(PolicySearch):
             raise RelookError("this search does not hold its images: use relook.compare")
         return self.job_of_run(self.predictor)
 
+    def _engine(self, asked: str) -> dict[str, Any]:
+        if self.path is not None:
+            return engine_of(load_run(self.path), asked, self.path)
+        searched = None if self.job is None else self.job.settings.accelerate
+        return {"mode": searched if asked == "auto" and searched else asked}
+
     def _used(self) -> bytes:
         if self.job is not None:
             return union(self.policy.seen, set_of(self.job.proof.identities))
@@ -221,9 +234,8 @@ class FoundPolicy(PolicySearch):
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
         found = deployed(self.policy, self.comparison, self.recipe, method, views)
         if found.by_verdict and not found.whole:
-            warnings.warn(
+            warn(
                 f"the model takes {found.text}, as the verdict recommends: method='policy' takes "
-                "the whole policy",
-                stacklevel=3,
+                "the whole policy"
             )
         return found

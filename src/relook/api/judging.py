@@ -16,8 +16,10 @@ from relook.deploy.calibrate import calibrate_policy
 from relook.errors import RelookError
 from relook.evaluation.compare import ComparisonKeywords, compare
 from relook.evaluation.comparison import Comparison
+from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.unseen import check_unused
 from relook.foundation.progress import stage_of
+from relook.foundation.wording import views_text
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -59,9 +61,13 @@ def compared(
     progress: ProgressChoice = None,
     record: Mapping[str, Any] | None = None,
     keywords: ComparisonKeywords,
+    engine: Mapping[str, Any],
     **reading: Any,
 ) -> Compared:
-    """Compare policies on images of any kind, with those for validation as a pair or alone."""
+    """Compare policies on images of any kind, with those for validation as a pair or alone.
+
+    `engine` says how the model runs, as `accelerate_run` takes it.
+    """
     policies = policies_of(policy)
     dataset = images_for(predictor, images, labels, policies[0], **reading)
     if validation is not None:
@@ -70,19 +76,31 @@ def compared(
     recipe = recipe or policies[0].recipe
     if recipe is None:
         raise RelookError("the policy does not say which recipe it comes from: give recipe=…")
+    planned = plan_comparison(
+        predictor,
+        dataset,
+        policies,
+        recipe=get_recipe(recipe),
+        validation=validation,
+        keywords=keywords,
+        engine=engine,
+    )
     if is_shown(progress):
-        say(f"comparing {policies[0].views} views with the baselines on {len(dataset):,} images")
+        planned.model.tell(say)
+        own = views_text(policies[0].views)
+        say(f"comparing {own} with the baselines on {len(dataset):,} images")
+        say(f"{planned} (methods=… and budgets=… for fewer)")
     with chosen_bars(progress) as bars:
         found = compare(
-            predictor,
+            planned.model.predictor,
             dataset,
             policies,
             recipe=get_recipe(recipe),
             validation=validation,
             indices=indices,
             store_path=store_path,
-            progress=stage_of(bars, "compare"),
-            record=record,
+            progress=bars,
+            record={"model": {"engine": planned.model.engine}, **(record or {})},
             **keywords,
         )
     return Compared(found, dataset, indices)

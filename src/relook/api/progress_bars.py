@@ -37,13 +37,13 @@ STAGES = {
     "map": ("copying predictions to be mapped", "views"),
     "select": ("selecting", "steps"),
     "evaluate": ("predicting held-out images", "views"),
-    "compare": ("predicting for the baselines", "views"),
+    "magnitude": ("MGrid, on search images", "views"),
     "calibrate": ("predicting", "views"),
 }
 """The title of each stage of a search and what follows, and what it counts."""
 
 ProgressChoice = bool | StageProgress | None
-"""Bars or none; None: where somebody looks; or what to report to instead."""
+"""Bars (None, too) or none, or what to report to instead."""
 
 
 class ProgressCallback(Protocol):
@@ -163,9 +163,7 @@ def chosen_bars(
 
 def is_shown(progress: ProgressChoice) -> bool:
     """Whether lines for people are printed."""
-    if progress is None:
-        return messages.is_terminal or messages.is_jupyter
-    return progress is True
+    return progress is None or progress is True
 
 
 def say(text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,8 +24,9 @@ from relook.api.recorded import (
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import data_spec, prepared_for
 from relook.deploy.calibrate import calibrate_policy as former_calibrate_policy
-from relook.errors import RelookError, RunError, unknown_name
+from relook.errors import RelookError, RunError, warn
 from relook.evaluation.comparison import Comparison
+from relook.foundation.registry import check_names
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor, as_predictor
 from relook.models.adapt import model_spec
@@ -76,8 +76,8 @@ def search(
     order, or their file; images of one of the `groups` stay together.
 
     With `out`, everything is kept in that directory: the same call goes on where an interrupted
-    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars
-    (default: in a terminal or a notebook), or is a function to report to.
+    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars,
+    or lines on stderr where it is no terminal (False: nothing), or is a function to report to.
 
     The other keywords are the fields of `SearchSettings`, and three that are read with them.
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
@@ -132,7 +132,7 @@ def search(
             progress=bars,
             origin=origin,
             log=say if is_shown(progress) else None,
-            warn=partial(warnings.warn, stacklevel=4),
+            warn=warn,
         )
     return FoundPolicy(
         **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place
@@ -151,6 +151,7 @@ def compare(
     store_path: str | Path | None = None,
     progress: Any = None,
     record: Mapping[str, Any] | None = None,
+    accelerate: str = "auto",
     **keywords: Any,
 ) -> Comparison:
     """Score a policy and every baseline at every budget on labelled images.
@@ -161,8 +162,9 @@ def compare(
     the policy's own). `validation` holds images (with their labels as a pair) that MGrid looks for
     its magnitude on. With `store_path` predictions are kept, and an interrupted call goes on.
 
-    Images that the policy was found on are left out, with a warning. The other keywords are the
-    fields of `ComparisonSettings`: `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
+    Images that the policy was found on are left out, with a warning. `accelerate` is how the model
+    runs, as for `relook.search`. The other keywords are the fields of `ComparisonSettings`:
+    `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
     """
     if policy is None and labels is not None and _is_policy(labels):
         _say_former(
@@ -187,6 +189,7 @@ def compare(
         progress=progress,
         record=record,
         keywords=keywords,  # type: ignore[arg-type]  # whose names are checked there
+        engine={"mode": accelerate},
         **reading,
     )
     return found.comparison
@@ -295,10 +298,7 @@ def _settings(
     keywords: Mapping[str, Any], place: Path | None
 ) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None]:
     """Return the recipe asked for, other settings, the model's keywords and the split."""
-    known = SearchKeywords.__annotations__
-    for name in keywords:
-        if name not in known:
-            raise unknown_name("keyword of relook.search", name, known)
+    check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
     given = as_begun(place, keywords)
     model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
     prior = RecipeChoice(**_taken(given, ("recipe", "exclude")))

@@ -21,7 +21,7 @@ from relook.cli.shared.console import (
     say,
 )
 from relook.cli.verbs import listing
-from relook.errors import PluginWarning, RelookError
+from relook.errors import RelookError, RelookWarning
 from relook.io.files import one_line
 
 app = listing(text="Learn which augmented views of an image to average, for a trained classifier.")
@@ -46,13 +46,13 @@ def _options(
 
 
 @contextmanager
-def _plugin_notes() -> Iterator[None]:
-    """Say in one line which plug-in cannot be loaded."""
+def _short_notes() -> Iterator[None]:
+    """Print relook's own warnings as one line each."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, PluginWarning):
+            if issubclass(category, RelookWarning):
                 say(f"note: {message}")
             else:
                 usual(message, category, *place, **more)
@@ -64,7 +64,7 @@ def _plugin_notes() -> Iterator[None]:
 def main() -> None:
     """Run the command line; what a user can mend is one line on stderr and exit code 2."""
     try:
-        with ending_on_sigterm(), _plugin_notes():
+        with ending_on_sigterm(), _short_notes():
             app()
     except RelookError as error:
         fail(str(error))

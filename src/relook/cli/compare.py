@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import console, print_json, resumable, say, stage_bars
+from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
-from relook.evaluation.baselines import BASELINES, GRID, Options
+from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import (
     ComparisonKeywords,
-    ComparisonSettings,
-    available_methods,
     compare,
     save_comparison,
 )
 from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.cross_validation import check_protocol
-from relook.evaluation.scoring import check_policies, lines_of
 from relook.evaluation.verdict import MARGIN, pick
-from relook.foundation.wording import duration, plain, views_text
+from relook.foundation.wording import plain, views_text
 from relook.io.files import write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
 from relook.policy_search.held_out import pool_views
-from relook.predictions.passes import distinct_views, estimate
 from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
 from relook.report.tables import terminal
 
@@ -150,17 +148,27 @@ def compare_command(
         keywords["balanced"] = inputs.balanced
     target = results.out or compared.source.directory or Path("runs/compare")
     with resumable(_GO_ON, timeout):
-        planned = _planned(inputs, keywords)
+        planned = plan_comparison(
+            inputs.predictor,
+            inputs.dataset,
+            inputs.policies,
+            recipe=inputs.recipe,
+            validation=inputs.validation,
+            keywords=keywords,
+            engine=compared.engine(target, dry_run),
+        )
     if dry_run and as_json:
-        print_json(asdict(planned))
+        print_json(planned.to_json())
         return
-    say(str(planned))
+    planned.model.tell(say)
+    say(f"{planned} (--methods and --budgets for fewer)")
     if dry_run:
         return
+    inputs = inputs.on(planned.model)
     with (
         RunDirectory(target),
         resumable(_GO_ON, timeout),
-        stage_bars(lambda stage: (stage, "views")) as bars,
+        search_bars() as bars,
     ):
         comparison = compare(
             inputs.predictor,
@@ -170,7 +178,7 @@ def compare_command(
             validation=inputs.validation,
             recipe=inputs.recipe,
             store_path=target / _store_name(inputs, keywords),
-            progress=lambda done, total: bars(planned.stage(total), done, total),
+            progress=bars,
             record=inputs.record,
             known=pool_views(target, inputs.predictor, inputs.dataset),
             **keywords,
@@ -178,48 +186,6 @@ def compare_command(
         save_comparison(target, comparison, inputs.dataset, inputs.indices)
     results.write_tables(comparison)
     _print(comparison, results.picked(comparison), target, as_json)
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """The passes of a comparison: to find MGrid's magnitude, and of all methods' views."""
-
-    grid_passes: int
-    passes: int
-    seconds_a_pass: float
-
-    def stage(self, total: int) -> str:
-        """Return what a progress bar with this total is for."""
-        if total == self.grid_passes:
-            return f"MGrid: RandAugment at {len(GRID)} magnitudes"
-        return "views of all methods"
-
-    def __str__(self) -> str:
-        total = self.grid_passes + self.passes
-        grid = f", {self.grid_passes:,} of them for MGrid's magnitude" if self.grid_passes else ""
-        return (
-            f"{total:,} model passes at most{grid}: about "
-            f"{duration(total * self.seconds_a_pass)} (--methods and --budgets for fewer)"
-        )
-
-
-def _planned(inputs: ComparisonInputs, asked: ComparisonKeywords) -> _Planned:
-    """Count the passes, and measure a few."""
-    settings = ComparisonSettings(**asked)
-    check_policies(inputs.policies, settings.runs)
-    runs = max(settings.runs, len(inputs.policies))
-    setup = replace(settings, runs=runs).setup(inputs.predictor, inputs.dataset, inputs.recipe)
-    methods, _ = available_methods(setup, settings.methods, inputs.validation)
-    # Any magnitude will do: their views are equally many.
-    setup = replace(setup, options=replace(setup.options, grid_magnitude=GRID[-1]))
-    lines = [line for method in methods for line in lines_of(setup, method, inputs.policies)]
-    views, _ = distinct_views([view for line in lines for view in line.views])
-    grid = 0
-    if inputs.validation is not None and "mgrid" in methods:
-        grid = len(GRID) * setup.options.grid_views * len(inputs.validation)
-    images, seed = inputs.dataset.images, settings.seed
-    seconds = estimate(inputs.predictor, images, views, seed=seed, batch=settings.batch)
-    return _Planned(grid, len(views) * len(inputs.dataset), seconds)
 
 
 def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:

@@ -23,7 +23,6 @@ from relook.errors import MissingExtraError
 from relook.foundation import wording
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
-from relook.models.accelerate import accelerate
 from relook.numerics.arrays import LogProbs
 from relook.numerics.intervals import Interval
 from relook.numerics.splits import stratified_split
@@ -62,12 +61,6 @@ def early_exit_command(
     ] = None,
     force: sources.ForceOption = False,
     figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
-    accelerate_with: Annotated[
-        str,
-        options.of_speed(
-            "--accelerate", help="How the model runs: torch, channels-last, onnx, or auto."
-        ),
-    ] = "torch",
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -90,7 +83,9 @@ def early_exit_command(
     known = dataset.identities
     check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
-    log_probs = _predictions(inputs, plan, accelerate_with, file, batch, timeout)
+    with resumable("Run the same command again to go on.", timeout):
+        inputs = scored.on_engine(inputs, file.parent, len(plan.views) * len(dataset))
+        log_probs = _predictions(inputs, plan, file, batch)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
     rule = learn_early_exit(
         *learned_on,
@@ -112,32 +107,22 @@ def early_exit_command(
     _finish(rule, report, inputs, plan, file, figures, as_json)
 
 
-def _predictions(
-    inputs: PolicyInputs,
-    plan: ViewPlan,
-    engine: str,
-    file: Path,
-    batch: int | None,
-    timeout: float | None,
-) -> LogProbs:
+def _predictions(inputs: PolicyInputs, plan: ViewPlan, file: Path, batch: int | None) -> LogProbs:
     """Return each distinct view's log-probabilities; what is done stays on disk."""
-    images = inputs.dataset.images
-    with resumable("Run the same command again to go on.", timeout):
-        predictor = accelerate(inputs.predictor, images, mode=engine).predictor
-        # What is kept serves every view temperature.
-        kept = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
-        asked = fingerprint(predictor.fingerprint, inputs.dataset.fingerprint, kept, batch)
-        with progress_bar("predicting", "views") as bar:
-            return predict_views(
-                predictor,
-                images,
-                plan.views,
-                seed=plan.seed,
-                store_path=file.parent / f"early-exit-{asked[:8]}.zarr",
-                batch=batch,
-                indices=inputs.indices,
-                progress=bar,
-            )
+    # What is kept serves every view temperature.
+    kept = replace(plan, policy=replace(plan.policy, view_temperature=1.0)).record()
+    asked = fingerprint(inputs.predictor.fingerprint, inputs.dataset.fingerprint, kept, batch)
+    with progress_bar("predicting held-out images", "views") as bar:
+        return predict_views(
+            inputs.predictor,
+            inputs.dataset.images,
+            plan.views,
+            seed=plan.seed,
+            store_path=file.parent / f"early-exit-{asked[:8]}.zarr",
+            batch=batch,
+            indices=inputs.indices,
+            progress=bar,
+        )
 
 
 def _groups(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[Any] | None:

@@ -13,7 +13,9 @@ from torch import Tensor
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
+from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
+from relook.errors import RelookError
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
@@ -36,7 +38,7 @@ def export_command(
             "-d",
             help=f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
             "classes' names go into the file.",
-            show_default="generated images; for photos those of the search, if they are there",
+            show_default="those of the search, if they are there, or generated ones",
         ),
     ] = None,
     method: sources.MethodOption = None,
@@ -92,8 +94,8 @@ def export_command(
         say("the search cut its views from full-size photos; this file cuts them from its input")
     searched = chosen.policy.preparation
     images, found = _images(data, known, resize_from, full, searched)
-    if images is None and full:
-        images = _photos_of_search(known, searched)
+    if images is None and resize_from is None:
+        images = _images_of_search(known, searched, full)
     with resumable("Nothing was written.", timeout):
         done = export(
             known.predictor,
@@ -118,15 +120,20 @@ def export_command(
     say(str(done))
 
 
-def _photos_of_search(
-    known: sources.ModelOfRun, searched: CentreCrop | None
+def _images_of_search(
+    known: sources.ModelOfRun, searched: CentreCrop | None, full_size: bool
 ) -> Tensor | FullImages | None:
-    """Return a few photos of those that were searched on, where they are still there."""
+    """Return a few images of those that were searched on, where a few can be read."""
     data = "" if known.record is None else str(known.record.origin.get("data", ""))
-    prefix, _, folder = data.partition(":")
-    if prefix != "folder" or not Path(folder).expanduser().is_dir():
+    prefix = data.partition(":")[0]
+    row = DATA_SOURCES.get(prefix)
+    if not data or (prefix != "folder" and (row is None or row.prepares)):
         return None
-    found = known.images(data, searched, skip_bad=True, full_size=True)
+    try:
+        found = known.images(data, searched, skip_bad=True, full_size=full_size)
+    except RelookError:
+        say(f"{data} cannot be read here: the file is checked on generated images (--data)")
+        return None
     few = range(min(_IMAGES, len(found.names)))
     with closing(found.read([few])) as blocks:
         images = next(blocks).images

@@ -19,7 +19,6 @@ from relook.cli.shared import groups, options
 from relook.cli.shared.console import print_json, resumable, say
 from relook.cli.show import print_policy
 from relook.errors import RelookError
-from relook.foundation import wording
 from relook.foundation.memory import size_text
 from relook.models.base import input_of
 from relook.models.describe import model_record
@@ -27,9 +26,8 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.run_record import as_begun
-from relook.policy_search.search import PolicySearch, accelerated, say_engine, search_dataset
+from relook.policy_search.search import PolicySearch, accelerated, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
-from relook.predictions.passes import estimate
 from relook.report.comparison_tables import print_comparison
 
 
@@ -173,18 +171,11 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
     settings, searched = job.settings, len(job.split.search)
     model = accelerated(job)
     job = replace(job, predictor=model.predictor)
-    say_engine(model, say)
+    model.tell(say)
     notes = search_notes(job)
     for note in notes:
         _say_note(note)
-    seconds = estimate(
-        job.predictor,
-        job.dataset.images[job.split.search],
-        job.views,
-        seed=settings.seed,
-        batch=settings.batch,
-    )
-    passes = job.probe_passes + job.passes + job.proof_passes
+    seconds, passes = job.seconds_a_pass(), job.all_passes
     classes = job.predictor.classes or len(job.dataset.classes)
     kept = np.dtype(settings.stored_type(classes)).itemsize
     disk = classes * (kept * job.passes + 4 * (job.probe_passes + job.proof_passes))
@@ -207,8 +198,6 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         print_json(cost)
         return
     typer.echo(job.summary)
-    typer.echo(
-        f"about {wording.duration(passes * seconds)} at {1 / seconds:,.0f} views/s, measured now"
-    )
+    typer.echo(job.time_text(seconds))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

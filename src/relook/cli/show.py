@@ -12,7 +12,7 @@ from rich.text import Text
 
 from relook.cli.shared.console import console, print_json, say
 from relook.errors import RelookError
-from relook.foundation.wording import at_view_temperature, count
+from relook.foundation.wording import at_view_temperature, count, two_temperatures
 from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
@@ -89,6 +89,8 @@ def print_policy(policy: Policy) -> None:
     if temperatures:
         shown = ", ".join(f"{value:.3f} at {views}" for views, value in temperatures.items())
         console.print(f"\ntemperature by views: {shown}", soft_wrap=True)
+        if policy.view_temperature > 1:
+            console.print(two_temperatures(policy.view_temperature), style="dim", soft_wrap=True)
 
 
 def policy_summary(policy: Policy) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def as_dataset(
     if like is not None:
         channels, height, width = like.images.shape[1:]
         wanted = replace(wanted, size=(height, width), channels=channels)
+    elif classes is None:
+        wanted = replace(wanted, outputs=outputs)
     dataset = _read(images, labels, wanted, name)
     own = data_spec(images) is None  # where bare numbers are places among the names already
     if isinstance(classes, str | Path):

@@ -68,7 +68,7 @@ def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
 
 def is_named(dataset: Dataset) -> bool:
     """Whether the classes have names, rather than the numbers of their labels."""
-    return dataset.classes != tuple(map(str, range(len(dataset.classes))))
+    return not _are_numbers(dataset.classes)
 
 
 def check_class_count(dataset: Dataset, outputs: int | None) -> None:
@@ -76,14 +76,23 @@ def check_class_count(dataset: Dataset, outputs: int | None) -> None:
 
     Numbered labels may lack the model's last classes; named ones must be as many.
     """
-    count = len(dataset.classes)
-    if outputs is None or outputs == count or (outputs > count and not is_named(dataset)):
+    check_classes(dataset.classes, dataset.name, outputs)
+
+
+def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> None:
+    """As `check_class_count`, for images that are not read yet."""
+    count = len(classes)
+    if outputs is None or outputs == count or (outputs > count and _are_numbers(classes)):
         return
     raise RelookError(
         f"expected as many classes in the data as the model has, got {count} in "
-        f"{dataset.name} and {outputs} from the model: name the model's classes in its order "
+        f"{where} and {outputs} from the model: name the model's classes in its order "
         "with --classes FILE"
     )
+
+
+def _are_numbers(classes: Sequence[str]) -> bool:
+    return tuple(classes) == tuple(map(str, range(len(classes))))
 
 
 def _from_json(path: Path, outputs: int) -> tuple[str, ...]:

@@ -265,7 +265,8 @@ def _from_folders(root: Path, dataset: Dataset) -> Source:
 
     def read(corruption: str, severity: int) -> Tensor:
         folder = _severity_folder(root, corruption, severity)
-        images, *_ = read_images(_matched(folder, names), wanted, one_line(str(folder)))
+        files, where = _matched(folder, names), one_line(str(folder))
+        images, *_ = read_images(files, dataset.classes, wanted, where)
         return plain_views(images)
 
     return read

@@ -31,7 +31,7 @@ def load_csv(rest: str, wanted: Preparation) -> Dataset:
     paths = [file.parent / path for path in rows["path"]]
     labels, classes = _labels(rows["label"], file)
     where = f"csv:{one_line(rest)}"
-    images, kept, identities = read_images(paths, wanted, where)
+    images, kept, identities = read_images(paths, classes, wanted, where)
     columns = {
         name: np.array([cells[i] for i in kept]) for name, cells in rows.items() if name != "label"
     }

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from relook.data.prepare import Preparation, check_memory, is_grey, to_array
-from relook.errors import FileFormatError, RelookError
+from relook.errors import FileFormatError, RelookError, warn
 from relook.foundation.threads import made_ahead
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
@@ -243,7 +243,7 @@ def report_faults(
     more = [f"… and {len(named) - _NAMED:,} more"] if len(named) > _NAMED else []
     heading = f"{where}: {count} skipped, as they cannot be read as images"
     if wanted.log is None:
-        warnings.warn(f"{heading}; the first is {named[0]}", stacklevel=2)
+        warn(f"{heading}; the first is {named[0]}")
         return
     wanted.log(f"{heading}:")
     for line in (*named[:_NAMED], *more):

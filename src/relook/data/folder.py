@@ -35,9 +35,9 @@ def load_folder(rest: str, wanted: Preparation) -> Dataset:
         )
     paths = [path for found in files.values() for path in found]
     labels = np.repeat(np.arange(len(files)), [len(found) for found in files.values()])
-    images, kept, identities = read_images(paths, wanted, where)
-    names = [one_line(paths[i].relative_to(root).as_posix()) for i in kept]
     classes = tuple(one_line(folder.name) for folder in files)
+    images, kept, identities = read_images(paths, classes, wanted, where)
+    names = [one_line(paths[i].relative_to(root).as_posix()) for i in kept]
     columns = {"path": np.array(names)}
     return Dataset(images, labels[kept], classes, where, columns=columns, identities=identities)
 

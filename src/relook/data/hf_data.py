@@ -68,7 +68,7 @@ def from_hf(
         label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")
         labels, classes = _labels(features[label], table[label], where)
         files = _files(table.select_columns([image]), image, datasets, where)
-    images, kept, identities = read_images(files, wanted, where)
+    images, kept, identities = read_images(files, classes, wanted, where)
     return Dataset(
         images, labels[kept], classes, where, columns={"row": kept}, identities=identities
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from relook.data.class_map import check_classes
 from relook.data.decode import (
     Bad,
     Faults,
@@ -64,14 +65,17 @@ Keep = Callable[[Decoded], Decoded]
 
 
 def read_images(
-    files: Sequence[ImageFile], wanted: Preparation, where: str
+    files: Sequence[ImageFile], classes: Sequence[str], wanted: Preparation, where: str
 ) -> tuple[Tensor | FullImages, NDArray[np.int64], Identities]:
     """Return the images of files, which of the files they are, and what identifies each.
+
+    Classes that cannot be the model's are refused before anything is decoded.
 
     They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
     of the input's size already. Files that cannot be read raise one error that names the first
     and counts them, or are left out and reported with `skip_bad`.
     """
+    check_classes(classes, where, wanted.outputs)
     if wanted.full_size:
         kept = _kept_before(files, wanted, where)
         if kept is not None:

@@ -35,7 +35,8 @@ class Preparation:
     `skip_bad` leaves files out that cannot be read, instead of stopping. `full_size` keeps
     files larger than the input, so that crops are cut from the originals: in memory, in a
     directory `cache` where later calls find them, or, where they are too many for the memory,
-    in `overflow` (default: a temporary file). `log` gets lines for people, `progress` the
+    in `overflow` (default: a temporary file). `outputs` is how many classes the model has, if
+    those of the images have to be as many. `log` gets lines for people, `progress` the
     stage, the files done and their number.
     """
 
@@ -48,6 +49,7 @@ class Preparation:
     full_size: bool = False
     cache: Path | None = None
     overflow: Path | None = None
+    outputs: int | None = None
     log: Callable[[str], None] | None = None
     progress: Callable[[str, int, int], None] | None = None
 

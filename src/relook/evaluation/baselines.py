@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from relook.errors import RelookError, unknown_name
-from relook.foundation.registry import Table
+from relook.errors import RelookError
+from relook.foundation.registry import Table, check_names
 from relook.io.identities import UNKNOWN
 from relook.numerics.randomness import Stream, uniforms
 from relook.policy import DrawKind, Policy, SubPolicy
@@ -270,8 +270,6 @@ def has_own_budget(method: str) -> bool:
 def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:
     """Return the methods to compare: those asked (default: all), plain and policy always."""
     known = (*BASELINES, POLICY_METHOD)
-    for name in methods or ():
-        if name not in known:
-            raise unknown_name("method", name, known)
+    check_names("method", methods or (), known)
     chosen = known if methods is None else {"plain", POLICY_METHOD, *methods}
     return tuple(name for name in known if name in chosen)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError
 from relook.evaluation.baselines import (
     BASELINES,
     POLICY_METHOD,
@@ -61,7 +61,8 @@ from relook.evaluation.scoring import (
 )
 from relook.evaluation.unseen import doubted, unseen_part
 from relook.evaluation.verdict import MARGIN, judge
-from relook.foundation.progress import Progress
+from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.foundation.registry import check_names
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, mean_and_deviation
@@ -162,7 +163,7 @@ def compare(
     validation: Dataset | None = None,
     indices: ArrayLike | None = None,
     store_path: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     record: Mapping[str, Any] | None = None,
     known: KnownViews | None = None,
     **settings: Unpack[ComparisonKeywords],
@@ -170,33 +171,33 @@ def compare(
     """Score the policy and every baseline at every budget on held-out images.
 
     Images that the policy, its temperatures or weights were found on are left out, with a warning.
-    The other keywords are the fields of `ComparisonSettings`. `validation` holds the images that
-    MGrid looks for its magnitude on. Several policies are one per run. Random crops and the like
-    are always drawn for each image, so that no lucky or unlucky crop of all images decides.
-    `indices` are the images' places in the data set that they were taken from; `record` is added
-    to the settings. With `store_path` predictions are kept, and an interrupted call goes on; views
-    that are `known` of all these images are not predicted. All but the slowdown follows from seeds.
+    The other keywords are the fields of `ComparisonSettings`. `validation` holds images for MGrid
+    to find its magnitude on. Several policies are one per run. Random crops and the like are always
+    drawn for each image, so that no lucky crop of all images decides. `indices` are the images'
+    places in the data set that they come from; `record` is added to the settings. With `store_path`
+    predictions are kept, and an interrupted call goes on; views that are `known` of all the images
+    are not predicted. The stages of `progress` are "magnitude" and "evaluate". All but the slowdown
+    follows from the seeds.
     """
-    for name in settings:
-        if name not in ComparisonKeywords.__annotations__:
-            raise unknown_name("keyword of compare", name, ComparisonKeywords.__annotations__)
+    check_names("keyword of compare", settings, ComparisonKeywords.__annotations__)
     asked = ComparisonSettings(**settings)
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     check_policies(policies, asked.runs)
     asked = replace(asked, runs=max(asked.runs, len(policies)))
     unseen = unseen_part(dataset, policies, indices)
     whole, dataset = len(dataset), unseen.dataset
+    grids, views = (stage_of(progress, stage) for stage in ("magnitude", "evaluate"))
     setup = asked.setup(
         predictor,
         dataset,
         recipe,
         indices=unseen.indices,
         store_path=store_path,
-        progress=progress,
+        progress=views,
         known=known if len(dataset) == whole else None,
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
-    setup, grid = with_magnitude(setup, validation) if "mgrid" in chosen else (setup, None)
+    setup, grid = with_magnitude(setup, validation, grids) if "mgrid" in chosen else (setup, None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     for line in [line for line in lines if _is_again(line, policies[0])]:
         left_out[line.method] = "it is the policy itself"
@@ -344,9 +345,9 @@ def _rows(
     rows, methods = [], list(labels)
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
         method, budget = key
-        rival = best_rival(key, cll) if budget in setup.budgets else None
-        plain = method == "plain"
-        views = scores.views[key]
+        shown = budget in setup.budgets or has_own_budget(method)
+        rival = best_rival(key, cll) if shown else None
+        plain, views = method == "plain", scores.views[key]
         row = Row(
             method=method,
             label=labels[method],

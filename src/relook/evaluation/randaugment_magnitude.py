@@ -41,7 +41,9 @@ def best_magnitude(scores: Sequence[tuple[float, float]]) -> float:
     return max(scores, key=lambda score: (score[1], -score[0]))[0]
 
 
-def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, GridSearch | None]:
+def with_magnitude(
+    setup: Setup, validation: Dataset | None, progress: Progress | None = None
+) -> tuple[Setup, GridSearch | None]:
     """Search MGrid's magnitude, if there are images for it besides those that are scored."""
     if validation is None:
         return setup, None
@@ -56,7 +58,7 @@ def with_magnitude(setup: Setup, validation: Dataset | None) -> tuple[Setup, Gri
         balanced=setup.balanced,
         store_path=None if path is None else path.with_name(f"{path.stem}-grid"),
         batch=setup.batch,
-        progress=setup.progress,
+        progress=progress or setup.progress,
     )
     return replace(setup, options=replace(setup.options, grid_magnitude=grid.magnitude)), grid
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
-from relook.errors import RelookError
+from relook.errors import RelookError, warn
 from relook.evaluation.comparison import Verdict
 from relook.io.identities import Identities, is_in, set_of, union, why_unknown
 from relook.numerics.arrays import Indices
@@ -68,7 +67,7 @@ def unseen_part(
     left = unseen_places(dataset, policies)
     part = dataset
     if len(left) < len(dataset):
-        warnings.warn(left_out_note(dataset, len(left)), stacklevel=3)
+        warn(left_out_note(dataset, len(left)))
         part = dataset.subset(left)
     doubt = doubt_of(dataset.identities, union(*(policy.seen for policy in policies)))
     return Unseen(part, places[left], left, len(dataset), doubt)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from relook.errors import PluginWarning, RelookError
+from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.wording import first_line
 
 Row = TypeVar("Row")
@@ -30,6 +29,13 @@ def by_name(rows: Iterable[Row], key: str = "name") -> Mapping[str, Row]:
             raise ValueError(f"{type(row).__name__} {name!r} is in its table twice")
         table[name] = row
     return MappingProxyType(table)
+
+
+def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise for the first name that is not a known one."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)
 
 
 class Table(Mapping[str, Row]):
@@ -81,11 +87,9 @@ def load_plugins() -> None:
             if callable(plugin):
                 plugin()
         except Exception as error:  # whatever it is, relook works without the plug-in
-            warnings.warn(
+            warn(
                 f"the plug-in {entry.name!r} ({entry.value}) cannot be loaded: "
-                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it",
-                PluginWarning,
-                stacklevel=3,
+                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it"
             )
 
 

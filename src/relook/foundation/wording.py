@@ -75,6 +75,15 @@ def at_view_temperature(value: float) -> str:
     return "" if value == 1 else f", view temperature {value:.4g}"
 
 
+def two_temperatures(view_temperature: float) -> str:
+    """Say in plain words what a view temperature does, and what is left to the temperature."""
+    return (
+        f"the view temperature, {view_temperature:.4g}, makes each view's prediction flatter "
+        "before views are averaged; the temperature then makes their average as sure as it should "
+        "be (below 1: sharper)"
+    )
+
+
 def duration(seconds: float) -> str:
     """Return a time for people."""
     if seconds < 90:

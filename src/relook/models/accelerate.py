@@ -8,6 +8,7 @@ way to run a model has a fingerprint of its own.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,8 @@ WORTH = 10.0
 
 _CHECKED_PIXELS = 1 << 19
 
-_REPEATS = 3
-_LONG = 1.0  # seconds: what takes longer is measured twice
+_REPEATS = 7
+_LONG = 1.0  # seconds an engine: what takes longer is measured twice
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ class Accelerated:
     predictor: Predictor
     engine: str
     why: str | None = None
+
+    def tell(self, log: Callable[[str], None]) -> None:
+        """Say which engine was chosen, where it is not torch."""
+        if self.why is not None:
+            log(f"engine {self.engine}: {self.why} (--accelerate to choose)")
 
 
 def accelerate(
@@ -102,9 +108,9 @@ def accelerate_run(
     predictor: Predictor,
     images: Tensor | FullImages,
     *,
-    mode: str,
-    precision: str,
-    compiled: bool,
+    mode: str = "auto",
+    precision: str = "auto",
+    compiled: bool = False,
     passes: int | None = None,
     record: Path | None = None,
 ) -> Accelerated:
@@ -116,8 +122,8 @@ def accelerate_run(
     if mode != "auto" or record is None:
         return accelerate(predictor, images, mode=mode, **how)
     if record.exists():
-        mode = _recorded(record)
-    made = accelerate(predictor, images, mode=mode, **how)
+        return accelerate(predictor, images, mode=_recorded(record), **how)
+    made = accelerate(predictor, images, **how)
     write_json_atomic(record, {"engine": made.engine})
     return made
 
@@ -184,8 +190,7 @@ def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: s
 def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> Accelerated:
     """Return the predictor on the engine that is clearly fastest, else as it is."""
     engines: dict[str, Predictor] = {"torch": predictor}
-    seconds = {"torch": _seconds(predictor, sample)}
-    if passes is not None and passes * seconds["torch"] / len(sample) < WORTH:
+    if passes is not None and passes * _seconds(engines, sample)["torch"] / len(sample) < WORTH:
         return Accelerated(predictor, "torch")
     wanted = ["onnx"] if onnx_runtime.is_installed() else []
     if any(isinstance(part, nn.Conv2d) for part in predictor.module.modules()):
@@ -193,23 +198,29 @@ def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> A
     for engine in wanted:
         with suppress(RelookError):  # naming the engine says why it cannot be
             engines[engine] = _on_engine(predictor, engine, sample)
-            seconds[engine] = _seconds(engines[engine], sample)
+    seconds = _seconds(engines, sample)
     best = min(seconds, key=lambda name: seconds[name])
     gain = seconds["torch"] / seconds[best]
     if gain < GAIN:
         return Accelerated(predictor, "torch")
-    return Accelerated(engines[best], best, f"{gain:.1f} × the speed of torch on this machine")
+    return Accelerated(engines[best], best, f"about {gain:.1f} × the speed of torch here")
 
 
-def _seconds(predictor: Predictor, sample: Tensor) -> float:
-    """Return the shortest of a few times; the first call may be a warming-up."""
-    times: list[float] = []
-    while len(times) < 2 or (len(times) < _REPEATS and sum(times) < _LONG):
-        start = time.perf_counter()
-        with _watched(sample):
-            predictor(sample)
-        times.append(time.perf_counter() - start)
-    return min(times)
+def _seconds(engines: Mapping[str, Predictor], sample: Tensor) -> dict[str, float]:
+    """Return the shortest of each engine's times; the first call may be a warming-up.
+
+    They take turns, so that what else the machine does slows all of them.
+    """
+    times: dict[str, list[float]] = {engine: [] for engine in engines}
+    for repeat in range(_REPEATS):
+        if repeat >= 2 and sum(map(sum, times.values())) > _LONG * len(engines):
+            break
+        for engine, predictor in engines.items():
+            start = time.perf_counter()
+            with _watched(sample):
+                predictor(sample)
+            times[engine].append(time.perf_counter() - start)
+    return {engine: min(own) for engine, own in times.items()}
 
 
 def _watched(images: Tensor) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from relook.data.base import Dataset
 from relook.data.class_map import check_class_count
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
+from relook.foundation.wording import duration
 from relook.io.fingerprint import JSON
 from relook.io.identities import is_in, set_of
 from relook.models import Predictor
@@ -25,7 +26,7 @@ from relook.policy.pool import Pool, probe_views
 from relook.policy.recipes import RECIPES, Recipe, recipe_for, variants
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.sound import MOST_TRIED, set_up_note
-from relook.predictions.passes import View, distinct_views, predict_views
+from relook.predictions.passes import View, distinct_views, estimate, predict_views
 from relook.selection.objectives import resolve_objective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
 from relook.selection.racing import most_passes, most_survivors
@@ -121,10 +122,14 @@ class SearchJob:
         return (own + self.settings.length) * len(self.split.held_out)
 
     @property
+    def all_passes(self) -> int:
+        """How many passes the whole search takes, at most."""
+        return self.probe_passes + self.passes + self.proof_passes
+
+    @property
     def summary(self) -> str:
         """What will be done, in one line."""
-        probed = self.probe_passes
-        total = probed + self.passes + self.proof_passes
+        probed, total = self.probe_passes, self.all_passes
         choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
         proof = "the same by halves"
         if not self.settings.cross_fit:
@@ -133,6 +138,21 @@ class SearchJob:
             f"{len(self.pool.candidates):,} candidates × {len(self.split.search):,} images, then "
             f"{proof}: {total:,} model passes at most{choice}"
         )
+
+    def seconds_a_pass(self) -> float:
+        """Measure a few passes over search images, on this machine."""
+        return estimate(
+            self.predictor,
+            self.dataset.images[self.split.search],
+            self.views,
+            seed=self.settings.seed,
+            batch=self.settings.batch,
+        )
+
+    def time_text(self, seconds_a_pass: float) -> str:
+        """Say how long the passes take."""
+        whole = duration(self.all_passes * seconds_a_pass)
+        return f"about {whole} at {1 / seconds_a_pass:,.0f} views/s, measured now"
 
     def place(self, name: str) -> str | Path | None:
         """Return where predictions of this name are kept, None where they are not kept."""
@@ -282,7 +302,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
 
     Some of the images to search with go through the model for that, as they are.
     """
-    classes, recipe = len(job.dataset.classes), job.settings.recipe
+    classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
     notes = []
     for indices, what, means in (
         (

@@ -138,6 +138,16 @@ def load_run(path: Path) -> RunRecord:
     return replace(RUN.read(file), path=path)
 
 
+def engine_of(record: RunRecord | None, asked: str, place: Path) -> dict[str, Any]:
+    """Return how a model runs after a search, for `accelerate_run`: as there, if nothing is asked.
+
+    What `auto` chooses where there is no search is kept in the directory `place`.
+    """
+    if asked == "auto" and record is not None:
+        asked, place = str(record.settings.get("accelerate", "torch")), record.path
+    return {"mode": asked, "record": RunDirectory(place).engine}
+
+
 def was_balanced(record: RunRecord | None) -> bool:
     """Whether a search gave each class the same weight."""
     return record is not None and record.settings.get("balanced") is True

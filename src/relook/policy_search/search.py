@@ -20,7 +20,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
 from relook.foundation import notebook
 from relook.foundation.memory import size_text
-from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.foundation.progress import StageProgress
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
@@ -130,12 +130,6 @@ def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
     )
 
 
-def say_engine(model: Accelerated, log: Log | None) -> None:
-    """Say which engine was chosen, where it was not torch."""
-    if log is not None and model.why is not None:
-        log(f"engine {model.engine}: {model.why} (--accelerate to choose)")
-
-
 def _searched(
     job: SearchJob,
     model: Accelerated,
@@ -148,10 +142,13 @@ def _searched(
     fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     notes = search_notes(job)
-    say_engine(model, log)
+    if log is not None:
+        model.tell(log)
     if warn is not None:
         for note in notes:
             warn(note)
+    if log is not None and current_engine() is None:  # what is here says nothing of workers
+        log(job.time_text(job.seconds_a_pass()))
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
     predicted = predict_pool(job, progress)
@@ -163,7 +160,7 @@ def _searched(
     known = None
     if job.settings.cross_fit:  # the images of the proof are those of the pool
         known = KnownViews(job.views, selected.log_probs)
-    comparison = _proof(job, policy, known, stage_of(progress, "evaluate"))
+    comparison = _proof(job, policy, known, progress)
     times.append(time.perf_counter())
     stages = ("predict", "select", "evaluate")
     trace, candidates = selected.result, predicted.candidates
@@ -188,7 +185,7 @@ def _searched(
 
 
 def _proof(
-    job: SearchJob, policy: Policy, known: KnownViews | None, progress: Progress | None
+    job: SearchJob, policy: Policy, known: KnownViews | None, progress: StageProgress | None
 ) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(

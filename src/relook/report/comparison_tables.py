@@ -68,17 +68,18 @@ def comparison_table(comparison: Comparison) -> Table:
     rows = shown_rows(comparison)
     named = dict.fromkeys(row.method for row in rows if row.label.endswith(")"))
     named_so = {POLICY_METHOD: "found by greedy policy search"}
-    note = "; ".join(
-        f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named
-    )
+    notes = [f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named]
+    if len({row.over_rival is None for row in rows}) > 1:
+        notes.append("–: it is the best baseline itself")
+    note = "; ".join(notes)
     comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
         return method_table(comparison.results(), metrics, _VERSUS, title=title, note=note)
     usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
-        Column(metric_of(usual).head, {"metric": usual}, optional=True, about=explained),
-        Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=True),
+        Column(metric_of(usual).head, {"metric": usual}, optional=2, about=explained),
+        Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=4),
     )
     rival = {"rival": _VERSUS["rival"]}
     return method_table(fair.results(), metrics, rival, more=more, title=title, note=note)
@@ -104,15 +105,22 @@ def method_table(
     columns = [
         Column(head, number=False, once=True),
         *(Column(name, key=key) for key, name in (keys or {"views": "views"}).items()),
-        *(Column(metric_of(one).head, {"metric": one}) for one in metrics),
         *(
-            Column(f"{measure} − {other}", {"metric": compared, "versus": kind}, optional=True)
+            Column(metric_of(one).head, {"metric": one}, optional=3 if one == "slowdown" else 0)
+            for one in metrics
+        ),
+        *(
+            Column(
+                f"{measure} − {other}",
+                {"metric": compared, "versus": kind},
+                optional=1 if kind == "rival" else 4,
+            )
             for kind, other in versus.items()
             if results.where(versus=kind)
         ),
         *more,
     ]
-    return table_of(results, columns, method_sections(results), _best_but_cost, **about)
+    return table_of(results, columns, method_sections(results), _best_but_cost, "–", **about)
 
 
 def method_sections(results: Results) -> list[list[Line]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from markupsafe import Markup
@@ -56,7 +57,8 @@ class Column:
     """A column: its head, and which result of a line it shows, or which key.
 
     `levels` are its heads in LaTeX, from the top; equal neighbours share one. An `optional`
-    column is left out where there is no room; a text that is the line's before is shown `once`.
+    column is left out where there is no room, the highest number first, of equals the last; a text
+    that is the line's before is shown `once`.
     `about` explains the head in the table's title, if the column is shown.
     """
 
@@ -65,7 +67,7 @@ class Column:
     key: str = ""
     number: bool = True
     levels: tuple[str, ...] = ()
-    optional: bool = False
+    optional: int = 0
     once: bool = False
     digits: int | None = None
     about: str = ""
@@ -204,10 +206,11 @@ def side_by_side(tables: Sequence[Table], **about: Any) -> Table:
     return replace(merged, **about)
 
 
-def new_table(title: str) -> RichTable:
+def new_table(title: str, *, tight: bool = False) -> RichTable:
     """Return an empty table for the terminal in the style of the house."""
     return RichTable(
         title=title,
+        padding=(0, 0 if tight else 1),
         title_justify="left",
         title_style="",
         box=box.SIMPLE_HEAD,
@@ -220,10 +223,10 @@ def new_table(title: str) -> RichTable:
 def terminal(table: Table, console: Console | None = None) -> RichTable:
     """Return the table for a terminal, without the columns and intervals that do not fit."""
     if console is None:
-        return _rich(table, True)
+        return _rich(table)
     unlimited = console.options.update(max_width=10_000)
-    for shown, intervals in _smaller(table):
-        made = _rich(shown, intervals)
+    for (shown, intervals), tight in product(_smaller(table), (False, True)):
+        made = _rich(shown, intervals=intervals, tight=tight)
         if console.measure(made, options=unlimited).maximum <= console.width:
             break
     return made
@@ -268,10 +271,16 @@ def _key_text(values: Sequence[Any]) -> str:
 def _smaller(table: Table) -> Iterator[tuple[Table, bool]]:
     """Yield the table, then with fewer and fewer optional columns, then without intervals."""
     yield table, True
-    optional = [column for column in table.columns if column.optional]
-    for count in range(len(optional)):
-        yield without_columns(table, optional[-1 - count :]), True
-    yield without_columns(table, optional), False
+    optional = [column for column in reversed(table.columns) if column.optional]
+    optional.sort(key=lambda column: -column.optional)
+    smallest = table
+    for count in range(1, len(optional) + 1):
+        smallest = without_columns(table, optional[:count])
+        heads = ", ".join(c.head for c in table.columns if c not in smallest.columns)
+        note = f"not shown, for want of room: {heads}"
+        smallest = replace(smallest, note="\n".join(filter(None, (table.note, note))))
+        yield smallest, True
+    yield smallest, False
 
 
 def without_columns(table: Table, left_out: Sequence[Column]) -> Table:
@@ -302,8 +311,9 @@ def with_repeats_left_out(table: Table) -> list[list[tuple[Cell, ...]]]:
     return sections
 
 
-def _rich(table: Table, intervals: bool) -> RichTable:
-    made = new_table("; ".join([table.title, *(one.about for one in table.columns if one.about)]))
+def _rich(table: Table, *, intervals: bool = True, tight: bool = False) -> RichTable:
+    abouts = [one.about for one in table.columns if one.about]
+    made = new_table("; ".join([table.title, *abouts]), tight=tight)
     made.caption, made.caption_justify, made.caption_style = table.note or None, "left", "dim"
     for column in table.columns:
         made.add_column(column.head, justify="right" if column.number else "left", no_wrap=True)

@@ -94,7 +94,7 @@ def run_demo(
             options=Options(grid_views=GRID_VIEWS),
             batch=settings.batch,
             store_path=directory.path / "compare.zarr",
-            progress=None if progress is None else lambda d, t: progress("compare", d, t),
+            progress=progress,
         )
         save_comparison(directory.path, comparison, digits)
         shown = policy_picture(found.policy, digits.plain[list(comparison.gallery)])

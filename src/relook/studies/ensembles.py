@@ -116,13 +116,13 @@ def ensembles(
             settings.recipe,
             indices=held_out,
             store_path=_grid_path(where, one, asked.options or Options()),
-            progress=stage_of(progress, "compare"),
+            progress=stage_of(progress, "evaluate"),
         )
         validation = dataset.subset(searched)
         chosen, left_out = available_methods(setup, asked.methods, validation)
         given = "mgrid" not in chosen or setup.options.grid_magnitude is not None
-        setup, grid = with_magnitude(setup, None if given else validation)
-        setup = replace(setup, progress=stage_of(progress, "evaluate"))
+        tried_on = None if given else validation
+        setup, grid = with_magnitude(setup, tried_on, stage_of(progress, "magnitude"))
         plans = plans_of(setup, found, one, chosen)
         scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
     results = Results(

@@ -17,7 +17,7 @@ DIGITS = load_data("digits").subset(np.arange(90))
 IMAGES, LABELS = DIGITS.plain.numpy(), DIGITS.labels
 OPTIONS = {"recipe": "small", "pool_size": 6, "length": 2, "batch": 64}
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:relook|tests")
+pytestmark = pytest.mark.filterwarnings("ignore::relook.RelookWarning")
 
 # check_estimator has one check for what is not a table [n, feature]; these need no table either.
 CHECKS = (

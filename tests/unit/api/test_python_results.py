@@ -1,6 +1,7 @@
 """What a search from Python gives back, and how it and the command line go on from each other."""
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ def test_former_names_and_orders_say_the_new_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_bars_are_shown_where_somebody_looks(
+def test_progress_is_shown_in_a_terminal_and_in_a_log(
     terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(**how: Any) -> str:
@@ -181,8 +182,9 @@ def test_bars_are_shown_where_somebody_looks(
         return text.getvalue()
 
     default = shown()
-    assert ("4 candidates × 60 images, then 30 held-out" in default) is terminal
-    assert ("predicting the pool" in default) is terminal
+    assert "4 candidates × 60 images, then 30 held-out" in default
+    assert re.search(r"\nabout \d+ s at [\d,]+ views/s, measured now\n", default)
+    assert "predicting the pool" in default
     assert "predicting the pool" in shown(progress=True)
     assert shown(progress=False) == ""
     stages: list[str] = []

@@ -69,6 +69,25 @@ def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> N
     assert "model passes at most: about " in relook_compare(run.path).stderr
 
 
+def test_the_engine_of_the_search_is_used_and_recorded(run: SearchedRun) -> None:
+    def engine(*options: str) -> str:
+        relook_compare(run.path, *options)
+        settings = load_comparison(run.path / "comparison.json").settings
+        return str(settings["model"]["engine"])
+
+    assert engine() == "torch"  # a search of before there were others
+    file = run.path / "run.json"
+    content = json.loads(file.read_text())
+    content["settings"]["accelerate"] = "auto"
+    file.write_text(json.dumps(content))
+    relook_compare(run.path, "--dry-run")
+    assert not (run.path / "engine.json").exists()
+    assert engine() == "torch"  # seconds of work
+    (run.path / "engine.json").write_text('{"engine": "channels-last"}')
+    assert engine() == "channels-last"
+    assert engine("--accelerate", "torch") == "torch"
+
+
 def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
     relook_compare(run.path)
     settings = load_comparison(run.path / "comparison.json").settings

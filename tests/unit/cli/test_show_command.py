@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tests.unit.report.example_run import example_policy, write_example_run, wri
 from typer.testing import CliRunner
 
 from relook.cli.report import report_command
-from relook.cli.show import policy_summary, show_command, temperatures_at
+from relook.cli.show import policy_summary, print_policy, show_command, temperatures_at
 from relook.errors import RelookError
 from relook.policy import Policy, Step, SubPolicy
 
@@ -74,6 +75,14 @@ def test_a_policy_as_a_table(tmp_path: Path) -> None:
         "count": 8,
         "mean_magnitude": pytest.approx(4.3, abs=0.1),
     }
+
+
+def test_both_temperatures_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    print_policy(replace(example_policy(), view_temperature=4.0))
+    shown = capsys.readouterr().out
+    assert "the view temperature, 4, makes each view's prediction flatter before views are" in shown
+    print_policy(example_policy())
+    assert "flatter" not in capsys.readouterr().out
 
 
 def test_a_policy_drawn_on_an_image(tmp_path: Path) -> None:

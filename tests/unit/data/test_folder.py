@@ -16,7 +16,7 @@ from tests.unit.data.image_files import (
     write_classes,
 )
 
-from relook.data import Preparation, load_data
+from relook.data import Preparation, as_dataset, load_data
 from relook.errors import RelookError
 
 HOSTILE = {
@@ -79,6 +79,14 @@ def test_links_in_a_circle_are_harmless(root: Path) -> None:
         assert len(load_data(f"folder:{root}", Preparation(skip_bad=True))) == 9
     (root / "all").symlink_to(root)
     refused(r"all: expected a class of its own, got a link", load_data, f"folder:{root}")
+
+
+def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relook.data.image_files.look_at", None)
+    says = r"got 3 in folder:.* and 10 from the model: name the model's classes .*--classes FILE"
+    refused(says, as_dataset, root, outputs=10)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -269,9 +269,15 @@ def test_the_grid_search_is_stored_beside(tmp_path: Path) -> None:
 
 
 def test_progress_counts_up_to_all_passes() -> None:
-    seen: list[tuple[int, int]] = []
-    turned(progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (960, 960)
+    seen: list[tuple[str, int, int]] = []
+    turned(progress=lambda stage, done, total, score=None: seen.append((stage, done, total)))
+    assert seen[-1] == ("evaluate", 960, 960)
+
+
+def test_progress_tells_what_is_predicted() -> None:
+    stages: dict[str, int] = {}
+    everything(progress=lambda stage, done, total, score=None: stages.update({stage: total}))
+    assert list(stages) == ["magnitude", "evaluate"]
 
 
 def test_measured_costs_rise_with_the_views() -> None:

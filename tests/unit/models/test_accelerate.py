@@ -24,7 +24,11 @@ def pace(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
     """Let the clock say how long each engine takes."""
     kinds = {"TorchPredictor": "torch", "OnnxPredictor": "onnx", "FastTorchPredictor": "last"}
     monkeypatch.setattr(
-        accelerate, "_seconds", lambda run, sample: seconds.get(kinds[type(run).__name__], 9.0)
+        accelerate,
+        "_seconds",
+        lambda engines, sample: {
+            name: seconds.get(kinds[type(run).__name__], 9.0) for name, run in engines.items()
+        },
     )
 
 
@@ -43,6 +47,25 @@ def test_auto_takes_the_fastest_by_a_margin(
         assert (made.why is None) == (expected == "torch")
         apart = (made.predictor(images(6)) - predictor(images(6))).abs().max()
         assert apart <= accelerate.TOLERANCE
+
+
+def test_engines_take_turns_so_that_a_busy_machine_slows_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, asked = [0.0], []
+
+    def engine(name: str) -> CallablePredictor:
+        def run(pixels: Tensor) -> Tensor:
+            asked.append(name)
+            clock[0] += 0.5 if len(asked) <= 2 else 0.1  # busy at first
+            return torch.zeros(len(pixels), 3)
+
+        return CallablePredictor(run, outputs="logits")
+
+    monkeypatch.setattr("relook.models.accelerate.time.perf_counter", lambda: clock[0])
+    seconds = accelerate._seconds({name: engine(name) for name in "ab"}, images(2))
+    assert asked[:6] == list("ababab")
+    assert seconds == pytest.approx({"a": 0.1, "b": 0.1})
 
 
 def test_every_way_to_run_has_its_own_stable_fingerprint(predictor: TorchPredictor) -> None:

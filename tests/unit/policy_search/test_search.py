@@ -1,6 +1,7 @@
 """The way of a search: short, and each value on it computed once."""
 
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -81,6 +82,14 @@ def test_the_way_of_a_search_does_not_grow(tmp_path: Path) -> None:
     calls = entered(lambda: search_dataset(model, DIGITS, SETTINGS, run=tmp_path / "run"))
     way = {module for module, _ in calls}
     assert len(way) <= MOST_MODULES, sorted(way)
+
+
+def test_the_time_and_the_classes_that_the_images_have_are_said() -> None:
+    model, few = TorchPredictor(new_small(seed=1)), np.flatnonzero(DIGITS.labels < 3)
+    said: list[str] = []
+    found = search_dataset(model, DIGITS.subset(few), SETTINGS, log=said.append)
+    assert any(re.fullmatch(r"about \d+ s at [\d,]+ views/s, measured now", line) for line in said)
+    assert "(3 classes)" in found.notes[0]
 
 
 def test_more_images_than_a_policy_can_name_are_refused_at_once(

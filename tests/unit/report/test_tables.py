@@ -87,7 +87,7 @@ def test_the_terminal_table_says_all_of_it(comparison: Comparison) -> None:
     assert f"{gain.estimate:+.4f} [" in text.replace("−", "-")
 
 
-@pytest.mark.parametrize(("width", "columns"), [(140, 7), (100, 6), (60, 5), (10, 5)])
+@pytest.mark.parametrize(("width", "columns"), [(140, 7), (100, 6), (60, 4), (10, 4)])
 def test_intervals_are_shown_as_far_as_there_is_room(
     comparison: Comparison, width: int, columns: int
 ) -> None:
@@ -95,12 +95,15 @@ def test_intervals_are_shown_as_far_as_there_is_room(
     assert len(table.columns) == columns
 
 
+HEADS = ("cLL", "acc. %", "cLL − best baseline")
+
+
 @pytest.mark.parametrize(
     ("width", "heads"),
     [
-        (80, ["cLL", "acc. %", "cLL − best baseline"]),
-        (100, ["cLL", "acc. %", "cLL − best baseline", "cLL usual"]),
-        (140, ["cLL", "acc. %", "cLL − best baseline", "cLL usual", "cLL − plain image"]),
+        (80, [*HEADS, "cLL usual"]),
+        (100, ["time ×", *HEADS, "cLL usual"]),
+        (140, ["time ×", *HEADS, "cLL usual", "cLL − plain image"]),
     ],
 )
 def test_the_usual_average_stands_beside_the_learned_one(
@@ -118,11 +121,24 @@ def test_the_usual_average_stands_beside_the_learned_one(
     ]
     table = comparison_table(replace(comparison, rows=tuple(rows)))
     shown = terminal(table, Console(width=width, file=io.StringIO()))
-    assert [column.header for column in shown.columns][3:] == heads
+    assert [column.header for column in shown.columns][2:] == heads
+    missing = [one for one in ("time ×", "cLL − plain image") if one not in heads]
+    told = f"not shown, for want of room: {', '.join(missing)}"
+    assert (told in str(shown.caption)) == bool(missing)
     # A column that is left out is not explained.
     assert ("usual: with the usual average" in str(shown.title)) == ("cLL usual" in heads)
     assert "−0.2000" in text_of(table)  # learned
     assert "−0.4000" in text_of(table)
+
+
+def test_what_has_nothing_to_be_compared_with_says_why(comparison: Comparison) -> None:
+    table = comparison_table(comparison)
+    place = [column.head for column in table.columns].index("cLL − best baseline")
+    cells = {line[0].text: line[place].text for line in table.lines}
+    best = [label for label, text in cells.items() if text == "–"]
+    assert best
+    assert "" not in cells.values()
+    assert table.note.endswith("; –: it is the best baseline itself")
 
 
 def test_the_terminal_explains_the_methods_that_it_shows(comparison: Comparison) -> None:

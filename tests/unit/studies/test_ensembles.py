@@ -349,7 +349,7 @@ def test_progress_goes_through_the_stages(dataset: Dataset) -> None:
         seen.setdefault(stage, []).append((done, total))
 
     study(dataset, methods=["mgrid"], progress=progress)
-    assert list(seen) == ["predict", "select", "compare", "evaluate"]
+    assert list(seen) == ["predict", "select", "magnitude", "evaluate"]
     for steps in seen.values():
         assert steps == sorted(steps)
         assert steps[-1][0] == steps[-1][1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,12 @@ from relook.errors import RelookError
 from relook.evaluation.unseen import apart, left_out_note, unseen_places
 from relook.io.files import one_line
 from relook.models import Predictor
+from relook.models.accelerate import Accelerated, accelerate_run
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import held_out_part, recorded_recipe
-from relook.policy_search.run_record import RunRecord, load_run, was_balanced
+from relook.policy_search.run_record import RunRecord, engine_of, load_run, was_balanced
 
 UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
 _OF_DATA = ("data", "test", "group", "skip_bad")
@@ -45,10 +46,18 @@ class PolicyInputs:
     record: Mapping[str, Any]
     balanced: bool
 
+    def on(self, model: Accelerated) -> Self:
+        """Return the same with the model on an engine, which is recorded."""
+        known = {**self.record["model"], "engine": model.engine}
+        return replace(self, predictor=model.predictor, record={**self.record, "model": known})
+
     def say_balance(self) -> None:
         """Say so where figures weigh images otherwise than the search did."""
         if self.balanced:
             say(UNBALANCED)
+
+
+_Inputs = TypeVar("_Inputs", bound=PolicyInputs)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,28 @@ class PolicySource:
     reading: groups.ReadingOptions
     network: groups.NetworkOptions
     device: options.DeviceOption = "auto"
+    accelerate: Annotated[
+        str,
+        options.of_speed(
+            help="How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: as in "
+            "the search, or else the fastest whose outputs agree with torch's.",
+        ),
+    ] = "auto"
+
+    def engine(self, place: Path, dry_run: bool = False) -> dict[str, Any]:
+        """Return how the model runs, for `accelerate_run`; `place` is where results go."""
+        run = None if self.model else self.source.searched()
+        found = engine_of(None if run is None else load_run(run), self.accelerate, place)
+        if self.model or (dry_run and not found["record"].exists()):
+            found["record"] = None  # what was chosen for the search's model says nothing of others
+        return found
+
+    def on_engine(self, inputs: _Inputs, place: Path, passes: int) -> _Inputs:
+        """Return the inputs with the model on its engine, and say which, if that was chosen."""
+        images = inputs.dataset.images
+        model = accelerate_run(inputs.predictor, images, passes=passes, **self.engine(place))
+        model.tell(say)
+        return inputs.on(model)
 
     def read(self) -> PolicyInputs:
         """Bring model, images and policies together, from a run or from the options."""

@@ -67,6 +67,8 @@ def robustness_command(
         shift = replace(shift, source=source)
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
+    shifts = len(shift.corruptions or ()) * len(shift.severities or ())
+    inputs = compared.on_engine(inputs, target, shifts * max(asked) * len(inputs.dataset))
     rest = [kept.tolist(), corrupted is None, asked, chosen, runs, work.seed, work.batch]
     with work.within(target) as bar:
         found = robustness(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from relook.deploy.onnx.file import set_metadata, to_bytes
 from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
 from relook.deploy.tta.images import Photos, as_photos, preparation_for
 from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.watchdog import watched
 from relook.models import EnsemblePredictor, Predictor, as_predictor
 from relook.models.base import input_of
@@ -102,7 +101,7 @@ def export(
     plan = plan_views(policy, views, temperature, seed=seed)
     note = other_network_note(predictor, plan.policy) if temperature == "policy" else None
     if note is not None:
-        warnings.warn(note, stacklevel=2)
+        warn(note)
     given = image_input(predictor, form, images, plan.policy.preparation)
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)

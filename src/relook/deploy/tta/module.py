@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,7 +33,7 @@ from relook.deploy.tta.images import (
 from relook.deploy.tta.network import is_traced, network_of
 from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
 from relook.deploy.tta.view_plan import TemperatureChoice
-from relook.errors import RelookError, unknown_name
+from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.watchdog import watched
 from relook.models.adapt import MODEL_OPTIONS
 from relook.models.describe import network_mark
@@ -108,7 +107,7 @@ class TTA(nn.Module):
         self.model, self.network = network_of(model, model_options)
         note = other_network_note(model, self.policy) if temperature == "policy" else None
         if note is not None:
-            warnings.warn(note, stacklevel=2)
+            warn(note)
         self.output = output
         self.classes = None if classes is None else tuple(classes)
         self.max_batch = max_batch
@@ -272,7 +271,7 @@ class TTA(nn.Module):
         if isinstance(levels, Tensor) and not self._told and not is_traced():
             self._told = cuts_photos(self.policy)
             if self._told:
-                warnings.warn(CUT_FROM_INPUT, stacklevel=3)
+                warn(CUT_FROM_INPUT)
         return levels
 
     def _limit(self, shape: Sequence[int]) -> int:

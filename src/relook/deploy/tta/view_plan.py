@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.errors import RelookError
+from relook.errors import RelookError, warn
 from relook.numerics.calibration import check_temperature
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
@@ -80,7 +79,7 @@ def plan_views(
     """
     given = policy if isinstance(policy, Policy) else Policy.load(policy)
     if temperature == "policy" and given.temperatures is None and given.seen == b"":
-        warnings.warn(_NOT_CALIBRATED, stacklevel=4)
+        warn(_NOT_CALIBRATED)
         temperature = None
     if not len(given):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")

@@ -140,7 +140,7 @@ def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]
         indices=places,
         store_path=directory / STORE,
         batch=inputs.batch(entry),
-        progress=_passes(inputs),
+        progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
         measure_cost=False,
         learned_averages=inputs.study.search.strategy != "paper",
         record=_record(job, inputs, entry),
