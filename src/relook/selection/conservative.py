@@ -167,7 +167,7 @@ def conservative_search(
     total = trials + length
     targets = _soft_targets(problem, defaults, preselected, part_of(progress, 0, total))
     rows = hard_rows(problem.labels)
-    if log_probs.size <= MOST_VALUES:
+    if log_probs.size <= MOST_VALUES and problem.classes < COMPACT_FROM:
         soft = soft_rows(targets, problem.independent)
         if len(log_probs) * len(soft.images) * problem.classes <= MOST_VALUES:
             rows = soft

@@ -84,7 +84,7 @@ def plan_selection(
         larger = (shape[0], repeated, shape[2])
         working = max(working, needs(larger) + 4 * math.prod(larger))
     copied = conservative if view_temperature is None else view_temperature != 1
-    tempered = 4 * math.prod(shape) if copied else 0
+    tempered = predictions if copied else 0
     mapped = on_disk and predictions + tempered + working > limit
     working += 0 if mapped else tempered
     room = limit - (0 if mapped else predictions)
@@ -99,7 +99,7 @@ def repeated_images(shape: tuple[int, int, int]) -> int:
     """Return how many rows a conservative selection makes of the images at most, 0 for none."""
     candidates, images, classes = shape
     most = MOST_VALUES // (candidates * classes)
-    return min(MOST_CLASSES * images, most) if most >= images else 0
+    return min(MOST_CLASSES * images, most) if most >= images and classes < COMPACT_FROM else 0
 
 
 def is_compiled(

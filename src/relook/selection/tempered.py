@@ -21,11 +21,10 @@ from relook.selection.checks import check_rows
 class TemperedMap:
     """Predictions that are mapped from disk, tempered where they are read."""
 
-    dtype = np.dtype(np.float32)
-
     def __init__(self, inner: LogProbs, view_temperature: float) -> None:
         self.inner, self._kappa = inner, view_temperature
         self.shape, self.size, self.ndim = inner.shape, inner.size, inner.ndim
+        self.dtype = inner.dtype
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -35,19 +34,19 @@ class TemperedMap:
 
     def tempered(self, log_probs: LogProbs) -> LogProbs:
         """Return a part of the predictions, whole rows `[..., class]`, as it is averaged."""
-        return temper(log_probs, self._kappa).astype(np.float32)
+        return temper(log_probs, self._kappa).astype(self.dtype)
 
 
 def tempered_pool(log_probs: LogProbs, view_temperature: float, threads: int | None) -> LogProbs:
     """Return predictions `[candidate, image, class]` at this κ; at 1 they are what they were.
 
-    What is in memory is copied, in float32; what is on disk stays there.
+    What is in memory is copied, with its type; what is on disk stays there.
     """
     if view_temperature == 1.0:
         return log_probs
     if memory_map(log_probs) is not None:
         return cast(LogProbs, TemperedMap(log_probs, view_temperature))
-    pool = np.empty(log_probs.shape, np.float32)
+    pool = np.empty(log_probs.shape, log_probs.dtype)
 
     def fill(candidate: int) -> None:
         check_rows(log_probs, (candidate,))  # tempering would hide what is not normalised

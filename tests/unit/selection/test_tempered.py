@@ -10,7 +10,7 @@ from tests.support import refused
 
 from relook.selection import greedy_search
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.rows import RowReader
+from relook.selection.kernels.rows import RowReader, readable
 from relook.selection.tempered import TemperedMap, tempered_pool
 
 
@@ -38,7 +38,7 @@ def test_a_map_of_a_file_is_softened_where_it_is_read(tmp_path: Path, dtype: typ
     assert isinstance(mapped, TemperedMap)
     held = tempered_pool(log_probs.astype(dtype), 2.0, None)
     reader = RowReader(mapped)
-    assert np.array_equal(reader.part(7, slice(10, 30)), held[7, 10:30])
+    assert np.array_equal(reader.part(7, slice(10, 30)), readable(held[7, 10:30]))
     reader.close()
     found = [_first(pool, labels) for pool in (mapped, held)]
     assert found[0] == found[1]

@@ -28,7 +28,8 @@ class RowReader:
         self._log_probs: LogProbs
         self._form: Callable[[LogProbs], NDArray[Any]]
         if isinstance(log_probs, TemperedMap):
-            self._log_probs, self._form = log_probs.inner, log_probs.tempered
+            tempered = log_probs.tempered
+            self._log_probs, self._form = log_probs.inner, lambda part: readable(tempered(part))
         else:
             self._log_probs, self._form = log_probs, readable
         self._own = threading.local()
