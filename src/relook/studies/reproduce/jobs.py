@@ -22,6 +22,7 @@ from relook.studies.magnitudes import best, magnitudes
 from relook.studies.objectives import objectives
 from relook.studies.reproduce.inputs import NETWORKS, TRAINED, JobInputs
 from relook.studies.reproduce.plan import Entry, Job, search_settings
+from relook.studies.reproduce.settings import StudyModel
 from relook.studies.robustness import Shift, robustness, stratified_part
 from relook.studies.training import TrainingPlan, train_models
 from relook.studies.transfer import transfer
@@ -82,6 +83,7 @@ def run_search(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
         "command": f"relook study run {inputs.study.name}",
         "model": inputs.model_spec(job, entry, "search"),
         "data": inputs.data_spec(job, entry, "search"),
+        **_said_of(inputs.study.models[entry.model]),
     }
     if data.validation is not None:
         test = inputs.images(job, entry, predictor, "score")
@@ -276,6 +278,15 @@ def policy_of(job: Job, inputs: JobInputs, entry: Entry) -> Policy:
 
 def _run_of(job: Job, inputs: JobInputs, entry: Entry) -> Path:
     return job.need("search", entry).directory(inputs.jobs) / "run"
+
+
+def _said_of(model: StudyModel) -> dict[str, Any]:
+    """Return what a study says of a model as a run's record keeps it, for later commands."""
+    said: dict[str, Any] = {"outputs": model.outputs, "pretrained": model.pretrained}
+    said["size"] = model.size and str(model.size)
+    for name in ("mean", "std"):
+        said[name] = ",".join(map(repr, getattr(model, name) or ()))
+    return {name: value for name, value in said.items() if value}
 
 
 def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSettings:
