@@ -83,7 +83,7 @@ def run_search(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
         "command": f"relook study run {inputs.study.name}",
         "model": inputs.model_spec(job, entry, "search"),
         "data": inputs.data_spec(job, entry, "search"),
-        **_said_of(inputs.study.models[entry.model]),
+        **said_of(inputs.study.models[entry.model]),
     }
     if data.validation is not None:
         test = inputs.images(job, entry, predictor, "score")
@@ -280,7 +280,7 @@ def _run_of(job: Job, inputs: JobInputs, entry: Entry) -> Path:
     return job.need("search", entry).directory(inputs.jobs) / "run"
 
 
-def _said_of(model: StudyModel) -> dict[str, Any]:
+def said_of(model: StudyModel) -> dict[str, Any]:
     """Return what a study says of a model as a run's record keeps it, for later commands."""
     said: dict[str, Any] = {"outputs": model.outputs, "pretrained": model.pretrained}
     said["size"] = model.size and str(model.size)

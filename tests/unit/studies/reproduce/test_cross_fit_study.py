@@ -7,7 +7,9 @@ from relook.models.small import new_small, save_small
 from relook.policy import Policy
 from relook.policy_search.run_record import load_run
 from relook.studies.reproduce.file import load_study
+from relook.studies.reproduce.jobs import said_of
 from relook.studies.reproduce.run import reproduce
+from relook.studies.reproduce.settings import StudyModel
 
 STUDY = """
 recipe = "small"
@@ -20,8 +22,6 @@ test = "digits:test"
 [models.Small]
 spec = "small@weights.safetensors"
 outputs = "logits"
-mean = [0.0]
-std = [1.0]
 
 [search]
 strategy = "auto"
@@ -41,9 +41,13 @@ def test_all_images_are_searched_and_scored_and_the_run_knows_its_model(tmp_path
     reproduce(load_study(tmp_path / "study.toml"), tmp_path / "out")
     (run,) = (tmp_path / "out" / "jobs" / "search").glob("*/run")
     assert len(Policy.load(run / "policy.json").halves) == 2
-    said = load_run(run).origin
-    assert (said["outputs"], said["mean"], said["std"]) == ("logits", "0.0", "1.0")
+    assert load_run(run).origin["outputs"] == "logits"
     (file,) = (tmp_path / "out" / "jobs" / "compare").glob("*/comparison.json")
     compared = json.loads(file.read_text())
     assert compared["settings"]["cross_fit"] is True
     assert compared["images"] == load_run(run).split["search"] == load_run(run).split["held_out"]
+
+
+def test_what_is_said_of_a_model_is_kept_as_the_command_line_keeps_it() -> None:
+    model = StudyModel(spec="onnx:net.onnx", outputs="logits", mean=(0.5, 0.25), size=64)
+    assert said_of(model) == {"outputs": "logits", "mean": "0.5,0.25", "size": "64"}
