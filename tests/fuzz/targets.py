@@ -31,6 +31,7 @@ from relook.io.files import json_text
 from relook.io.safe_pickle import load_pickle
 from relook.models.small import load_small, new_small, save_small
 from relook.models.weights import read_weights
+from relook.numerics.conformal import SetRule
 from relook.policy import Policy
 from relook.policy.file import load_policy, policy_to_json
 from relook.policy.pool import sample_pool
@@ -85,6 +86,7 @@ def _policies() -> list[bytes]:
         view_temperature=4.0,
         preparation=CentreCrop((32, 32), 0.875, 3),
         seen=bytes(range(12)),
+        sets=SetRule("raps", 0.9, (0.5,), 2.0, penalty=0.01, free=5),
     )
     return [*texts, json_text(policy_to_json(learned)).encode()]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.api.judging import calibrated, compared
+from relook.api.judging import calibrated, compared, with_sets
 from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
@@ -31,6 +31,7 @@ from relook.policy_search.search import PolicySearch
 if TYPE_CHECKING:
     from relook.api.progress_bars import ProgressChoice
     from relook.deploy import TTA
+    from relook.deploy.conformal import SetKeywords
     from relook.deploy.export.record import Export
     from relook.deploy.recommended import Deployed
 
@@ -160,6 +161,36 @@ class FoundPolicy(PolicySearch):
             self.predictor, images, labels, self.policy, None if reuse_images else used, **options
         )
         return replace(self, policy=policy)
+
+    def conformal(
+        self,
+        images: Any = None,
+        labels: ArrayLike | None = None,
+        *,
+        method: str | None = None,
+        views: int | None = None,
+        progress: ProgressChoice = None,
+        batch: int | None = None,
+        **wanted: Unpack[SetKeywords],
+    ) -> FoundPolicy:
+        """Return the same with prediction sets, for `tta().predict_set` and exported files.
+
+        Images that neither the search nor its proof has used set their threshold: by default those
+        that its `split` left out. `coverage` (0.9), `score` ("lac", "aps" or "raps"), `per_class`,
+        `penalty` and `free` say which sets; `method` and `views` are as for `tta`.
+        """
+        chosen = self._deployed(method, views)
+        made = with_sets(
+            self.predictor,
+            (lambda: self._job.dataset) if images is None else images,
+            labels,
+            chosen,
+            self._used(),
+            progress=progress,
+            batch=batch,
+            wanted=wanted,
+        )
+        return replace(self, policy=made)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report as one HTML page and return its path (default: into the run)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -17,12 +17,16 @@ from relook.errors import RelookError
 from relook.evaluation.compare import ComparisonKeywords, compare
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.comparison_plan import plan_comparison
-from relook.evaluation.unseen import check_unused
+from relook.evaluation.unseen import check_unused, unused_places
 from relook.foundation.progress import stage_of
 from relook.foundation.wording import views_text
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
+
+if TYPE_CHECKING:
+    from relook.deploy.conformal import SetKeywords
+    from relook.deploy.recommended import Deployed
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,49 @@ def calibrated(
             batch=batch,
             progress=stage_of(bars, "calibrate"),
         )
+
+
+def with_sets(
+    predictor: Predictor,
+    images: Any,
+    labels: ArrayLike | None,
+    chosen: Deployed,
+    used: bytes,
+    *,
+    progress: ProgressChoice,
+    batch: int | None,
+    wanted: SetKeywords,
+) -> Policy:
+    """Return what is deployed with prediction sets; images in the set `used` are refused.
+
+    A function instead of images returns a data set of which those are taken that are not in it.
+    """
+    from relook.deploy.conformal import policy_sets
+
+    if callable(images):
+        whole: Dataset = images()
+        left = unused_places(whole, used)
+        if not len(left):
+            raise RelookError(
+                "expected images that neither the search nor its proof has used, got none: search "
+                'with  split="0.4:0.3"  (the other 30 % are left for this), or give images'
+            )
+        dataset = whole.subset(left)
+    else:
+        dataset = images_for(predictor, images, labels, chosen.policy)
+        check_unused(dataset, used, 'search with  split="0.4:0.3"')
+    if is_shown(progress):
+        say(f"prediction sets of {chosen.text}: {len(dataset):,} images set the threshold")
+    with chosen_bars(progress) as bars:
+        return policy_sets(
+            predictor,
+            dataset,
+            chosen.policy,
+            temperature=chosen.temperature,
+            batch=batch,
+            progress=stage_of(bars, "calibrate"),
+            **wanted,
+        ).policy
 
 
 def policies_of(policy: Any) -> tuple[Policy, ...]:

@@ -126,6 +126,11 @@ VERBS: Mapping[str, Verb] = by_name(
             "a frozen policy.",
         ),
         Verb(
+            "conformal",
+            DEPLOY,
+            "Make sets of classes that hold the true one as often as asked for.",
+        ),
+        Verb(
             "doctor",
             MORE,
             "Say what is installed, what of it works here, and the one command that adds the rest.",

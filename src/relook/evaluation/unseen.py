@@ -105,6 +105,11 @@ def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
     return np.isin(dataset.units, dataset.units[known])
 
 
+def unused_places(dataset: Dataset, used: bytes) -> Indices:
+    """Return the places of the images that are not in a set, nor in a group with one of it."""
+    return np.flatnonzero(~_known(dataset, used))
+
+
 def left_out_note(dataset: Dataset, left: int) -> str:
     """Say how many images are left of a data set."""
     return (

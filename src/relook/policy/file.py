@@ -7,7 +7,7 @@ import sys
 from base64 import b64encode
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -20,8 +20,12 @@ from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import TRANSFORMS
 from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
 
+if TYPE_CHECKING:
+    from relook.numerics.conformal import SetRule
+
 MOST_SUBPOLICIES = 10_000
 MOST_STEPS = 64
+MOST_THRESHOLDS = 100_000
 
 _LONGEST_RECIPE = 200
 _LARGEST_SIDE = 100_000
@@ -56,6 +60,12 @@ _Mark = Annotated[
 _AtMostSubPolicies = Meta(
     max_length=MOST_SUBPOLICIES, description=f"a list of at most {MOST_SUBPOLICIES:,}"
 )
+_Thresholds = Meta(
+    min_length=1,
+    max_length=MOST_THRESHOLDS,
+    description=f"a list of 1 to {MOST_THRESHOLDS:,}",
+)
+_Free = Meta(ge=0, le=MOST_THRESHOLDS, description=f"a whole number from 0 to {MOST_THRESHOLDS:,}")
 _AtMostSteps = Meta(max_length=MOST_STEPS, description=f"a list of at most {MOST_STEPS}")
 
 
@@ -94,7 +104,17 @@ class _Half(Struct):
     fitted_on: _Mark | None = None
 
 
+class _Sets(Struct):
+    score: Literal["lac", "aps", "raps"]
+    coverage: Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1")]
+    thresholds: Annotated[tuple[_Magnitude, ...], _Thresholds]
+    temperature: _Temperature
+    penalty: _Magnitude = 0.0
+    free: Annotated[int, _Free] = 0
+
+
 class _PolicyFile(_Half):
+    sets: _Sets | None = None
     halves: Annotated[tuple[_Half, ...], Meta(max_length=2, description="a list of two")] = ()
 
 
@@ -129,6 +149,8 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
         added["seen"] = b64encode(policy.seen).decode()
     if policy.fitted_on is not None:
         added["fitted_on"] = policy.fitted_on
+    if policy.sets is not None:
+        added["sets"] = {**asdict(policy.sets), "thresholds": list(policy.sets.thresholds)}
     if policy.halves:
         added["halves"] = [_without_head(policy_to_json(half)) for half in policy.halves]
     if preparation is not None:
@@ -209,7 +231,7 @@ def _policy(file: _Half, where: str) -> Policy:
         _subpolicy(sub, f"{where}: subpolicies[{i}]") for i, sub in enumerate(file.subpolicies)
     )
     _check_preparation(file.preparation, f"{where}: preparation")
-    halves = file.halves if isinstance(file, _PolicyFile) else ()
+    halves, sets = (file.halves, file.sets) if isinstance(file, _PolicyFile) else ((), None)
     if len(file.seen) % BYTES:
         raise FileFormatError(
             f"{where}: seen: expected {BYTES} bytes per image, got {len(file.seen)} bytes"
@@ -224,7 +246,19 @@ def _policy(file: _Half, where: str) -> Policy:
         seen=file.seen,
         fitted_on=file.fitted_on,
         halves=tuple(_policy(half, f"{where}: halves[{i}]") for i, half in enumerate(halves)),
+        sets=None if sets is None else _set_rule(sets, file.temperatures, f"{where}: sets"),
     )
+
+
+def _set_rule(file: _Sets, temperatures: tuple[float, ...] | None, where: str) -> SetRule:
+    from relook.numerics.conformal import SetRule
+
+    if (file.temperature,) != (temperatures or ())[-1:]:
+        raise FileFormatError(
+            f"{where}.temperature: expected the last of the policy's temperatures, got "
+            f"{describe(file.temperature)}: make the sets anew with  relook conformal"
+        )
+    return SetRule(**structs.asdict(file))
 
 
 def _check_preparation(plan: CentreCrop | None, where: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
@@ -18,6 +18,9 @@ from relook.numerics.calibration import SOUND_TEMPERATURES, temper
 from relook.numerics.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
 from relook.transforms.centre_crop import CentreCrop
+
+if TYPE_CHECKING:
+    from relook.numerics.conformal import SetRule
 
 Draws = tuple[tuple[str, float], ...]
 DrawKind = Literal["fixed", "fresh"]
@@ -122,7 +125,8 @@ class Policy(Sequence[SubPolicy]):
     the set of images that the policy or a number in it was found on, on which no gain may be
     claimed; by default it is not known (`relook.io.identities`). `fitted_on` marks the network that
     the temperatures were fitted on (`relook.models.describe`). `halves` are what the same search
-    finds on each half of these images alone: each half's gain can be claimed on the other.
+    finds on each half of these images alone: each half's gain can be claimed on the other. `sets`
+    says which classes are in a prediction set of all views; with another last temperature it goes.
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -134,6 +138,7 @@ class Policy(Sequence[SubPolicy]):
     seen: bytes = field(default=UNKNOWN, repr=False, kw_only=True)
     fitted_on: str | None = field(default=None, repr=False, kw_only=True)
     halves: tuple[Policy, ...] = field(default=(), repr=False, kw_only=True)
+    sets: SetRule | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subpolicies", tuple(self.subpolicies))
@@ -152,6 +157,8 @@ class Policy(Sequence[SubPolicy]):
         object.__setattr__(self, "seed", check_seed(self.seed))
         number = _temperature("view_temperature", self.view_temperature)
         object.__setattr__(self, "view_temperature", number)
+        if self.sets is not None and (self.sets.temperature,) != (self.temperatures or ())[-1:]:
+            object.__setattr__(self, "sets", None)
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> SubPolicy: ...
@@ -166,7 +173,8 @@ class Policy(Sequence[SubPolicy]):
         kept = None
         if self.temperatures is not None and start == 0 and step == 1:
             kept = self.temperatures[: len(picked)]
-        return replace(self, subpolicies=picked, temperatures=kept)
+        sets = self.sets if len(picked) == len(self) else None
+        return replace(self, subpolicies=picked, temperatures=kept, sets=sets)
 
     def __len__(self) -> int:
         return len(self.subpolicies)

@@ -12,6 +12,7 @@ from tests.unit.policy.policy_cases import SMALL, STRANGE, VALIDATOR, changed, i
 
 from relook import TRANSFORMS, Policy, RelookError, Step, SubPolicy
 from relook.errors import FileFormatError
+from relook.numerics.conformal import SetRule
 from relook.policy import file as policy_file
 from relook.policy.file import load_policy, policy_from_json, policy_to_json, save_policy
 from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
@@ -123,6 +124,19 @@ def test_a_learned_average_is_version_2_and_the_usual_one_stays_version_1() -> N
     assert "view_temperature" not in policy_to_json(SMALL)
     for version in (1, 2):
         assert policy_from_json(changed(version=version)) == SMALL
+
+
+def test_prediction_sets_are_kept_and_belong_to_all_views_at_their_temperature() -> None:
+    rule = SetRule("raps", 0.9, (0.1 + 0.2, 1.5), 7, penalty=0.01, free=5)
+    policy = replace(SMALL, sets=rule)
+    content = policy_to_json(policy)
+    assert (content["version"], policy_from_json(content)) == (2, policy)
+    assert policy[:4].sets == rule
+    assert policy[:3].sets is None
+    assert policy.freeze(0).sets is None
+    assert replace(policy, temperatures=(1, 1, 1, 2)).sets is None
+    other = {**content, "temperatures": [1, 1, 1, 2]}
+    refused("policy: sets.temperature: expected the last of the", policy_from_json, other)
 
 
 def test_a_short_file_is_enough() -> None:

@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from tests.unit.policy.policy_cases import SCHEMA, SMALL, STRANGE, VALIDATOR, is_read, with_step
 
 from relook import TRANSFORMS
+from relook.numerics.conformal import SetRule
 from relook.policy.file import policy_to_json
 from relook.transforms import DRAWS
 
@@ -55,15 +56,18 @@ def _swapped(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def test_every_node_swapped_for_something_strange_is_judged_as_the_schema_does() -> None:
-    content = policy_to_json(replace(SMALL, view_temperature=4))
+    rule = SetRule("raps", 0.9, (0.5, 1.5), 7, penalty=0.01, free=5)
+    content = policy_to_json(replace(SMALL, view_temperature=4, sets=rule))
     cases = [_swapped(content, path, value) for path in _nodes(content) for value in STRANGE]
     assert len(cases) > 1_200
     read = 0
     for case in cases:
         valid = VALIDATOR.is_valid(case)
-        # The one rule that the schema cannot say.
+        # The two rules that the schema cannot say.
         if valid and case.get("temperatures") is not None:
             valid = len(case["temperatures"]) == len(case["subpolicies"])
+        if valid and case.get("sets") is not None:
+            valid = case["sets"]["temperature"] in (case.get("temperatures") or [])[-1:]
         assert is_read(case) == valid, case
         read += valid
     assert 0 < read < len(cases) / 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -17,14 +17,14 @@ from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import say
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.evaluation.unseen import apart, left_out_note, unseen_places
+from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_places
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import held_out_part, recorded_recipe
+from relook.policy_search.held_out import held_out_part, recorded_recipe, used_images
 from relook.policy_search.run_record import RunRecord, engine_of, load_run, was_balanced
 
 UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
@@ -35,7 +35,8 @@ _OF_DATA = ("data", "test", "group", "skip_bad")
 class PolicyInputs:
     """Model, images and policies; `indices` are the images' places in the whole data set.
 
-    `balanced`: the search gave each class the same weight.
+    `balanced`: the search gave each class the same weight. `left_out` are images that it neither
+    saw nor proved its policy on, if they were asked for.
     """
 
     predictor: Predictor
@@ -45,6 +46,7 @@ class PolicyInputs:
     policies: tuple[Policy, ...]
     record: Mapping[str, Any]
     balanced: bool
+    left_out: Dataset | None = None
 
     def on(self, model: Accelerated) -> Self:
         """Return the same with the model on an engine, which is recorded."""
@@ -64,7 +66,7 @@ _Inputs = TypeVar("_Inputs", bound=PolicyInputs)
 class ComparisonInputs(PolicyInputs):
     """What a comparison is made of: policies, and the recipe of the baselines' views."""
 
-    recipe: Recipe
+    recipe: Recipe = field(kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,10 @@ class PolicySource:
     def read(self) -> PolicyInputs:
         """Bring model, images and policies together, from a run or from the options."""
         return _read(self._known(), self.device, self.reading.full_size)
+
+    def read_with_left_out(self) -> PolicyInputs:
+        """Return the same, with the images that the search's split left out."""
+        return _read(self._known(), self.device, self.reading.full_size, left_out=True)
 
     def _given(self) -> dict[str, Any]:
         return options.origin(
@@ -202,7 +208,7 @@ class _Completed:
         return load_run(first.parent) if (first.parent / "run.json").is_file() else None
 
 
-def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
+def _read(known: _Completed, device: str, full_size: str, left_out: bool = False) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
     kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
@@ -211,6 +217,7 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
     overflow = None if record is None else images_kept.next_to(record.path)
     how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
     dataset, validation = _images(given, how | options.images_of(given))
+    rest = _left_out(paths[0], policies[0], dataset) if left_out else None
     dataset, indices, searched = _held_out(paths, policies, dataset)
     validation = searched if validation is None else _apart(validation, dataset)
     kept = {
@@ -219,7 +226,7 @@ def _read(known: _Completed, device: str, full_size: str) -> PolicyInputs:
         "data": {"spec": given["data"]},
     }
     balanced = was_balanced(known.nearest())
-    return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced)
+    return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced, rest)
 
 
 def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
@@ -253,6 +260,15 @@ def _held_out(
     elif len(searched):
         say(left_out_note(whole, len(left)))
     return whole.subset(left), left, whole.subset(searched) if len(searched) else None
+
+
+def _left_out(path: Path, policy: Policy, dataset: Dataset) -> Dataset | None:
+    """Return the images that a search neither saw nor proved its policy on."""
+    found = held_out_part(path, dataset)
+    if found is None:
+        return None
+    left = unused_places(found.dataset, used_images(path, policy))
+    return found.dataset.subset(left) if len(left) else None
 
 
 def _apart(validation: Dataset, dataset: Dataset) -> Dataset:

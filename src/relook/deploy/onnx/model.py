@@ -11,6 +11,7 @@ from torch import Tensor
 
 from relook.deploy.onnx.file import as_model
 from relook.deploy.onnx.network import Networks
+from relook.deploy.onnx.sets import SET, write_sets
 from relook.deploy.tta.view_plan import ViewPlan
 from relook.errors import RelookError
 from relook.models import Predictor
@@ -119,11 +120,13 @@ def build_model(plan: ModelPlan, predictor: Predictor, example: Tensor) -> Any:
     graph = Graph()
     result = _in_parts(graph, IMAGES, plan.images_at_once, plan.classes, predict)
     graph.name_output(result, plan.output)
-    proto = graph.proto(
-        "relook",
-        [graph.described(IMAGES, np.uint8, plan.input.dimensions)],
-        [graph.described(plan.output, np.float32, ["n", plan.classes])],
-    )
+    outputs = [graph.described(plan.output, np.float32, ["n", plan.classes])]
+    if plan.views.sets is not None:
+        shares = result if plan.output == "probabilities" else graph.add("Softmax", result, axis=-1)
+        graph.name_output(write_sets(graph, shares, plan.views.sets, plan.classes), SET)
+        outputs.append(graph.described(SET, np.bool_, ["n", plan.classes]))
+    images = graph.described(IMAGES, np.uint8, plan.input.dimensions)
+    proto = graph.proto("relook", [images], outputs)
     return as_model(proto, list(networks.models.values()))
 
 

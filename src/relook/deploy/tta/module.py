@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -30,7 +29,7 @@ from relook.deploy.tta.images import (
     opened,
     shape_of,
 )
-from relook.deploy.tta.network import is_traced, network_of
+from relook.deploy.tta.network import evaluating, is_traced, network_of
 from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name, warn
@@ -165,7 +164,7 @@ class TTA(nn.Module):
             self.next_index += len(levels)
         limit = self._limit(levels.shape)
         parts = []
-        with torch.no_grad(), _evaluating(self.model):
+        with torch.no_grad(), evaluating(self.model):
             for start in range(0, len(levels), limit):
                 part = levels[start : start + limit]
                 indices = np.arange(first + start, first + start + len(part))
@@ -203,6 +202,19 @@ class TTA(nn.Module):
         """Return the most probable class of each image: its name where `classes` are known."""
         best = self.predict_proba(images, first_index=first_index).argmax(axis=1)
         return best if self.classes is None else np.asarray(np.array(self.classes)[best])
+
+    def predict_set(self, images: Images, *, first_index: int = 0) -> NDArray[np.bool_]:
+        """Return which classes are in each image's prediction set, `[n, class]`.
+
+        The policy has to have sets: `relook conformal` and `FoundPolicy.conformal` make them.
+        """
+        rule = None if self.early_exit is not None else self.plan.sets
+        if rule is None:
+            raise RelookError(
+                "expected a policy with prediction sets for these views and this temperature, "
+                "without early_exit: make them with  relook conformal"
+            )
+        return rule.sets(self.predict_proba(images, first_index=first_index))
 
     def uncertainty(self, images: Images, *, first_index: int = 0) -> Uncertainty:
         """Return how unsure the predictions are, and how far the views disagree, `[n]` each.
@@ -309,7 +321,7 @@ class TTA(nn.Module):
                 [self._one_view(view, _chosen(levels, part)) for part in torch.split(places, limit)]
             )
 
-        with _evaluating(self.model):
+        with evaluating(self.model):
             return run_early_exit(rule, self.plan, len(levels), predict)
 
     def _one_view(self, view: int, images: Tensor | FullImages) -> Tensor:
@@ -382,16 +394,3 @@ def _joined(parts: list[Tensor], dim: int = 0) -> Tensor:
 
 def _chosen(images: Tensor | FullImages, places: Tensor) -> Tensor | FullImages:
     return images[places.to(images.device) if isinstance(images, Tensor) else places]
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into eval mode and, afterwards, what was training back into train mode."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True

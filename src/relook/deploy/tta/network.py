@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +102,19 @@ def network_of(model: object, options: dict[str, Any]) -> tuple[nn.Module, Netwo
 def is_traced() -> bool:
     """Whether torch.compile or torch.export is making a graph of this call."""
     return torch.compiler.is_compiling()
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into eval mode and, afterwards, what was training back into train mode."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _by_channel(values: Numbers, device: torch.device) -> Tensor:

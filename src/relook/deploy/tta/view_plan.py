@@ -13,6 +13,7 @@ from torch import Tensor
 
 from relook.errors import RelookError, warn
 from relook.numerics.calibration import check_temperature
+from relook.numerics.conformal import SetRule
 from relook.policy import DrawKind, Policy
 from relook.policy.file import policy_to_json
 from relook.policy.views import apply_subpolicy
@@ -45,6 +46,12 @@ class ViewPlan:
     def is_fixed(self) -> bool:
         """Whether every image gets the same views at every call."""
         return self.policy.is_fixed
+
+    @property
+    def sets(self) -> SetRule | None:
+        """Which classes are in a prediction set; None where the policy's do not hold here."""
+        rule = self.policy.sets
+        return None if rule is None or rule.temperature != self.temperature else rule
 
     def make(self, view: int, images: Tensor | FullImages, indices: NDArray[np.int64]) -> Tensor:
         """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices.

@@ -25,6 +25,7 @@ from relook.io.identities import UNKNOWN
 from relook.models import EnsemblePredictor, TorchPredictor, load_model
 from relook.models.base import InputSpec
 from relook.models.onnx_runtime import export_network, is_installed, open_session
+from relook.numerics.conformal import fit_sets
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import policy_from_json
 from relook.transforms.centre_crop import CentreCrop
@@ -42,6 +43,40 @@ def run(path: Path, images: Tensor | NDArray[np.uint8]) -> NDArray[np.float32]:
 def properties(path: Path) -> dict[str, str]:
     found: dict[str, str] = open_session(path.read_bytes()).get_modelmeta().custom_metadata_map
     return found
+
+
+@pytest.mark.parametrize("output", ["probabilities", "logits"])
+@pytest.mark.parametrize("score", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("per_class", [False, True])
+def test_the_file_has_the_prediction_sets_of_tta(
+    score: Any, per_class: bool, output: Any, tmp_path: Path
+) -> None:
+    policy, model, images = fixed_policy(), network(), some_images(40)
+    how: dict[str, Any] = {"mean": MEAN, "std": STD}
+    assert policy.temperatures is not None
+    shares = relook.TTA(model, policy, **how).predict_proba(images)
+    rule = fit_sets(
+        shares,
+        np.arange(40) % 7,
+        coverage=0.7,
+        score=score,
+        per_class=per_class,
+        temperature=policy.temperatures[-1],
+        free=2,
+    )
+    policy = replace(policy, sets=rule)
+    new = some_images(60, seed=1)
+    own = relook.TTA(model, policy, **how).predict_set(new)
+    assert 60 < own.sum() < 7 * 60
+    export(model, policy, tmp_path / "m.onnx", output=output, images=images, **how)
+    session = open_session((tmp_path / "m.onnx").read_bytes())
+    assert [one.name for one in session.get_outputs()] == [output, "set"]
+    (found,) = session.run(["set"], {"images": new.numpy()})
+    assert found.dtype == np.bool_
+    assert found.tobytes() == own.tobytes()
+    for other in ({"views": 2}, {"temperature": 1.5}):
+        tta = relook.TTA(model, policy, **other, **how)
+        refused("expected a policy with prediction sets for these", tta.predict_set, new)
 
 
 @pytest.mark.parametrize("output", ["probabilities", "log_probs", "logits"])

@@ -1,0 +1,196 @@
+"""`relook conformal`: prediction sets with a guarantee."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options, sources
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.inputs import PolicyInputs, PolicySource
+from relook.data import Dataset
+from relook.deploy.conformal import PolicySets, policy_sets
+from relook.errors import RelookError
+from relook.evaluation.set_sizes import SetFigures, SetReport
+from relook.evaluation.unseen import check_unused
+from relook.foundation import wording
+from relook.numerics.conformal import FREE, PENALTY, coverage_deviation
+from relook.numerics.intervals import Interval
+from relook.policy.file import policy_to_json
+from relook.policy.presets import is_preset, preset_name
+from relook.policy_search.held_out import used_images
+from relook.report.tables import new_table
+
+_HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this), or give --data"
+
+
+@groups.spelled_out
+def conformal_command(
+    *,
+    scored: PolicySource,
+    coverage: Annotated[
+        float, typer.Option(help="How often the true class shall be in the set.")
+    ] = 0.9,
+    score: Annotated[
+        str,
+        typer.Option(
+            help="lac (smallest sets, some empty), aps (the likeliest classes, at least one) or "
+            "raps (aps with a penalty for large sets)."
+        ),
+    ] = "aps",
+    per_class: Annotated[
+        bool,
+        typer.Option("--per-class", help="Cover each class so often, not only all together."),
+    ] = False,
+    method: sources.MethodOption = None,
+    views: sources.ViewsOption = None,
+    penalty: Annotated[
+        float, options.of_details(help="Of raps: what each class costs after --free.")
+    ] = PENALTY,
+    free: Annotated[
+        int, options.of_details(help="Of raps: how many classes cost nothing.", min=1)
+    ] = FREE,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write the policy with its sets; next to it by default."),
+    ] = None,
+    force: sources.ForceOption = False,
+    batch: options.BatchOption = None,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Make sets of classes that hold the true one as often as asked for.
+
+    Images that neither the search nor its proof has used set the threshold: those that --split of
+    the search left out, or --data. The proof's images show coverage and size of the sets. The
+    policy remembers the images; TTA.predict_set and exported ONNX files return the sets.
+    """
+    source = scored.source
+    target = out or _beside(source.policy)
+    sources.check_free(target, force)
+    chosen = sources.deployed_of(source, options.origin(model=scored.model), method, views)
+    inputs, dataset, others = _read(scored)
+    place = target.absolute().parent
+    with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
+        passes = (chosen.policy.views + 1) * (len(dataset) + (0 if others is None else len(others)))
+        inputs = scored.on_engine(inputs, place, passes)
+        wanted: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
+        found = policy_sets(
+            inputs.predictor,
+            dataset,
+            chosen.policy,
+            others,
+            temperature=chosen.temperature,
+            per_class=per_class,
+            batch=batch,
+            progress=bar,
+            **wanted,
+        )
+    found.policy.save(target)
+    deviation = coverage_deviation(coverage, found.images)
+    if as_json:
+        content = {"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()}
+        print_json({**content, "coverage_deviation": deviation})
+        return
+    _print(found, coverage, deviation)
+    say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
+
+
+def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
+    """Return the model, the images that set the threshold, and those that show what it is worth."""
+    file, record = scored.source.policy, scored.source.record(scored.model)
+    of_run = record is not None and "data" in record.origin
+    own = replace(scored, data=None, group=None) if of_run and scored.data else scored
+    inputs = own.read_with_left_out() if of_run else own.read()
+    found, others = inputs.policies[0], inputs.dataset if of_run else None
+    if not of_run:
+        dataset = inputs.dataset
+    elif scored.data is None:
+        if inputs.left_out is None:
+            raise RelookError(
+                "expected images that neither the search nor its proof has used, got none: "
+                + _HOW_TO_LEAVE
+            )
+        dataset = inputs.left_out
+    else:
+        kept = images_kept.kept_as_searched(scored.reading.full_size, scored.data, file, [found])
+        given = {**(record.origin if record else {}), **scored.reading.given(), "full_size": kept}
+        how = {**options.images_of(given), "model": inputs.predictor, "like": inputs.dataset}
+        dataset = options.read_data(scored.data, scored.group, searched=found.preparation, **how)
+    check_unused(dataset, used_images(file, found), _HOW_TO_LEAVE)
+    shown = "" if others is None else f", {len(others):,} to show what it is worth"
+    say(f"{len(dataset):,} images to set the threshold{shown}")
+    return inputs, dataset, others
+
+
+def _beside(policy: Path) -> Path:
+    """Return where the policy with its sets goes; a preset's goes here, under its name."""
+    if is_preset(policy):
+        return Path(f"{preset_name(policy)}.sets.json")
+    return policy.with_suffix(".sets.json")
+
+
+def _print(found: PolicySets, coverage: float, deviation: float) -> None:
+    rule = found.policy.sets
+    if rule is not None:
+        many = len(rule.thresholds)
+        text = f"{rule.thresholds[0]:.4f}" if many == 1 else f"{many} of them, one per class"
+        console.print(f"score {rule.score}, threshold {text}")
+    if found.report is None:
+        console.print("no other images to show coverage and size on")
+    else:
+        console.print(_table(found.report))
+        figures = found.report.figures
+        if figures is None:
+            console.print("too few images to tell coverage and size")
+        else:
+            console.print(_sentence(figures, coverage), soft_wrap=True, style="bold")
+    if rule is not None and len(rule.thresholds) == 1:
+        console.print(
+            f"guaranteed is {100 * coverage:g} % on average over sets of {found.images:,} images "
+            f"like those that set the threshold; this one may be off by {200 * deviation:.1f} "
+            "points (two deviations)",
+            soft_wrap=True,
+        )
+
+
+def _table(report: SetReport) -> Table:
+    table = new_table(f"{report.images:,} images that set no threshold")
+    table.add_column("plain image's set", no_wrap=True)
+    for name in ("images", "in the set, %", "plain", "classes", "plain", "views − plain"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = [("all", report.images, report.figures)]
+    rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
+    for name, images, one in rows:
+        cells = ("too few images", "", "", "", "")
+        if one is not None:
+            cells = (
+                _share(one.coverage),
+                f"{100 * one.plain_coverage.estimate:.1f}",
+                f"{one.size.estimate:.2f}",
+                f"{one.plain_size.estimate:.2f}",
+                f"{wording.signed(one.size_change.estimate, 2)} "
+                f"{wording.interval(one.size_change, 2)}",
+            )
+        table.add_row(name, f"{images:,}", *cells)
+    return table
+
+
+def _share(one: Interval) -> str:
+    return f"{100 * one.estimate:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
+
+
+def _sentence(figures: SetFigures, coverage: float) -> str:
+    change = 100 * figures.size_change.estimate / max(figures.plain_size.estimate, 1e-9)
+    empty = f"; {100 * figures.empty:.1f} % are empty" if figures.empty else ""
+    return (
+        f"{100 * figures.coverage.estimate:.1f} % of the sets hold the true class (asked for: "
+        f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average, "
+        f"{wording.signed(change, 1)} % compared with the plain image's{empty}"
+    )

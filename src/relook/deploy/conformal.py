@@ -1,0 +1,122 @@
+"""Prediction sets of a policy: their threshold from some images, what they are worth on others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+
+from relook.data.base import Dataset
+from relook.deploy.tta.view_plan import TemperatureChoice, ViewPlan, plan_views
+from relook.evaluation.set_sizes import SetReport, report_sets
+from relook.foundation.progress import Progress
+from relook.io.identities import set_of, union
+from relook.models import Predictor
+from relook.models.describe import network_mark
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
+from relook.numerics.conformal import Score, SetRule, fit_sets
+from relook.policy import Policy, SubPolicy
+from relook.predictions.passes import View, predict_views
+
+
+class SetKeywords(TypedDict, total=False):
+    """Which sets are made; see `relook.numerics.conformal.fit_sets`."""
+
+    coverage: float
+    score: Score
+    per_class: bool
+    penalty: float
+    free: int
+
+
+@dataclass(frozen=True)
+class PolicySets:
+    """A policy with prediction sets, whose thresholds so many `images` set, and the plain image's.
+
+    `report` is of other images, if there are any.
+    """
+
+    policy: Policy
+    plain: SetRule
+    images: int
+    report: SetReport | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was found, without the policy, as JSON-able data."""
+        report = None if self.report is None else self.report.to_json()
+        return {"images": self.images, "plain_thresholds": self.plain.thresholds, "report": report}
+
+
+def policy_sets(
+    predictor: Predictor,
+    dataset: Dataset,
+    policy: Policy,
+    others: Dataset | None = None,
+    *,
+    temperature: TemperatureChoice = "policy",
+    batch: int | None = None,
+    progress: Progress | None = None,
+    **wanted: Unpack[SetKeywords],
+) -> PolicySets:
+    """Return a policy with sets whose threshold these images set: nothing may be learned on them.
+
+    They are added to the images that the policy was found on. `others` show what the sets are
+    worth. `temperature` is as for `relook.TTA`: the policy has it for all of its views.
+    """
+    plan = plan_views(policy, temperature=temperature)
+    labels = dataset.labels
+    averages = _averages(predictor, dataset, plan, batch, progress)
+    # One number; the plain image's sets are compared with, not deployed.
+    of_plain = fit_temperature(averages[1], labels, groups=dataset.units)
+    own, plain = (
+        fit_sets(
+            np.exp(temper(average, at)),
+            labels,
+            temperature=at,
+            groups=dataset.units,
+            classes=dataset.classes,
+            **wanted,
+        )
+        for average, at in zip(averages, (plan.temperature, of_plain), strict=True)
+    )
+    report = None
+    if others is not None:
+        shown = _averages(predictor, others, plan, batch, progress)
+        sets = [
+            rule.sets(np.exp(temper(average, rule.temperature)))
+            for rule, average in zip((own, plain), shown, strict=True)
+        ]
+        report = report_sets(sets[0], sets[1], others.labels, others.units)
+    kept = plan.policy.temperatures
+    if kept is None or kept[-1] != plan.temperature:
+        kept = (plan.temperature,) * len(plan.policy)
+    made = replace(
+        plan.policy,
+        temperatures=kept,
+        seen=union(plan.policy.seen, set_of(dataset.identities)),
+        fitted_on=plan.policy.fitted_on or network_mark(predictor),
+        sets=own,
+    )
+    return PolicySets(made, plain, len(dataset), report)
+
+
+def _averages(
+    predictor: Predictor,
+    dataset: Dataset,
+    plan: ViewPlan,
+    batch: int | None,
+    progress: Progress | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the views' mean and the plain image's log-probabilities, `[n, class]` each."""
+    log_probs = predict_views(
+        predictor,
+        dataset.images,
+        [*plan.views, View(SubPolicy(), 0)],
+        seed=plan.seed,
+        batch=batch,
+        progress=progress,
+    )
+    views = plan.policy.tempered(log_probs[:-1])
+    return mean_log_probs(views, counts=np.array(plan.counts)), log_probs[-1].astype(np.float64)

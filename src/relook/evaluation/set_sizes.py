@@ -1,0 +1,106 @@
+"""What prediction sets are worth on images that set no threshold: coverage and size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relook.numerics.arrays import Labels
+from relook.numerics.intervals import Interval, independent_images, paired_interval, share_interval
+
+FEWEST = 30
+"""Of fewer independent images nothing is said."""
+
+Sets = NDArray[np.bool_]
+"""Which classes are in each image's set, `[image, class]`."""
+
+_SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "more than 10"))
+
+
+@dataclass(frozen=True)
+class SetFigures:
+    """Coverage and mean size of sets, of the plain image's, and what the difference is.
+
+    `empty` and `plain_empty` are shares of the images.
+    """
+
+    coverage: Interval
+    size: Interval
+    empty: float
+    plain_coverage: Interval
+    plain_size: Interval
+    plain_empty: float
+    coverage_change: Interval
+    size_change: Interval
+
+
+@dataclass(frozen=True)
+class SetPart:
+    """Images by how large the plain image's set is, with figures unless they are too few."""
+
+    plain_size: str
+    images: int
+    figures: SetFigures | None
+
+
+@dataclass(frozen=True)
+class SetReport:
+    """Figures of all images, unless they are too few, and of easy and hard ones apart."""
+
+    images: int
+    figures: SetFigures | None
+    parts: tuple[SetPart, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON-able data."""
+        return asdict(self)
+
+
+def report_sets(
+    sets: Sets, plain: Sets, labels: Labels, groups: ArrayLike | None = None
+) -> SetReport:
+    """Compare sets with the plain image's; intervals of parts are corrected for their number."""
+    sizes, lower = plain.sum(axis=1), -1.0
+    parts = []
+    for upper, name in _SIZES:
+        places = np.flatnonzero((sizes > lower) & (sizes <= upper))
+        parts += [(name, places)] if len(places) else []
+        lower = upper
+    units = None if groups is None else np.asarray(groups)
+
+    def figures(places: NDArray[np.intp], confidence: float) -> SetFigures | None:
+        own = None if units is None else units[places]
+        return _figures(sets[places], plain[places], labels[places], own, confidence)
+
+    return SetReport(
+        len(labels),
+        figures(np.arange(len(labels)), 0.95),
+        tuple(
+            SetPart(name, len(places), figures(places, 1 - 0.05 / len(parts)))
+            for name, places in parts
+        ),
+    )
+
+
+def _figures(
+    sets: Sets, plain: Sets, labels: Labels, groups: ArrayLike | None, confidence: float
+) -> SetFigures | None:
+    if independent_images(np.ones(len(labels)), groups) < FEWEST:
+        return None
+    how: dict[str, Any] = {"confidence": confidence, "groups": groups}
+    images = np.arange(len(labels))
+    covered, before = (one[images, labels].astype(np.float64) for one in (sets, plain))
+    sizes, sizes_before = sets.sum(axis=1), plain.sum(axis=1)
+    return SetFigures(
+        share_interval(covered, **how),
+        paired_interval(sizes, **how),
+        float((sizes == 0).mean()),
+        share_interval(before, **how),
+        paired_interval(sizes_before, **how),
+        float((sizes_before == 0).mean()),
+        share_interval(covered - before, **how),
+        paired_interval(sizes - sizes_before, **how),
+    )

@@ -1,0 +1,161 @@
+"""Prediction sets with a guarantee: split conformal prediction.
+
+A class is in an image's set where its score is at most a threshold that other images, with labels,
+have set: the true class of a new image then is in it with the coverage asked for, on average over
+images, whatever the network. Scores are by probabilities `[image, class]`, without randomness:
+
+- lac: 1 − the class's probability (Sadinle and others 2019): smallest sets, which may be empty;
+- aps: the probability of all likelier classes together (Romano and others 2020; Angelopoulos and
+  others 2021 with u = 0), so that the likeliest class is in every set;
+- raps: the same, with a penalty for each class after the first few (Angelopoulos and others 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relook.errors import RelookError, unknown_name
+from relook.numerics.arrays import FloatArray, Labels
+from relook.numerics.intervals import group_numbers
+
+Score = Literal["lac", "aps", "raps"]
+PENALTY, FREE = 0.01, 5
+"""Of raps, where nothing else is said: what each class costs after so many that are free."""
+
+SLACK = 1e-6
+"""What a score may be above its threshold: float32 computes it otherwise on other engines."""
+
+_ROUNDING = 1e-9  # of shares of images, which are whole numbers of images
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """Which classes are in a set: those whose score is at most a threshold, or the class's own.
+
+    It holds for probabilities at the `temperature` that it was made with. `penalty` and `free` are
+    of raps alone.
+    """
+
+    score: Score
+    coverage: float
+    thresholds: tuple[float, ...]
+    temperature: float
+    penalty: float = 0.0
+    free: int = 0
+
+    def sets(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+        """Return which classes are in each image's set, `[image, class]`."""
+        self.check_classes(probabilities.shape[1])
+        scores = set_scores(probabilities, self.score, self.penalty, self.free)
+        return np.asarray(scores <= np.array(self.thresholds) + SLACK)
+
+    def check_classes(self, classes: int) -> None:
+        """Raise where there are not as many thresholds as classes."""
+        if len(self.thresholds) not in (1, classes):
+            raise RelookError(
+                f"expected {len(self.thresholds)} classes, as prediction sets have thresholds, "
+                f"got {classes}: make them anew with  relook conformal"
+            )
+
+
+def set_scores(
+    probabilities: NDArray[np.floating[Any]], score: Score, penalty: float = 0.0, free: int = 0
+) -> FloatArray:
+    """Return how far each class is from being in a set, `[image, class]`."""
+    shares = np.asarray(probabilities, dtype=np.float64)
+    if score == "lac":
+        return np.asarray(1 - shares)
+    order = np.argsort(-shares, axis=1, kind="stable")
+    ranked = np.take_along_axis(shares, order, axis=1)
+    above = np.cumsum(ranked, axis=1) - ranked
+    if score == "raps":
+        above += penalty * np.maximum(np.arange(1, shares.shape[1] + 1) - free, 0)
+    scores = np.empty_like(shares)
+    np.put_along_axis(scores, order, above, axis=1)
+    return scores
+
+
+def fit_sets(
+    probabilities: NDArray[np.floating[Any]],
+    labels: Labels,
+    *,
+    coverage: float = 0.9,
+    score: Score = "aps",
+    per_class: bool = False,
+    penalty: float = PENALTY,
+    free: int = FREE,
+    temperature: float = 1.0,
+    groups: ArrayLike | None = None,
+    classes: tuple[str, ...] = (),
+) -> SetRule:
+    """Return the rule that covers labels like these, of images that nothing was learned on.
+
+    With `per_class` each class is covered as asked for, not only their mean. Of `groups` of images
+    that belong together, a new one is covered. `classes` are names, for messages.
+    """
+    _check_wanted(score, coverage, penalty, free)
+    if score != "raps":
+        penalty, free = 0.0, 0
+    scores = set_scores(probabilities, score, penalty, free)[np.arange(len(labels)), labels]
+    units = None if groups is None else group_numbers(groups, len(labels))
+    parts = [(np.arange(len(labels)), "")]
+    if per_class:
+        names = classes or tuple(map(str, range(probabilities.shape[1])))
+        parts = [(np.flatnonzero(labels == k), f" of {name}") for k, name in enumerate(names)]
+    thresholds = tuple(
+        _threshold(scores[own], coverage, None if units is None else units[own], of)
+        for own, of in parts
+    )
+    return SetRule(score, coverage, thresholds, temperature, penalty, free)
+
+
+def images_for_coverage(coverage: float) -> int:
+    """Return how many images, or groups of them, a threshold takes at least."""
+    return math.ceil(coverage / (1 - coverage) - _ROUNDING)
+
+
+def coverage_deviation(coverage: float, images: int) -> float:
+    """Return how much the coverage varies with the images that set the threshold.
+
+    It is that of the beta distribution which the coverage of so many independent images has.
+    """
+    rank = math.ceil((images + 1) * coverage - _ROUNDING)
+    share = rank / (images + 1)
+    return math.sqrt(share * (1 - share) / (images + 2))
+
+
+def _threshold(scores: FloatArray, coverage: float, units: ArrayLike | None, of: str) -> float:
+    """Return the ⌈(n + 1)·coverage⌉-th smallest of n scores.
+
+    Of groups, each counts as one and a new one as the worst (Lee, Barber and Willett 2023).
+    """
+    _, own, sizes = np.unique(
+        np.arange(len(scores)) if units is None else units, return_inverse=True, return_counts=True
+    )
+    least = images_for_coverage(coverage)
+    if len(sizes) < least:
+        what = "images" if units is None else "groups of images"
+        raise RelookError(
+            f"a coverage of {coverage:g} takes at least {least:,} {what}{of} that nothing was "
+            f"learned on, got {len(sizes):,}: give more, or a lower coverage"
+        )
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(1 / sizes[own[order]]) / (len(sizes) + 1)
+    return float(scores[order][np.searchsorted(reached, coverage - _ROUNDING)])
+
+
+def _check_wanted(score: str, coverage: float, penalty: float, free: int) -> None:
+    if score not in get_args(Score):
+        raise unknown_name("score", score, get_args(Score))
+    for name, value, sound, wanted in (
+        ("coverage", coverage, 0 < coverage < 1, "a share between 0 and 1, as 0.9"),
+        ("penalty", penalty, 0 <= penalty < math.inf, "a number from 0 on"),
+        ("free", free, free >= 1, "a whole number from 1 on"),
+    ):
+        if not sound:
+            raise RelookError(f"{name}: expected {wanted}, got {value!r}")

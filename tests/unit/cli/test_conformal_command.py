@@ -1,0 +1,121 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from tests.support import refused
+from typer.testing import CliRunner, Result
+
+import relook
+from relook.cli.conformal import conformal_command
+from relook.data import load_data
+from relook.io.identities import is_in
+from relook.models.small import new_small, save_small
+from relook.policy import Policy
+
+app = typer.Typer()
+app.command()(conformal_command)
+
+
+def conformal(*words: object) -> Result:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    if result.exception is not None:
+        raise result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two searches, one of which leaves images out, and images beyond both."""
+    directory = tmp_path_factory.mktemp("runs")
+    digits = load_data("digits:train")
+    for name, part in (("digits", slice(0, 300)), ("others", slice(300, 400))):
+        images, labels = digits.plain.numpy()[part], digits.labels[part]
+        np.savez(directory / f"{name}.npz", images=images, labels=labels)
+    save_small(new_small(width=4), directory / "m.safetensors")
+    model, data = f"small@{directory}/m.safetensors", f"npz:{directory}/digits.npz"
+    for name, split in (("run", "0.4:0.3"), ("whole", "0.5:0.5")):
+        relook.search(
+            model, data, out=directory / name, split=split, pool_size=6, length=3, progress=False
+        )
+    return directory
+
+
+def test_images_that_the_search_left_out_set_the_threshold_and_the_proofs_show_it(
+    runs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "p.json"
+    done = conformal(runs / "run", "--out", out, "--method", "policy")
+    assert "90 images to set the threshold, 90 to show what it is worth" in done.stderr
+    assert "% of the sets hold the true class (asked for: 90 %)" in done.stdout
+    assert "relook export" in done.stderr
+    policy = Policy.load(out)
+    assert policy.sets is not None
+    assert (policy.sets.score, policy.sets.coverage, policy.sets.penalty) == ("aps", 0.9, 0)
+    digits, before = load_data(f"npz:{runs}/digits.npz"), Policy.load(runs / "run/policy.json")
+    new = is_in(digits.identities, policy.seen) & ~is_in(digits.identities, before.seen)
+    assert new.sum() == 90
+    # Exactly ⌈91 · 0.9⌉ of the images that set the threshold are covered.
+    tta = relook.TTA(f"small@{runs}/m.safetensors", out)
+    sets = tta.predict_set(digits.images)[new]
+    assert sets[np.arange(90), digits.labels[new]].sum() >= 82
+    refused("out exists|exists: give another", conformal, runs / "run", "--out", out)
+
+
+def test_json_has_the_whole_report(runs: Path, tmp_path: Path) -> None:
+    words = ("--out", tmp_path / "p.json", "--score", "lac", "--coverage", 0.8, "--json")
+    found: dict[str, Any] = json.loads(conformal(runs / "run", *words).stdout)
+    report = found["report"]
+    assert report["images"] == sum(part["images"] for part in report["parts"]) == 90
+    figures = report["figures"]
+    one = figures["coverage"]
+    assert one["low"] < one["estimate"] < one["high"]
+    change = figures["size"]["estimate"] - figures["plain_size"]["estimate"]
+    assert figures["size_change"]["estimate"] == pytest.approx(change)
+    assert found["policy"]["sets"]["score"] == "lac"
+    assert found["images"] == 90
+    assert 0 < found["coverage_deviation"] < 0.1
+
+
+def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_path: Path) -> None:
+    none_left = "neither the search nor its proof has used, got none: search with  --split 0.4:0.3"
+    refused(none_left, conformal, runs / "whole", "--out", tmp_path / "p.json")
+    again = ("--data", f"npz:{runs}/digits.npz", "--out", tmp_path / "p.json")
+    refused("300 of its 300 images .* search with  --split", conformal, runs / "whole", *again)
+    others = ("--data", f"npz:{runs}/others.npz", "--out", tmp_path / "p.json")
+    done = conformal(runs / "whole", *others, "--views", 2)
+    assert "100 images to set the threshold, 150 to show" in done.stderr
+    # Without a run there is nothing to show it on.
+    alone = tmp_path / "alone.json"
+    Policy.load(runs / "run/policy.json").save(alone)
+    model = ("--model", f"small@{runs}/m.safetensors")
+    done = conformal(alone, *model, *others[:2], "--score", "raps", "--free", 2)
+    assert "no other images to show coverage and size on" in done.stdout
+    sets = Policy.load(tmp_path / "alone.sets.json").sets
+    assert sets is not None
+    assert (sets.score, sets.free) == ("raps", 2)
+
+
+def test_too_few_images_are_refused_with_how_many_it_takes(runs: Path, tmp_path: Path) -> None:
+    words = (runs / "run", "--out", tmp_path / "p.json")
+    refused("takes at least 999 images that nothing", conformal, *words, "--coverage", 0.999)
+    refused("at least 19 images of 0 ", conformal, *words, "--coverage", 0.95, "--per-class")
+    refused("unknown score 'ap'", conformal, *words, "--score", "ap")
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_python_makes_the_same_sets(runs: Path, tmp_path: Path) -> None:
+    conformal(runs / "run", "--out", tmp_path / "p.json", "--method", "policy", "--coverage", 0.8)
+    found = relook.load(runs / "run").conformal(coverage=0.8, method="policy", progress=False)
+    assert found.policy == Policy.load(tmp_path / "p.json")
+    images = load_data(f"npz:{runs}/others.npz").images
+    sets = found.tta().predict_set(images)
+    assert sets.shape == (100, 10)
+    others = f"npz:{runs}/others.npz"
+    more = relook.load(runs / "whole").conformal(others, score="lac", progress=False)
+    assert more.policy.sets is not None
+    whole = relook.load(runs / "whole")
+    refused("got none: search with  split=", whole.conformal, progress=False)
+    refused("300 of its 300", whole.conformal, f"npz:{runs}/digits.npz", progress=False)
