@@ -182,10 +182,11 @@ class FoundPolicy(PolicySearch):
         chosen = self._deployed(method, views)
         made = with_sets(
             self.predictor,
-            (lambda: self._job.dataset) if images is None else images,
+            self._job.dataset if images is None else images,
             labels,
             chosen,
             self._used(),
+            left_out=images is None,
             progress=progress,
             batch=batch,
             wanted=wanted,

@@ -17,7 +17,7 @@ from relook.errors import RelookError
 from relook.evaluation.compare import ComparisonKeywords, compare
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.comparison_plan import plan_comparison
-from relook.evaluation.unseen import check_unused, unused_places
+from relook.evaluation.unseen import check_unused, unused_part
 from relook.foundation.progress import stage_of
 from relook.foundation.wording import views_text
 from relook.models import Predictor
@@ -148,28 +148,22 @@ def with_sets(
     chosen: Deployed,
     used: bytes,
     *,
+    left_out: bool,
     progress: ProgressChoice,
     batch: int | None,
     wanted: SetKeywords,
 ) -> Policy:
     """Return what is deployed with prediction sets; images in the set `used` are refused.
 
-    A function instead of images returns a data set of which those are taken that are not in it.
+    With `left_out` those that are not in it are taken.
     """
     from relook.deploy.conformal import policy_sets
 
-    if callable(images):
-        whole: Dataset = images()
-        left = unused_places(whole, used)
-        if not len(left):
-            raise RelookError(
-                "expected images that neither the search nor its proof has used, got none: search "
-                'with  split="0.4:0.3"  (the other 30 % are left for this), or give images'
-            )
-        dataset = whole.subset(left)
-    else:
-        dataset = images_for(predictor, images, labels, chosen.policy)
-        check_unused(dataset, used, 'search with  split="0.4:0.3"')
+    dataset = images_for(predictor, images, labels, chosen.policy)
+    how = 'search with  split="0.4:0.3"  (the other 30 % are left for this), or give other images'
+    if left_out:
+        dataset = unused_part(dataset, used, how)
+    check_unused(dataset, used, how)
     if is_shown(progress):
         say(f"prediction sets of {chosen.text}: {len(dataset):,} images set the threshold")
     with chosen_bars(progress) as bars:

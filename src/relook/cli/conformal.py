@@ -16,9 +16,8 @@ from relook.cli.shared.console import console, print_json, progress_bar, resumab
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
-from relook.errors import RelookError
 from relook.evaluation.set_sizes import SetFigures, SetReport
-from relook.evaluation.unseen import check_unused
+from relook.evaluation.unseen import check_unused, doubt_of
 from relook.foundation import wording
 from relook.numerics.conformal import FREE, PENALTY, coverage_deviation
 from relook.numerics.intervals import Interval
@@ -106,24 +105,24 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     """Return the model, the images that set the threshold, and those that show what it is worth."""
     file, record = scored.source.policy, scored.source.record(scored.model)
     of_run = record is not None and "data" in record.origin
-    own = replace(scored, data=None, group=None) if of_run and scored.data else scored
-    inputs = own.read_with_left_out() if of_run else own.read()
-    found, others = inputs.policies[0], inputs.dataset if of_run else None
     if not of_run:
-        dataset = inputs.dataset
+        inputs = scored.read()
+        dataset, others = inputs.dataset, None
     elif scored.data is None:
-        if inputs.left_out is None:
-            raise RelookError(
-                "expected images that neither the search nor its proof has used, got none: "
-                + _HOW_TO_LEAVE
-            )
-        dataset = inputs.left_out
+        inputs = scored.read_with_left_out(_HOW_TO_LEAVE)
+        dataset, others = inputs.left_out or inputs.dataset, inputs.dataset
     else:
-        kept = images_kept.kept_as_searched(scored.reading.full_size, scored.data, file, [found])
+        inputs = replace(scored, data=None, group=None).read()
+        others = inputs.dataset
+        known = inputs.policies
+        kept = images_kept.kept_as_searched(scored.reading.full_size, scored.data, file, known)
         given = {**(record.origin if record else {}), **scored.reading.given(), "full_size": kept}
-        how = {**options.images_of(given), "model": inputs.predictor, "like": inputs.dataset}
-        dataset = options.read_data(scored.data, scored.group, searched=found.preparation, **how)
-    check_unused(dataset, used_images(file, found), _HOW_TO_LEAVE)
+        how = {**options.images_of(given), "model": inputs.predictor, "like": others}
+        dataset = options.read_data(scored.data, scored.group, searched=known[0].preparation, **how)
+    used = used_images(file, inputs.policies[0])
+    check_unused(dataset, used, _HOW_TO_LEAVE)
+    if doubt := doubt_of(dataset.identities, used):
+        say(doubt)
     shown = "" if others is None else f", {len(others):,} to show what it is worth"
     say(f"{len(dataset):,} images to set the threshold{shown}")
     return inputs, dataset, others

@@ -88,5 +88,5 @@ def deployed(
 
 def _predicting(policy: Policy) -> tuple[object, ...]:
     """Return all of a policy that its predictions depend on."""
-    average = policy.view_temperature, policy.temperatures
+    average = policy.view_temperature, policy.temperatures, policy.sets
     return policy.subpolicies, average, policy.preparation, policy.is_fixed or policy.seed

@@ -105,9 +105,16 @@ def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
     return np.isin(dataset.units, dataset.units[known])
 
 
-def unused_places(dataset: Dataset, used: bytes) -> Indices:
-    """Return the places of the images that are not in a set, nor in a group with one of it."""
-    return np.flatnonzero(~_known(dataset, used))
+def unused_part(dataset: Dataset, used: bytes, how_to_leave: str) -> Dataset:
+    """Return the images that are not in a set, nor in a group with one of it, or raise."""
+    left = np.flatnonzero(~_known(dataset, used))
+    doubt = doubt_of(dataset.identities, used)
+    if doubt or not len(left):
+        raise RelookError(
+            f"{dataset.name}: expected images that neither the search nor its proof has used, got "
+            f"{'some of which nobody knows that' if doubt else 'none'}: {how_to_leave}"
+        )
+    return dataset.subset(left)
 
 
 def left_out_note(dataset: Dataset, left: int) -> str:

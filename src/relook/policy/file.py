@@ -7,7 +7,7 @@ import sys
 from base64 import b64encode
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
@@ -16,12 +16,10 @@ from relook.io.files import LARGEST_JSON, describe, json_text, one_line, write_t
 from relook.io.identities import BYTES, UNKNOWN
 from relook.io.records import Form, Kind, convert
 from relook.numerics.calibration import SOUND_TEMPERATURES
+from relook.numerics.conformal import SetRule
 from relook.policy import Policy, Step, SubPolicy
 from relook.transforms import TRANSFORMS
 from relook.transforms.centre_crop import INTERPOLATIONS, CentreCrop
-
-if TYPE_CHECKING:
-    from relook.numerics.conformal import SetRule
 
 MOST_SUBPOLICIES = 10_000
 MOST_STEPS = 64
@@ -251,8 +249,6 @@ def _policy(file: _Half, where: str) -> Policy:
 
 
 def _set_rule(file: _Sets, temperatures: tuple[float, ...] | None, where: str) -> SetRule:
-    from relook.numerics.conformal import SetRule
-
     if (file.temperature,) != (temperatures or ())[-1:]:
         raise FileFormatError(
             f"{where}.temperature: expected the last of the policy's temperatures, got "

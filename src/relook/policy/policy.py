@@ -8,19 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, SupportsIndex, overload
+from typing import Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
 from relook.io.identities import UNKNOWN, checked_set
 from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import SOUND_TEMPERATURES, temper
+from relook.numerics.conformal import SetRule
 from relook.numerics.randomness import check_seed
 from relook.transforms import DRAWS, TRANSFORMS
 from relook.transforms.centre_crop import CentreCrop
-
-if TYPE_CHECKING:
-    from relook.numerics.conformal import SetRule
 
 Draws = tuple[tuple[str, float], ...]
 DrawKind = Literal["fixed", "fresh"]

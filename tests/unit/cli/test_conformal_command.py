@@ -15,6 +15,12 @@ from relook.io.identities import is_in
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:only .* images"),
+    pytest.mark.filterwarnings("ignore:.*which is chance"),
+    pytest.mark.filterwarnings("ignore:the model takes"),
+]
+
 app = typer.Typer()
 app.command()(conformal_command)
 
@@ -30,7 +36,7 @@ def conformal(*words: object) -> Result:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two searches, one of which leaves images out, and images beyond both."""
     directory = tmp_path_factory.mktemp("runs")
-    digits = load_data("digits:train")
+    digits = load_data("digits:test")
     for name, part in (("digits", slice(0, 300)), ("others", slice(300, 400))):
         images, labels = digits.plain.numpy()[part], digits.labels[part]
         np.savez(directory / f"{name}.npz", images=images, labels=labels)

@@ -17,7 +17,7 @@ from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import say
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_places
+from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_part
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
@@ -115,9 +115,9 @@ class PolicySource:
         """Bring model, images and policies together, from a run or from the options."""
         return _read(self._known(), self.device, self.reading.full_size)
 
-    def read_with_left_out(self) -> PolicyInputs:
-        """Return the same, with the images that the search's split left out."""
-        return _read(self._known(), self.device, self.reading.full_size, left_out=True)
+    def read_with_left_out(self, how_to_leave: str) -> PolicyInputs:
+        """Return the same, with the images that the search's split left out, or raise."""
+        return _read(self._known(), self.device, self.reading.full_size, how_to_leave)
 
     def _given(self) -> dict[str, Any]:
         return options.origin(
@@ -208,7 +208,9 @@ class _Completed:
         return load_run(first.parent) if (first.parent / "run.json").is_file() else None
 
 
-def _read(known: _Completed, device: str, full_size: str, left_out: bool = False) -> PolicyInputs:
+def _read(
+    known: _Completed, device: str, full_size: str, left_out: str | None = None
+) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
     kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
@@ -217,7 +219,9 @@ def _read(known: _Completed, device: str, full_size: str, left_out: bool = False
     overflow = None if record is None else images_kept.next_to(record.path)
     how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
     dataset, validation = _images(given, how | options.images_of(given))
-    rest = _left_out(paths[0], policies[0], dataset) if left_out else None
+    rest = None
+    if left_out is not None:
+        rest = unused_part(dataset, used_images(paths[0], policies[0]), left_out)
     dataset, indices, searched = _held_out(paths, policies, dataset)
     validation = searched if validation is None else _apart(validation, dataset)
     kept = {
@@ -260,15 +264,6 @@ def _held_out(
     elif len(searched):
         say(left_out_note(whole, len(left)))
     return whole.subset(left), left, whole.subset(searched) if len(searched) else None
-
-
-def _left_out(path: Path, policy: Policy, dataset: Dataset) -> Dataset | None:
-    """Return the images that a search neither saw nor proved its policy on."""
-    found = held_out_part(path, dataset)
-    if found is None:
-        return None
-    left = unused_places(found.dataset, used_images(path, policy))
-    return found.dataset.subset(left) if len(left) else None
 
 
 def _apart(validation: Dataset, dataset: Dataset) -> Dataset:
