@@ -28,7 +28,7 @@ HOWTO = {
     "Your network": ("timm", "torch", "onnx", "huggingface", "cifar", "train"),
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
     "The search": ("which-views", "recipes", "extend", "select", "speed", "cluster"),
-    "Put it to use": ("deploy", "export", "early-exit"),
+    "Put it to use": ("deploy", "export", "prediction-sets", "early-exit"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }
 MEASURED = ("results", "search-quality", "performance", "scaling", "reliability", "security")

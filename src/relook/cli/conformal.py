@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.set_sizes import SetFigures, SetReport
 from relook.evaluation.unseen import check_unused, doubt_of
 from relook.foundation import wording
-from relook.numerics.conformal import FREE, PENALTY, coverage_deviation
+from relook.numerics.conformal import FREE, PENALTY
 from relook.numerics.intervals import Interval
 from relook.policy.file import policy_to_json
 from relook.policy.presets import is_preset, preset_name
@@ -29,10 +29,25 @@ from relook.report.tables import new_table
 _HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this), or give --data"
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetSource(PolicySource):
+    """Options of what sets are made of; other images than a comparison's set the threshold."""
+
+    data: Annotated[
+        str | None,
+        options.of_data(
+            "--data",
+            "-d",
+            help="Labelled images that set the threshold: nothing may be learned on them.",
+            show_default="those that the search's --split left out",
+        ),
+    ] = None
+
+
 @groups.spelled_out
 def conformal_command(
     *,
-    scored: PolicySource,
+    scored: SetSource,
     coverage: Annotated[
         float, typer.Option(help="How often the true class shall be in the set.")
     ] = 0.9,
@@ -92,12 +107,10 @@ def conformal_command(
             **wanted,
         )
     found.policy.save(target)
-    deviation = coverage_deviation(coverage, found.images)
     if as_json:
-        content = {"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()}
-        print_json({**content, "coverage_deviation": deviation})
+        print_json({"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()})
         return
-    _print(found, coverage, deviation)
+    _print(found, coverage)
     say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
 
 
@@ -135,7 +148,7 @@ def _beside(policy: Path) -> Path:
     return policy.with_suffix(".sets.json")
 
 
-def _print(found: PolicySets, coverage: float, deviation: float) -> None:
+def _print(found: PolicySets, coverage: float) -> None:
     rule = found.policy.sets
     if rule is not None:
         many = len(rule.thresholds)
@@ -152,17 +165,17 @@ def _print(found: PolicySets, coverage: float, deviation: float) -> None:
             console.print(_sentence(figures, coverage), soft_wrap=True, style="bold")
     if rule is not None and len(rule.thresholds) == 1:
         console.print(
-            f"guaranteed is {100 * coverage:g} % on average over sets of {found.images:,} images "
-            f"like those that set the threshold; this one may be off by {200 * deviation:.1f} "
-            "points (two deviations)",
+            f"the guarantee, {100 * coverage:g} %, is a mean over all draws of {found.images:,} "
+            f"such images; with these it may be off by {200 * found.deviation:.1f} points (two "
+            "deviations)",
             soft_wrap=True,
         )
 
 
 def _table(report: SetReport) -> Table:
     table = new_table(f"{report.images:,} images that set no threshold")
-    table.add_column("plain image's set", no_wrap=True)
-    for name in ("images", "in the set, %", "plain", "classes", "plain", "views − plain"):
+    table.add_column("plain set", no_wrap=True)
+    for name in ("images", "covered %", "plain", "size", "plain", "size, views − plain"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = [("all", report.images, report.figures)]
     rows += [(part.plain_size, part.images, part.figures) for part in report.parts]

@@ -16,7 +16,7 @@ from relook.models import Predictor
 from relook.models.describe import network_mark
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
-from relook.numerics.conformal import Score, SetRule, fit_sets
+from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
 from relook.policy import Policy, SubPolicy
 from relook.predictions.passes import View, predict_views
 
@@ -35,18 +35,24 @@ class SetKeywords(TypedDict, total=False):
 class PolicySets:
     """A policy with prediction sets, whose thresholds so many `images` set, and the plain image's.
 
-    `report` is of other images, if there are any.
+    `deviation` is how much the coverage varies with these images; `report` is of others, if any.
     """
 
     policy: Policy
     plain: SetRule
     images: int
+    deviation: float
     report: SetReport | None
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found, without the policy, as JSON-able data."""
         report = None if self.report is None else self.report.to_json()
-        return {"images": self.images, "plain_thresholds": self.plain.thresholds, "report": report}
+        return {
+            "images": self.images,
+            "coverage_deviation": self.deviation,
+            "plain_thresholds": self.plain.thresholds,
+            "report": report,
+        }
 
 
 def policy_sets(
@@ -99,7 +105,9 @@ def policy_sets(
         fitted_on=plan.policy.fitted_on or network_mark(predictor),
         sets=own,
     )
-    return PolicySets(made, plain, len(dataset), report)
+    units = len(dataset) if dataset.units is None else len(np.unique(dataset.units))
+    deviation = coverage_deviation(own.coverage, units)
+    return PolicySets(made, plain, len(dataset), deviation, report)
 
 
 def _averages(

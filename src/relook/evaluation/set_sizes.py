@@ -17,7 +17,7 @@ FEWEST = 30
 Sets = NDArray[np.bool_]
 """Which classes are in each image's set, `[image, class]`."""
 
-_SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "more than 10"))
+_SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "over 10"))
 
 
 @dataclass(frozen=True)
