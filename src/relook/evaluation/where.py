@@ -232,7 +232,7 @@ def _kinds(
     if isinstance(images, FullImages):
         yield "size", *_quantiles(np.sqrt(images.shapes.prod(axis=1)), 0, " pixels"), units
     yield "brightness", *_quantiles(_brightness(dataset), 0), units
-    yield "confidence", *_quantiles(confidence, 2), units
+    yield "confidence", *_quantiles(confidence, 3), units
 
 
 def _cuts(
@@ -254,7 +254,10 @@ def _quantiles(values: FloatArray, digits: int, unit: str = "") -> tuple[tuple[s
     edges = np.unique(np.quantile(values, np.arange(1, _PARTS) / _PARTS))
     numbers = np.searchsorted(edges, values)
     ends = [values.min(), *edges, values.max()]
-    names = (f"{low:.{digits}f} to {high:.{digits}f}{unit}" for low, high in pairwise(ends))
+    names = (
+        f"{part} of {len(ends) - 1}: {low:.{digits}f} to {high:.{digits}f}{unit}"
+        for part, (low, high) in enumerate(pairwise(ends), 1)
+    )
     return tuple(names), numbers
 
 
