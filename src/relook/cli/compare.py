@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,9 @@ import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import console, print_json, resumable, say
+from relook.cli.shared.console import NOT_MET, console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
+from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import (
     ComparisonKeywords,
@@ -21,6 +23,7 @@ from relook.evaluation.compare import (
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.cross_validation import check_protocol
+from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import plain, views_text
 from relook.io.files import write_text_atomic
@@ -29,6 +32,7 @@ from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
 from relook.policy_search.held_out import pool_views
 from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
+from relook.report.junit import junit_xml
 from relook.report.tables import terminal
 
 _FILES = "Results"
@@ -99,6 +103,23 @@ class OutputOptions:
         float | None,
         typer.Option(help="Pick the best method within N times one plain pass."),
     ] = None
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="End with exit code 1 unless this holds of what is recommended: helps, "
+            "'cll>=0.01', 'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against "
+            "best|METHOD|FORMER.json'. cll and accuracy are gains, and the interval's end counts. "
+            "Can be given several times.",
+            show_default=False,
+        ),
+    ] = None
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write what --require found to this JUnit file, for the CI's page.",
+            rich_help_panel=_FILES,
+        ),
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
@@ -121,8 +142,16 @@ class OutputOptions:
             return None
         return pick(comparison, self.budget_views, self.max_slowdown)
 
-    def write_tables(self, comparison: Comparison) -> None:
+    def requirements(self) -> list[Requirement]:
+        """Return what is required, read before any work is done."""
+        if self.junit is not None and not self.require:
+            raise RelookError("expected --require with --junit, got none: what shall be checked?")
+        return [read_requirement(text) for text in self.require or ()]
+
+    def write_files(self, comparison: Comparison, checked: Sequence[Checked]) -> None:
         """Write the files that were asked for."""
+        if self.junit is not None:
+            write_text_atomic(self.junit, junit_xml(checked, comparison.verdict.sentence))
         if self.as_csv is not None:
             write_text_atomic(self.as_csv, to_csv(comparison))
         if self.latex is not None:
@@ -142,7 +171,7 @@ def compare_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
-    keywords = asked.keywords()
+    keywords, required = asked.keywords(), results.requirements()
     inputs = compared.read()
     if asked.balanced is None:
         keywords["balanced"] = inputs.balanced
@@ -184,8 +213,11 @@ def compare_command(
             **keywords,
         )
         save_comparison(target, comparison, inputs.dataset, inputs.indices)
-    results.write_tables(comparison)
-    _print(comparison, results.picked(comparison), target, as_json)
+    checked = [check(comparison, one) for one in required]
+    results.write_files(comparison, checked)
+    _print(comparison, results.picked(comparison), checked, target, as_json)
+    if not all(one.met for one in checked):
+        raise typer.Exit(NOT_MET)
 
 
 def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
@@ -215,12 +247,20 @@ def _picked_text(comparison: Comparison, picked: Row) -> str:
     )
 
 
-def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool) -> None:
+def _print(
+    comparison: Comparison,
+    picked: Row | None,
+    checked: Sequence[Checked],
+    out: Path,
+    as_json: bool,
+) -> None:
     for method, reason in comparison.settings["left_out"].items():
         say(f"left out: {method}: {reason}")
     if as_json:
         chosen = None if picked is None else {"method": picked.method, "views": picked.views}
-        print_json({"out": str(out), "picked": chosen, **comparison.to_json()})
+        required = [asdict(one) for one in checked]
+        content = {"out": str(out), "picked": chosen, "required": required}
+        print_json({**content, **comparison.to_json()})
         return
     console.print(terminal(comparison_table(comparison), console))
     console.print(terminal(frontier_table(comparison), console))
@@ -228,3 +268,5 @@ def _print(comparison: Comparison, picked: Row | None, out: Path, as_json: bool)
     if picked is not None:
         console.print(_picked_text(comparison, picked), soft_wrap=True, markup=False)
     console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")
+    for one in checked:
+        console.print(str(one), soft_wrap=True, markup=False)

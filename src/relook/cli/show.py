@@ -12,13 +12,15 @@ from rich.text import Text
 
 from relook.cli.shared.console import console, print_json, say
 from relook.errors import RelookError
+from relook.evaluation.comparison import Comparison
 from relook.foundation.wording import at_view_temperature, count, two_temperatures
 from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
-from relook.report.comparison_tables import print_comparison
+from relook.report.comparison_tables import print_comparison, where_table
+from relook.report.gallery import class_name
 from relook.report.pictures import (
     builtin_picture,
     png_bytes,
@@ -27,6 +29,7 @@ from relook.report.pictures import (
     transforms_picture,
 )
 from relook.report.run_files import RunFiles, read_run
+from relook.report.tables import terminal
 from relook.transforms import TRANSFORMS
 
 _SHOWN_MAGNITUDES = (0, 10, 20, 30, 45)
@@ -221,7 +224,25 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
         console.print()
     if run.comparison is not None:
         print_comparison(run.comparison, console)
+        _print_where(run.comparison)
     else:
         say(f"no comparison yet;  relook compare {one_line(str(run.path))}  adds one")
     if picture is not None:
         typer.echo(f"\n{picture}")
+
+
+def _print_where(comparison: Comparison) -> None:
+    """Print where the policy gains and loses, and which confusions it mends and makes."""
+    where = comparison.where
+    if where is None:
+        return
+    console.print()
+    console.print(terminal(where_table(where), console))
+    for verb, found in (("mends", where.mended), ("makes", where.made)):
+        pairs = (
+            f"{class_name(comparison.classes, one.label)} → "
+            f"{class_name(comparison.classes, one.answer)} ({one.images})"
+            for one in found
+        )
+        text = f"confusions it {verb} (true class → answer): {', '.join(pairs) or 'none'}"
+        console.print(text, soft_wrap=True, markup=False)

@@ -31,25 +31,25 @@ from relook.evaluation.comparison import (
     Comparison,
     Fitted,
     Measured,
-    ReliabilityBin,
     Row,
-    changed_images,
+    Verdict,
     gallery_of,
     merged_settings,
+    recommended_row,
     save_comparison,
 )
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.evaluation.cross_validation import (
     Evaluation,
     check_protocol,
-    cross_calibrated,
-    reliability_bins,
+    reliability,
 )
 from relook.evaluation.randaugment_magnitude import GridSearch, with_magnitude
 from relook.evaluation.scoring import (
     Key,
     MethodRun,
     Setup,
+    affordable,
     best_rival,
     check_policies,
     checked_budgets,
@@ -60,12 +60,13 @@ from relook.evaluation.scoring import (
     score_budgets,
 )
 from relook.evaluation.unseen import doubted, unseen_part
-from relook.evaluation.verdict import MARGIN, judge
+from relook.evaluation.verdict import MARGIN, judge, naming_losses
+from relook.evaluation.where import Where, changed_images, confusions, gains_by_slice
 from relook.foundation.progress import Progress, StageProgress, stage_of
 from relook.foundation.registry import check_names
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, mean_and_deviation
+from relook.numerics.arrays import FloatArray, Labels
+from relook.numerics.intervals import Interval, group_numbers, mean_and_deviation
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -220,14 +221,22 @@ def compare(
             scores.evaluations[one], scores.evaluations[other], learned
         ),
     )
+    deployed = _of_recommended(setup, scores, rows, verdict)
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
     gained, lost = changed_images(before, after, dataset.labels, setup.places)
     return Comparison(
         policy=policies[0],
         rows=rows,
         budgets=setup.budgets,
-        verdict=doubted(verdict, unseen.doubt),
-        reliability=_reliability(setup, {"plain": before, "policy": after}, policies[0]),
+        verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
+        reliability=reliability(
+            {"plain": (before, 1.0), "policy": (after, policies[0].view_temperature)},
+            dataset.labels,
+            seed=setup.seed,
+            groups=dataset.units,
+            weights=setup.weights,
+            protocol=setup.protocol,
+        ),
         gained=gained[:MOST_CHANGED],
         lost=lost[:MOST_CHANGED],
         gained_count=len(gained),
@@ -243,6 +252,7 @@ def compare(
                 **(record or {}),
             },
         ),
+        **deployed,
     )
 
 
@@ -278,12 +288,14 @@ def _is_again(line: MethodRun, policy: Policy) -> bool:
 class _Scores:
     """Evaluations, one per run, and costs by method and budget.
 
-    `fitted` is that of a method's first run, and so are `log_probs` `[n, c]`, with the most views.
+    `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
+    and `log_probs` `[n, c]`, with the most views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
     fitted: dict[Key, Fitted] = field(default_factory=dict)
+    answers: dict[Key, Labels] = field(default_factory=dict)
     log_probs: dict[str, FloatArray] = field(default_factory=dict)
 
 
@@ -303,6 +315,7 @@ def _scores(setup: Setup, lines: Sequence[MethodRun]) -> _Scores:
         if one.line.run == 0:
             if one.fitted is not None:
                 scores.fitted[one.key] = one.fitted
+            scores.answers[one.key] = one.log_probs.argmax(axis=1)
             scores.log_probs[one.line.method] = one.log_probs
     return scores
 
@@ -364,23 +377,51 @@ def _rows(
     return tuple(rows)
 
 
-def _reliability(
-    setup: Setup, log_probs: Mapping[str, FloatArray], policy: Policy
-) -> dict[str, tuple[ReliabilityBin, ...]]:
-    labels, groups, weights = setup.dataset.labels, setup.dataset.units, setup.weights
-    bins = {name: reliability_bins(one, labels, weights) for name, one in log_probs.items()}
-    for name, one in log_probs.items():
-        calibrated = cross_calibrated(
-            one,
-            labels,
-            seed=setup.seed,
-            groups=groups,
-            weights=weights,
-            protocol=setup.protocol,
-            view_temperature=policy.view_temperature if name == "policy" else 1.0,
-        )
-        bins[f"{name}_calibrated"] = reliability_bins(calibrated, labels, weights)
-    return bins
+def _of_recommended(
+    setup: Setup, scores: _Scores, rows: Sequence[Row], verdict: Verdict
+) -> dict[str, Any]:
+    """Return what is kept of the method that is recommended, and where it gains and loses.
+
+    Where that is the plain image, the latter is said of the whole policy.
+    """
+    best = recommended_row(rows, verdict)
+    policy = max((row for row in rows if row.method == POLICY_METHOD), key=lambda row: row.budget)
+    shown = policy if best.method == "plain" else best
+    ending = LEARNED if setup.both_averages else ""
+    metrics = {name: f"{name}{ending}" for name in ("cll", "accuracy")}
+    key, other, plain = (best.method, best.budget), (shown.method, shown.budget), ("plain", 1)
+    runs, units = scores.evaluations, setup.dataset.units
+    values = {name: per_image(runs[key], metric) for name, metric in metrics.items()}
+    kept = {name: one.astype("<f4").tobytes() for name, one in values.items()}
+    if units is not None:
+        kept["units"] = group_numbers(units, len(units)).astype("<i4").tobytes()
+    if setup.weights is not None:
+        kept["weights"] = setup.weights.astype("<f4").tobytes()
+    rivals = {one[0]: one for one in affordable(best.budget, runs) if one[0] != best.method}
+    cll, right = (
+        per_image(runs[other], one) - per_image(runs[plain], one) for one in metrics.values()
+    )
+    before, after, labels = scores.answers[plain], scores.answers[other], setup.dataset.labels
+    slices = gains_by_slice(
+        setup.dataset,
+        setup.places,
+        cll,
+        right,
+        np.exp(scores.log_probs["plain"].max(axis=1)),
+        weights=setup.weights,
+        likely=likely_between(runs[other], runs[plain], metrics["cll"]),
+    )
+    mended, made = (
+        confusions(wrong, right, labels, setup.places)
+        for wrong, right in ((before, after), (after, before))
+    )
+    return {
+        "against": {
+            name: setup.differences(runs[key], runs[one], ending) for name, one in rivals.items()
+        },
+        "per_image": kept,
+        "where": Where(shown.method, shown.label, shown.budget, shown.views, slices, mended, made),
+    }
 
 
 def _class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ With it go the images that show what a policy does: gained and lost ones, and a 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +18,11 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
 from relook.evaluation.results import Result, Results, difference
+from relook.evaluation.where import ChangedImage, Where
 from relook.foundation import notebook
 from relook.foundation.wording import count
 from relook.io.files import write_bytes_atomic
 from relook.io.records import Kind
-from relook.numerics.arrays import FloatArray, Labels
 from relook.numerics.intervals import Interval
 from relook.numerics.randomness import uniforms
 from relook.policy import Policy
@@ -118,18 +118,6 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True)
-class ChangedImage:
-    """An image whose predicted class the policy changed; probabilities are the true class's."""
-
-    index: int
-    label: int
-    before: int
-    after: int
-    probability_before: float
-    probability_after: float
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The plain answer.
 
@@ -153,7 +141,10 @@ class Comparison:
     `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
     has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
     `gained` and `lost` name images by their index in the data set; those images are kept in
-    `examples.npz` next to the comparison.
+    `examples.npz` next to the comparison. `against` has the differences in cLL and accuracy of
+    what is recommended to the plain image and every baseline that takes no more views, `per_image`
+    its values for each image, float32 `[n]`, to compare another run on the same images with; with
+    what counts as one, int32, and weights, where there are such.
     """
 
     policy: Policy
@@ -169,6 +160,9 @@ class Comparison:
     images: int
     classes: tuple[str, ...]
     settings: Mapping[str, Any]
+    against: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    per_image: Mapping[str, bytes] = field(default_factory=dict)
+    where: Where | None = None
 
     @property
     def images_text(self) -> str:
@@ -190,6 +184,11 @@ class Comparison:
             return None
         return replace(self, rows=tuple(row.with_learned_average for row in self.rows))
 
+    @property
+    def recommended(self) -> Row:
+        """The row that the verdict recommends."""
+        return recommended_row(self.rows, self.verdict)
+
     def row(self, method: str, budget: int) -> Row | None:
         """Return the row of a method at a budget, if it was scored."""
         matches = [r for r in self.rows if r.method == method and r.budget == budget]
@@ -202,6 +201,7 @@ class Comparison:
         metric `search_temperature` is what the policy carries.
         """
         rows = [one for row in self.rows for one in self._results_of(row)]
+        rows += self._results_by_slice()
         settings = {**self.settings, "budgets": list(self.budgets), "images": self.images}
         return Results("comparison", tuple(rows), settings, self.verdict.sentence)
 
@@ -223,6 +223,28 @@ class Comparison:
             yield difference(name, own, **keys, versus="rival", reference=row.rival)
         for name, own in (row.over_plain or {}).items():
             yield difference(name, own, **keys, versus="plain", reference="plain")
+
+    def _results_by_slice(self) -> Iterator[Result]:
+        row = self.where and self.row(self.where.method, self.where.budget)
+        if self.where is None or row is None:
+            return
+        names = ("method", "label", "budget", "views")
+        keys = {name: getattr(row, name) for name in names} | {"versus": "plain_in_slice"}
+        for one in self.where.slices:
+            own = {"slice": one.kind, "part": one.name, "images": one.images}
+            for metric, found in (("cll", one.cll), ("accuracy", one.accuracy)):
+                if found is not None:
+                    yield difference(metric, found, **keys, **own)
+
+    def meets(self, requirement: str) -> bool:
+        """Whether what is recommended is good enough: "helps", "cll>=0.01", "views<=10" …
+
+        "cll>=0.01" asks for an interval whose lower end is at least that; docs/howto/gate.md has
+        the rest.
+        """
+        from relook.evaluation.requirement import check, read_requirement
+
+        return check(self, read_requirement(requirement)).met
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data, as `save` writes it."""
@@ -254,6 +276,17 @@ class Comparison:
         COMPARISON.write(path, self)
 
 
+def recommended_row(rows: Sequence[Row], verdict: Verdict) -> Row:
+    """Return the row that a verdict recommends, of the smallest budget that has its views."""
+    wanted = verdict.recommended_method, verdict.recommended_views
+    found = next((row for row in rows if (row.method, row.views) == wanted), None)
+    if found is None:
+        raise RelookError(
+            f"expected a row of what is recommended, {wanted[0]} with {wanted[1]} views"
+        )
+    return found
+
+
 def _flat(row: Row) -> dict[str, Any]:
     keys = ("method", "label", "budget", "views", "slowdown", "rival")
     flat = {name: getattr(row, name) for name in keys}
@@ -271,7 +304,7 @@ def _flat(row: Row) -> dict[str, Any]:
 COMPARISON = Kind(
     Comparison,
     "relook-comparison",
-    version=2,
+    version=3,
     what="a comparison",
     command="compare",
     forms={"policy": POLICY_FORM},
@@ -282,37 +315,6 @@ COMPARISON = Kind(
 def load_comparison(path: Path) -> Comparison:
     """Read what `Comparison.save` wrote."""
     return COMPARISON.read(path)
-
-
-def changed_images(
-    before: FloatArray, after: FloatArray, labels: Labels, indices: NDArray[np.int64]
-) -> tuple[tuple[ChangedImage, ...], tuple[ChangedImage, ...]]:
-    """Return the images that turned right and those that turned wrong, the most changed first.
-
-    `before` and `after` are log-probabilities `[n, c]`; the change is that of the true
-    class's probability. `indices` `[n]` are what the images are called by.
-    """
-    first, last = before.argmax(axis=1), after.argmax(axis=1)
-    rows = np.arange(len(labels))
-    old, new = np.exp(before[rows, labels]), np.exp(after[rows, labels])
-
-    def listed(chosen: NDArray[np.bool_]) -> tuple[ChangedImage, ...]:
-        places = np.flatnonzero(chosen)
-        order = places[np.argsort(-np.abs(new - old)[places], kind="stable")]
-        return tuple(
-            ChangedImage(
-                index=int(indices[i]),
-                label=int(labels[i]),
-                before=int(first[i]),
-                after=int(last[i]),
-                probability_before=float(old[i]),
-                probability_after=float(new[i]),
-            )
-            for i in order
-        )
-
-    was_right, is_right = first == labels, last == labels
-    return listed(~was_right & is_right), listed(was_right & ~is_right)
 
 
 def gallery_of(indices: NDArray[np.int64], seed: int) -> tuple[int, ...]:
@@ -336,6 +338,7 @@ def save_comparison(
     """
     directory = Path(directory)
     named = [one.index for one in (*comparison.gained, *comparison.lost)]
+    named += comparison.where.examples if comparison.where else []
     wanted = np.array(sorted({*comparison.gallery, *named}), dtype=np.int64)
     known = np.arange(len(dataset)) if indices is None else np.asarray(indices)
     places = {int(index): place for place, index in enumerate(known)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -215,6 +216,24 @@ class _Calibration:
             calibrated.append(temper(plain[-1], temperatures[-1]))
         mean = float(np.mean(temperatures[1:]))
         return np.concatenate(plain), np.concatenate(calibrated), mean
+
+
+def reliability(
+    averages: Mapping[str, tuple[LogProbs, float]],
+    labels: Labels,
+    *,
+    weights: FloatArray | None = None,
+    **how: Any,
+) -> dict[str, tuple[ReliabilityBin, ...]]:
+    """Return the bins of averages `[n, c]` at view temperatures, before and after calibration.
+
+    `how` is as for `cross_calibrated`.
+    """
+    bins = {name: reliability_bins(one, labels, weights) for name, (one, _) in averages.items()}
+    for name, (one, kappa) in averages.items():
+        found = cross_calibrated(one, labels, weights=weights, view_temperature=kappa, **how)
+        bins[f"{name}_calibrated"] = reliability_bins(found, labels, weights)
+    return bins
 
 
 def reliability_bins(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -397,9 +397,11 @@ def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:
 
     `scores` are by method and budget, higher is better. None where it is the method itself.
     """
-    affordable: dict[str, Key] = {}
-    for one in sorted(scores, key=lambda one: one[1]):
-        if one[0] in BASELINES and one[1] <= key[1]:
-            affordable[one[0]] = one
-    best = max(affordable.values(), key=lambda one: scores[one])
+    best = max(affordable(key[1], scores), key=lambda one: scores[one])
     return None if best[0] == key[0] else best
+
+
+def affordable(budget: int, scored: Iterable[Key]) -> list[Key]:
+    """Return every baseline with the most views, of those scored, that the budget allows."""
+    cheap = sorted((one for one in scored if one[1] <= budget), key=lambda one: one[1])
+    return list({one[0]: one for one in cheap if one[0] in BASELINES}.values())

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
+from relook.evaluation.where import Where
 from relook.foundation.wording import interval, signed, views_text
 from relook.foundation.wording import plain as number
 from relook.numerics.arrays import FloatArray
@@ -34,6 +35,7 @@ WORTH = 0.01
 HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no difference", "hurts"
 TOO_FEW = "too few images to tell"
 
+_MOST_NAMED = 3
 _UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
 _NAMES = {
     "plain": "the plain image",
@@ -165,6 +167,20 @@ def judge(
     return Verdict(found.outcome, _sentence(found, plain), best.method, best.views, views, average)
 
 
+def naming_losses(verdict: Verdict, where: Where) -> Verdict:
+    """Name the classes on which what is deployed loses beyond their corrected intervals."""
+    losing = [] if verdict.recommended_method == "plain" else where.losing
+    if not losing:
+        return verdict
+    named = "; ".join(
+        f"{one.name}, cLL {_change(one.cll, one.accuracy)}"
+        for one in losing[:_MOST_NAMED]
+        if one.cll and one.accuracy
+    )
+    which = "the class" if len(losing) == 1 else f"{len(losing)} classes, the most on"
+    return replace(verdict, sentence=f"{verdict.sentence} It loses on {which} {named}.")
+
+
 def pick(
     comparison: Comparison, budget_views: int | None = None, max_slowdown: float | None = None
 ) -> Row:
@@ -194,6 +210,17 @@ def pick(
     best = max(row.best_cll for row in worth)
     good = [row for row in worth if row.best_cll >= best - margin]
     return min(good, key=lambda row: (row.views, -row.best_cll))
+
+
+def rows_tried(comparison: Comparison) -> int:
+    """Return how many rows the recommended one was chosen among; 1 for the whole policy."""
+    policy, best = _policy_row(comparison.rows, max(comparison.budgets)), comparison.recommended
+    if policy is None or (best.method, best.views) == (policy.method, policy.views):
+        return 1
+    asked = [
+        r for r in comparison.rows if r.budget in comparison.budgets or has_own_budget(r.method)
+    ]
+    return sum(row is not policy and row.method != "plain" for row in asked)
 
 
 def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:

@@ -140,7 +140,7 @@ def _builtin(value: object) -> object:
 
 
 def _check_version(found: object, oldest: int, known: int, where: str) -> None:
-    wanted = f"{known}" if oldest == known else f"{oldest} or {known}"
+    wanted = " or ".join(map(str, range(oldest, known + 1)))
     if type(found) is not int or found < 1:
         _fail(where, "version", f"expected the number {wanted}, got {describe(found)}")
     if not oldest <= found <= known:

@@ -32,6 +32,7 @@ CONFIDENCE = 0.95
 
 _HALVINGS = 60
 _CAREFUL_GROUPS = 5  # that differ as one, beside those that do
+_ROUNDING = 1e-9  # of shares that add up to one
 _TINY = 1e-300  # in place of 0 as a divisor, where the dividend is 0 as well
 
 
@@ -135,7 +136,7 @@ def loss_bound(lost: float, gained: float, images: float, confidence: float = CO
     `lost` counts images that only the dearer prediction gets right, `gained` those that only
     the cheaper one does.
     """
-    if images < 1 or lost < 0 or gained < 0 or lost + gained > images:
+    if images < 1 or lost < 0 or gained < 0 or lost + gained > images * (1 + _ROUNDING):
         raise RelookError(
             f"expected counts of at most {images} images, got {lost} lost and {gained} gained"
         )

@@ -13,8 +13,11 @@ from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
+from relook.evaluation.where import Slice, Where
+from relook.foundation.wording import interval, signed, views_text
 from relook.report.latex import latex
 from relook.report.metrics import metric_of
+from relook.report.style import shorten
 from relook.report.tables import (
     SHORT_NAMES,
     Cell,
@@ -33,6 +36,7 @@ PAPER_ORDER = ("plain", "5c", "10c", "cf", "mtrain", "mgrid", POLICY_METHOD)
 """The methods of the paper's tables, from left to right."""
 
 _BAR = 10
+_MOST_AN_END = 10
 _VERSUS = {"rival": "best baseline", "plain": "plain image"}
 
 
@@ -160,6 +164,48 @@ def frontier_table(comparison: Comparison) -> Table:
     heads = {"time ×": True, "views": True, "method": False, "cLL": True, "acc. %": True, "": False}
     columns = tuple(Column(head, number=number) for head, number in heads.items())
     return Table("what more time buys", columns, (tuple(lines),))
+
+
+def where_table(where: Where) -> Table:
+    """Return the gains over the plain image by slice, in each kind the largest loss first."""
+    sections = []
+    for kind in where.kinds:
+        shown, left = ranked(where.of(kind))
+        lines = [_slice_line(kind, one) for one in shown]
+        few = where.too_few(kind)
+        if left:
+            lines.insert(len(shown) // 2, _words_line(kind, f"… {left} more", ""))
+        if few:
+            images = sum(one.images for one in few)
+            lines.append(_words_line(kind, f"{len(few)} too small to tell", f"{images:,}"))
+        sections.append(tuple(lines))
+    heads = {"by": False, "": False, "images": True, "cLL gain": True, "acc. gain, points": True}
+    columns = (Column(head, number=number, once=head == "by") for head, number in heads.items())
+    title = (
+        f"where {where.label} with {views_text(where.views)} gains over the plain image; all "
+        "intervals hold together at 95 %"
+    )
+    return Table(title, tuple(columns), tuple(sections))
+
+
+def ranked(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
+    """Return the slices at both ends where there are many, and how many are between them."""
+    if len(slices) <= 2 * _MOST_AN_END:
+        return list(slices), 0
+    return [*slices[:_MOST_AN_END], *slices[-_MOST_AN_END:]], len(slices) - 2 * _MOST_AN_END
+
+
+def _slice_line(kind: str, one: Slice) -> tuple[Cell, ...]:
+    gains = [
+        Cell(signed(scale * found.estimate, digits), interval=interval(found, digits, scale))
+        for found, digits, scale in ((one.cll, 4, 1), (one.accuracy, 1, 100))
+        if found is not None
+    ]
+    return (Cell(shorten(kind)), Cell(shorten(one.name)), Cell(f"{one.images:,}"), *gains)
+
+
+def _words_line(*words: str) -> tuple[Cell, ...]:
+    return (*map(Cell, words), Cell("–"), Cell("–"))
 
 
 def to_csv(comparison: Comparison) -> str:

@@ -8,8 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from relook.evaluation.where import Where
 from relook.io.files import write_text_atomic
 from relook.policy.transform_counts import transform_statistics
+from relook.report.comparison_tables import ranked
 from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gallery
 from relook.report.html import render
 from relook.report.run_files import RunFiles, read_run
@@ -49,7 +53,9 @@ def render_report(run: RunFiles) -> str:
 
     comparison = run.comparison
     drawn = {drawing.name: inline_svg(drawing) for drawing in _drawings(run, legend=False)}
-    changed = (*comparison.gained, *comparison.lost) if comparison else ()
+    named = [one.index for one in (*comparison.gained, *comparison.lost)] if comparison else []
+    where = comparison.where if comparison else None
+    behind = where.examples if where else []
     notes = run.record.get("notes")
     page = render(
         "report.html",
@@ -59,7 +65,10 @@ def render_report(run: RunFiles) -> str:
         sections=_sections(run, drawn),
         figures=drawn,
         gallery=_gallery(run),
-        changed=kept_pictures([one.index for one in changed], run.examples, _CHANGED_SIDE),
+        changed=kept_pictures([*named, *behind], run.examples, _CHANGED_SIDE),
+        ranked=ranked,
+        shorten=shorten,
+        reach=_reach(where),
         class_name=partial(class_name, comparison.classes if comparison else ()),
         notes=notes[:_MOST_NOTES] if isinstance(notes, list) else (),
         settings=[
@@ -93,11 +102,19 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "results": "Results" if comparison else "",
         "curves": "Views and cost" if comparison else "",
         "reliability": "Reliability" if any("reliability" in name for name in drawn) else "",
+        "where": "Where it gains and loses" if comparison and comparison.where else "",
         "policy": "The policy" if run.policy is not None else "The search" if run.steps else "",
         "changes": "Images gained and lost" if changed else "",
         "settings": "Settings",
     }
     return {key: title for key, title in titles.items() if title}
+
+
+def _reach(where: Where | None) -> float:
+    """Return how far the bars of gains in cLL go: as far as the widest interval, within reason."""
+    found = [one.cll for one in where.slices if one.cll] if where else []
+    ends = [max(abs(one.low), abs(one.high)) for one in found]
+    return float(np.quantile(ends, 0.9)) or 1.0 if ends else 1.0
 
 
 def _gallery(run: RunFiles) -> Gallery | None:

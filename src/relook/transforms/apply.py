@@ -1,9 +1,14 @@
-"""Steps applied to images: compiled on the CPU, by the table's own kernels elsewhere."""
+"""Steps applied to images: compiled on the CPU, by the table's own kernels elsewhere.
+
+A compiled plan is made of operations; a transform without a compiled form is one, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +18,23 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.transforms.steps import AppliedStep, StepError
 from relook.transforms.table import TRANSFORMS
+
+Shape = tuple[int, ...]
+"""Of the images: `[n, c, h, w]`."""
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A kernel `(images, out, *for_each, *shared)`; `for_each` has a row per image.
+
+    A light one takes hardly longer than copying the images.
+    """
+
+    kernel: Callable[..., None]
+    for_each: tuple[NDArray[Any], ...]
+    shared: tuple[NDArray[Any], ...] = ()
+    light: bool = False
 
 
 def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
@@ -39,6 +61,18 @@ def apply_kernels(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
         except RelookError as error:
             raise StepError(step, error) from error
     return images
+
+
+def by_kernel(step: AppliedStep) -> Operation:
+    """Return what has no compiled form: the table's own kernel."""
+    return Operation(partial(_run_kernel, step), (step.values, *step.draws.values()))
+
+
+def _run_kernel(
+    step: AppliedStep, images: Pixels, out: Pixels, values: NDArray[Any], *draws: NDArray[Any]
+) -> None:
+    part = replace(step, values=values, draws=dict(zip(step.draws, draws, strict=True)))
+    out[:] = apply_kernels(torch.from_numpy(images), [part]).numpy()
 
 
 def level_tables(transform: str, values: Sequence[float]) -> NDArray[np.uint8]:

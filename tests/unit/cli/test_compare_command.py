@@ -1,6 +1,7 @@
 import csv
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -281,3 +282,33 @@ def test_someone_elses_directory_is_not_written_to(run: SearchedRun, tmp_path: P
 def _raise(result: Result) -> None:
     if result.exception is not None:
         raise result.exception
+
+
+def test_a_gate_is_an_exit_code_and_a_line_each(run: SearchedRun, tmp_path: Path) -> None:
+    asked = ("--require", "views<=20", "--require", "cll>=9 against best", "--require", "cll<=9")
+    junit = tmp_path / "gate.xml"
+    result = relook_compare(run.path, *asked, "--junit", junit)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()[-3:]
+    assert [line.partition(":")[0] for line in lines] == ["met", "not met", "met"]
+    suite = ElementTree.parse(junit).getroot()  # noqa: S314  # we have just written it
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    cases = suite.findall("testcase")
+    assert [one.get("name") for one in cases] == list(asked[1::2])
+    assert [one.find("failure") is not None for one in cases] == [False, True, False]
+    failure = cases[1].find("failure")
+    assert failure is not None
+    assert failure.get("message") == lines[1]
+    former = tmp_path / "former.json"
+    former.write_bytes((run.path / "comparison.json").read_bytes())
+    same = relook_compare(run.path, "--json", "--require", f"cll>=0 against {former}")
+    assert same.exit_code == 0
+    (required,) = json.loads(same.stdout)["required"]
+    assert required["met"]
+    assert "the lower end of ±0.0000 [±0.0000, ±0.0000]" in required["found"]
+
+
+def test_a_gate_that_cannot_be_read_is_said_before_any_work(run: SearchedRun) -> None:
+    refused("such as helps, 'cll>=0.01'", relook_compare, run.path, "--require", "better")
+    refused("expected --require with --junit", relook_compare, run.path, "--junit", "gate.xml")
+    assert not (run.path / "comparison.json").exists()

@@ -402,6 +402,8 @@ def test_the_comparison_and_its_images_are_saved(tmp_path: Path) -> None:
     with np.load(tmp_path / "new" / "examples.npz", allow_pickle=False) as examples:
         indices, images, labels = (examples[n] for n in ("indices", "images", "labels"))
     named = {one.index for one in (*comparison.gained, *comparison.lost)}
+    assert comparison.where is not None
+    named |= set(comparison.where.examples)
     assert indices.tolist() == sorted({*comparison.gallery, *named})
     np.testing.assert_array_equal(images, dataset.plain[indices - 1000].numpy())
     np.testing.assert_array_equal(labels, dataset.labels[indices - 1000])

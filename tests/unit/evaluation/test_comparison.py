@@ -73,7 +73,7 @@ def spoil(content: dict[str, Any], path: list[str | int], value: object) -> None
     ("path", "value"),
     [
         (["format"], "something else"),
-        (["version"], 3),
+        (["version"], 4),
         (["rows"], None),
         (["rows", 0], {}),
         (["rows", 1, "metrics"], []),

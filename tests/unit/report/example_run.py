@@ -13,13 +13,13 @@ from sklearn.datasets import load_digits
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
 from relook.evaluation.comparison import (
     METRICS_OF_A_ROW,
-    ChangedImage,
     Comparison,
     Measured,
     ReliabilityBin,
     Row,
     Verdict,
 )
+from relook.evaluation.where import ChangedImage, Confusion, Slice, Where
 from relook.io.files import write_json_atomic
 from relook.numerics.intervals import Interval
 from relook.policy import Policy
@@ -84,6 +84,7 @@ def example_comparison(
         gallery=(3, 14, 15, 92, 65, 35),
         images=IMAGES,
         classes=tuple(classes),
+        where=_where(tuple(classes)),
         settings={
             "recipe": "small",
             "left_out": {},
@@ -96,6 +97,28 @@ def example_comparison(
             **(settings or {}),
         },
     )
+
+
+def _where(classes: tuple[str, ...]) -> Where:
+    """Classes that gain more and more, a losing one first, and a last one that is too small."""
+    slices = [
+        Slice(
+            "class",
+            name,
+            60,
+            Interval(0.02 * k - 0.06, 0.02 * k - 0.1, 0.02 * k - 0.02, 0.998),
+            Interval(0.002 * k - 0.006, 0.002 * k - 0.02, 0.002 * k + 0.01, 0.998),
+            examples=(60, 61) if k == 0 else (),
+        )
+        for k, name in enumerate(classes[:-1])
+    ]
+    few = Slice("class", classes[-1], 9)
+    bright = Slice(
+        "brightness", "3 to 70", 300, Interval(0.01, -0.01, 0.03, 0.998), Interval(0, 0, 0, 0.998)
+    )
+    mended = tuple(Confusion(k, k + 1, 4 - k, (40 + k,)) for k in range(min(3, len(classes) - 1)))
+    made = (Confusion(0, 1, 2, (60, 61)),)
+    return Where(POLICY_METHOD, "policy", 10, 10, (*slices, few, bright), mended, made)
 
 
 def write_example_run(directory: Path, comparison: Comparison | None = None) -> Path:

@@ -41,6 +41,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Element:
     return read_html(write_report(run, figures=False).read_text(encoding="utf-8"))
 
 
+def results_of(page: Element) -> Element:
+    return page.all("table")[0]
+
+
 def test_the_verdict_comes_first(page: Element) -> None:
     sections = page.all("section")
     assert [section.attributes["id"] for section in sections] == [
@@ -48,6 +52,7 @@ def test_the_verdict_comes_first(page: Element) -> None:
         "results",
         "curves",
         "reliability",
+        "where",
         "policy",
         "changes",
         "settings",
@@ -60,13 +65,13 @@ def test_links_lead_to_sections(page: Element) -> None:
     ids = Counter(str(one.attributes["id"]) for one in page.everything() if "id" in one.attributes)
     assert [key for key, count in ids.items() if count > 1] == []
     links = [str(link.attributes["href"]) for link in page.all("nav")[0].all("a")]
-    assert len(links) == 6
+    assert len(links) == 7
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 
 def test_the_table_holds_the_comparison(page: Element) -> None:
     comparison = example_comparison()
-    groups = page.all("tbody")
+    groups = results_of(page).all("tbody")
     assert len(groups) == len(comparison.budgets)
     for budget, group in zip(comparison.budgets, groups, strict=True):
         lines = [[cell.words() for cell in row.children] for row in group.all("tr")[1:]]
@@ -85,7 +90,7 @@ def test_the_table_holds_the_comparison(page: Element) -> None:
 
 
 def test_the_best_of_each_budget_is_bold(page: Element) -> None:
-    for group in page.all("tbody"):
+    for group in results_of(page).all("tbody"):
         rows = group.all("tr")[1:]
         for column in (3, 5):
             cells = [row.children[column] for row in rows]
@@ -155,6 +160,18 @@ def test_changed_images_are_shown(page: Element) -> None:
     assert f"{CLASSES[one.before]} → {CLASSES[one.after]}" in card
     assert f"{one.probability_before:.2f} → {one.probability_after:.2f}" in card
     assert len(changes.all("img")) == 9
+
+
+def test_where_it_gains_is_sorted_with_the_images_behind_it(page: Element) -> None:
+    (section,) = (one for one in page.all("section") if one.attributes["id"] == "where")
+    words = section.words()
+    places = [words.index(f"{name}60") for name in CLASSES[:-1]]
+    assert places == sorted(places)
+    assert "zero loses; the images that lose most" in words
+    assert "Too few images to tell: 1 of 10 (9 images)" in words
+    assert "By brightness" in words
+    assert "4 ×zero → one" in words
+    assert len(section.all("img")) == 2 + 3 + 2
 
 
 def test_nothing_is_loaded_and_nothing_runs(page: Element) -> None:

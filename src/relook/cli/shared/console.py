@@ -25,6 +25,7 @@ from relook.io.files import for_terminal
 
 console = Console(highlight=False, emoji=False)
 
+NOT_MET = 1
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from relook.transforms.apply import Operation, Shape
 from relook.transforms.color import factors
 from relook.transforms.cpu.memory import as_level, compiled, f32, helper, i32, read, write
-from relook.transforms.cpu.operation import Operation, Shape
 from relook.transforms.steps import AppliedStep
 
 # n // 26 for n below 6,650 (13 · 255 · 2 + 13 is less): 2 · total + 13 rounds total / 13.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relook.transforms.apply import Operation, Shape
 from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
-from relook.transforms.cpu.operation import Operation, Shape
 from relook.transforms.geometry import crop_offset, whole_shift
 from relook.transforms.mask import covered
 from relook.transforms.steps import AppliedStep

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relook.transforms.apply import level_tables
+from relook.transforms.apply import Operation, Pixels, Shape, level_tables
 from relook.transforms.color import cut_off, factors
 from relook.transforms.cpu.memory import (
     as_level,
@@ -21,7 +21,6 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
-from relook.transforms.cpu.operation import Operation, Pixels, Shape
 from relook.transforms.cpu.vectors import LANES, look_up_64
 from relook.transforms.steps import AppliedStep, Floats
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relook.transforms.apply import Operation, Shape
 from relook.transforms.cpu.cubic import cubic, fold
 from relook.transforms.cpu.memory import (
     as_level,
@@ -19,7 +20,6 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
-from relook.transforms.cpu.operation import Operation, Shape
 from relook.transforms.cpu.vectors import mix_four, settle_four
 from relook.transforms.geometry import rotations
 from relook.transforms.steps import AppliedStep

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relook.transforms.apply import Operation, Shape, by_kernel
 from relook.transforms.cpu.cubic import cubic, doubt, fixed, fold, whole, whole_marks
 from relook.transforms.cpu.memory import (
     as_level,
@@ -22,7 +23,6 @@ from relook.transforms.cpu.memory import (
     u8,
     write,
 )
-from relook.transforms.cpu.operation import Operation, Shape, by_kernel
 from relook.transforms.cpu.vectors import transpose
 from relook.transforms.steps import AppliedStep
 

@@ -1,0 +1,156 @@
+"""What a comparison must show for a change to pass: `helps`, `cll>=0.01`, `views<=10` …
+
+A requirement is about what the verdict recommends. Where that was chosen among many rows, its
+intervals are corrected for their number, as in the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from relook.errors import RelookError, unknown_name
+from relook.evaluation.baselines import BASELINES
+from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, load_comparison
+from relook.evaluation.verdict import HELPS, MARGIN, corrected, outcome_of, rows_tried
+from relook.foundation.wording import interval, plain, signed, views_text
+from relook.io.files import one_line
+from relook.numerics.intervals import Interval, paired_interval, share_interval
+
+_FORM = re.compile(r"(\w+)(\.mean)?\s*(>=|<=)\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?)")
+_DIFFERENCES = ("cll", "accuracy")
+_COSTS = ("views", "slowdown")
+_NUMBERS = (*(one for one in METRICS_OF_A_ROW if one not in _DIFFERENCES), *_COSTS)
+_EXAMPLES = "helps, 'cll>=0.01', 'accuracy>=-0.1', 'ece<=0.03' or 'views<=10'"
+_NAMES = {"plain": "the plain image", "best": "the best baseline"}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement, read: `name` is "helps", "cll", "accuracy", a metric or a cost.
+
+    `of_mean` asks about the estimate, not the end of its interval. `against` is what cLL and
+    accuracy are compared with; `former`, where that is another comparison.
+    """
+
+    text: str
+    name: str
+    bound: float = 0.0
+    at_least: bool = True
+    of_mean: bool = False
+    against: str = ""
+    former: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Whether a requirement is met, and by what."""
+
+    requirement: str
+    met: bool
+    found: str
+
+    def __str__(self) -> str:
+        return f"{'met' if self.met else 'not met'}: {self.requirement}: {self.found}"
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read `helps` or `METRIC>=NUMBER`, and `against plain|best|METHOD|FORMER.json` after it.
+
+    cLL and accuracy (in points) are differences, to the plain image by default, and the end of
+    their interval counts; `cll.mean` is the estimate alone.
+    """
+    asked, _, against = (part.strip() for part in text.partition(" against "))
+    against, shown = against or "", one_line(text.strip())
+    found = _FORM.fullmatch(asked)
+    if asked != HELPS and found is None:
+        raise RelookError(f"expected a requirement such as {_EXAMPLES}, got {shown!r}")
+    name = HELPS if found is None else found[1]
+    if name not in (HELPS, *_DIFFERENCES, *_NUMBERS):
+        raise unknown_name("metric to require", name, (*_DIFFERENCES, *_NUMBERS))
+    if name in _NUMBERS and (against or (found and found[2])):
+        raise RelookError(
+            f"{shown!r}: expected cll or accuracy with 'against' or '.mean': {name} is a number "
+            "without an interval"
+        )
+    former = load_comparison(Path(against)) if against.endswith(".json") else None
+    if against and former is None and against not in (*_NAMES, *BASELINES):
+        raise unknown_name("method to compare with", against, (*_NAMES, *BASELINES, "FORMER.json"))
+    if found is None:
+        return Requirement(shown, name, against=against, former=former)
+    return Requirement(
+        shown, name, float(found[4]), found[3] == ">=", found[2] is not None, against, former
+    )
+
+
+def check(comparison: Comparison, asked: Requirement) -> Checked:
+    """Say whether what the comparison recommends is as required."""
+    row, bound = comparison.recommended, asked.bound
+    what = f"{row.label} with {views_text(row.views)}"
+    if asked.name == HELPS and not asked.against:
+        outcome = comparison.verdict.outcome
+        return Checked(asked.text, outcome == HELPS, f"the verdict is {outcome!r}")
+    if asked.name in _NUMBERS:
+        cost = getattr(row, asked.name, None)
+        value = float(row.metrics[asked.name].mean if cost is None else cost)
+        met = value >= bound if asked.at_least else value <= bound
+        return Checked(asked.text, met, f"{plain(value, 4).rstrip('0').rstrip('.')} ({what})")
+    metric = "accuracy" if asked.name == "accuracy" else "cll"
+    found = _difference(comparison, asked, metric)
+    scale, digits, unit = (100, 2, " points") if metric == "accuracy" else (1, 4, "")
+    other = _NAMES.get(asked.against or "plain", one_line(asked.against))
+    words = (
+        f"{signed(scale * found.estimate, digits)}{unit} {interval(found, digits, scale)} "
+        f"({what}, compared with {other})"
+    )
+    if asked.name == HELPS:
+        margin = float(comparison.settings.get("margin", MARGIN))
+        return Checked(asked.text, outcome_of(found, margin) == HELPS, f"cLL {words}")
+    value, end = found.estimate, "the estimate"
+    if not asked.of_mean:
+        value, end = (
+            (found.low, "the lower end") if asked.at_least else (found.high, "the upper end")
+        )
+    met = scale * value >= bound if asked.at_least else scale * value <= bound
+    return Checked(asked.text, met, f"{end} of {words}")
+
+
+def _difference(comparison: Comparison, asked: Requirement, metric: str) -> Interval:
+    """Return the difference of what is recommended to what it is compared with."""
+    if asked.former is not None:
+        return corrected(_to_former(comparison, asked, metric), rows_tried(comparison))
+    known, own = comparison.against, comparison.recommended.method
+    other = asked.against or "plain"
+    if other == own or (other == "best" and not known):
+        return Interval(0.0, 0.0, 0.0, 0.95)
+    if other == "best":
+        other = min(known, key=lambda name: known[name]["cll"].estimate)
+    if other not in known:
+        compared = ", ".join(known) or "none, it is of an older relook"
+        raise RelookError(
+            f"{asked.text!r}: expected a baseline that was compared at no more views "
+            f"({compared}), got {other}: run  relook compare  with it"
+        )
+    return corrected(known[other][metric], rows_tried(comparison))
+
+
+def _to_former(comparison: Comparison, asked: Requirement, metric: str) -> Interval:
+    """Return the difference to what another comparison, on the same images, recommends."""
+    former = asked.former or comparison
+    data = [one.settings.get("data", {}).get("fingerprint") for one in (comparison, former)]
+    sizes = {len(one.per_image.get(metric, b"")) for one in (comparison, former)}
+    if data[0] != data[1] or sizes != {4 * comparison.images}:
+        raise RelookError(
+            f"{asked.text!r}: expected a comparison on the same {comparison.images:,} images, by "
+            "this version of relook, got another: compare again on these images"
+        )
+    arrays = (np.frombuffer(one.per_image[metric], "<f4") for one in (comparison, former))
+    now, then = (one.astype(np.float64) for one in arrays)
+    kept = comparison.per_image
+    units = np.frombuffer(kept["units"], "<i4") if "units" in kept else None
+    weights = np.frombuffer(kept["weights"], "<f4").astype(float) if "weights" in kept else None
+    made = share_interval if metric == "accuracy" else paired_interval
+    return made(now - then, groups=units, weights=weights)
