@@ -83,7 +83,8 @@ def search(
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
     transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
     the proof, unless separate `test` images are given (with their labels as a pair); `split` says
-    both parts instead: "0.5:0.5", "5000:5000", "2500:rest".
+    both parts instead: "0.5:0.5", "5000:5000", "2500:rest". `cross_fit=True` holds nothing out and
+    proves the gain on all images, each half by views that were learned on the other: for few.
 
     What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
     entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"

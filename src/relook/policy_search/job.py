@@ -303,10 +303,11 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
     Some of the images to search with go through the model for that, as they are.
     """
     classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
+    searched = min(job.halves, key=len) if job.halves else job.split.search
     notes = []
     for indices, what, means in (
         (
-            job.split.search,
+            searched,
             "to search with",
             "the search can fit their noise, so believe only the "
             "held-out figures, and prefer a short policy",
@@ -314,7 +315,8 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
         (
             job.split.held_out,
             "held out",
-            "the intervals will be wide and a small gain cannot be shown",
+            "the intervals will be wide and a small gain cannot be shown"
+            f"{'' if job.halves else ' (--cross-fit holds none out)'}",
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):

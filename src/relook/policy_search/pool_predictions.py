@@ -60,6 +60,8 @@ class Probe:
 
     def __str__(self) -> str:
         words = ", ".join(one["change"] for one in self.tried if one["taken"])
+        if not words:
+            return f"no change of the recipe is better on {self.images:,} search images"
         gain = f"{self.gain:.3f} ± {self.error:.3f} (standard error)"
         return f"{words}: better by {gain} on {self.images:,} search images"
 

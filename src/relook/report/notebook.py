@@ -12,6 +12,7 @@ from rich.console import Console
 from relook.errors import MissingExtraError, unknown_name
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.comparison import Comparison
+from relook.foundation.wording import count
 from relook.policy import Policy
 from relook.policy.transform_counts import transform_statistics
 from relook.policy_search.search import PolicySearch
@@ -67,7 +68,9 @@ def text(shown: Comparison | PolicySearch) -> str:
         file=file, width=_WIDTH, highlight=False, force_jupyter=False, force_terminal=False
     )
     print_comparison(few, console)
-    return file.getvalue().strip()
+    left = len(shown_rows(comparison)) - len(shown_rows(few))
+    more = f"\n{count(left, 'more row')} in to_pandas() and report()." if left else ""
+    return file.getvalue().strip() + more
 
 
 def figure(comparison: Comparison, name: str) -> Any:
