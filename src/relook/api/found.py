@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.api.judging import calibrated, compared, with_sets
+from relook.api.judging import calibrated, compared, images_for, with_sets
 from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from relook.deploy.conformal import SetKeywords
     from relook.deploy.export.record import Export
     from relook.deploy.recommended import Deployed
+    from relook.evaluation.suspects import Suspects
 
 _FILES = ("search.json", "comparison.json", "examples.npz", "run.json", "settings.json")
 
@@ -109,6 +110,7 @@ class FoundPolicy(PolicySearch):
         labels: ArrayLike | None = None,
         *,
         validation: Any = None,
+        ood: Any = None,
         progress: ProgressChoice = None,
         accelerate: str = "auto",
         **keywords: Unpack[ComparisonKeywords],
@@ -116,8 +118,9 @@ class FoundPolicy(PolicySearch):
         """Compare the policy with every baseline: on the search's held-out images, or on others.
 
         Images and labels are of any kind that `relook.search` takes, the keywords those of
-        `relook.compare`; "auto" is the search's engine. In a run's directory the comparison is
-        kept, as by `relook compare`.
+        `relook.compare`. `ood` are foreign images of the same size, to see how well they are told.
+        "auto" is the search's engine. In a run's directory the comparison is kept, as by `relook
+        compare`.
         """
         indices = None
         if images is None:
@@ -134,6 +137,7 @@ class FoundPolicy(PolicySearch):
             recipe=self.recipe,
             indices=indices,
             validation=validation,
+            ood=ood,
             progress=progress,
             keywords=keywords,
             engine=self._engine(accelerate),
@@ -192,6 +196,32 @@ class FoundPolicy(PolicySearch):
             wanted=wanted,
         )
         return replace(self, policy=made)
+
+    def suspects(
+        self,
+        images: Any = None,
+        labels: ArrayLike | None = None,
+        *,
+        csv: str | Path | None = None,
+        gallery: str | Path | None = None,
+        **how: Any,
+    ) -> Suspects:
+        """Return images whose labels the policy's views contradict, the most suspect first.
+
+        They are the search's test set, or else all of its images, unless others are given, of any
+        kind that `relook.search` takes. `csv` and `gallery` are files to write; `how` is as for
+        `relook.predictions.passes.predict_views`. The model must not have been trained on them.
+        """
+        from relook.evaluation.suspects import find_suspects
+        from relook.report.suspects import save_suspects
+
+        if images is None:
+            job = self._job
+            images = job.dataset if job.test is None else job.test
+        dataset = images_for(self.predictor, images, labels, self.policy)
+        found = find_suspects(self.predictor, dataset, self.policy, **how)
+        save_suspects(found, csv, gallery)
+        return found
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report as one HTML page and return its path (default: into the run)."""

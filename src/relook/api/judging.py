@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data import Dataset, Preparation, as_dataset
-from relook.data.adapt import prepared_for
+from relook.data.adapt import as_images, prepared_for
 from relook.deploy.calibrate import calibrate_policy
 from relook.errors import RelookError
 from relook.evaluation.compare import ComparisonKeywords, compare
@@ -66,6 +66,7 @@ def compared(
     record: Mapping[str, Any] | None = None,
     keywords: ComparisonKeywords,
     engine: Mapping[str, Any],
+    ood: Any = None,
     **reading: Any,
 ) -> Compared:
     """Compare policies on images of any kind, with those for validation as a pair or alone.
@@ -105,6 +106,7 @@ def compared(
             store_path=store_path,
             progress=bars,
             record={"model": {"engine": planned.model.engine}, **(record or {})},
+            ood=() if ood is None else [as_images(ood)],
             **keywords,
         )
     return Compared(found, dataset, indices)

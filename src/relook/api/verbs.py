@@ -162,6 +162,7 @@ def compare(
     sequence of policies, one per run; `recipe` is where the random baselines come from (default:
     the policy's own). `validation` holds images (with their labels as a pair) that MGrid looks for
     its magnitude on. With `store_path` predictions are kept, and an interrupted call goes on.
+    `ood` are foreign images, of no class that the model knows, to see how well they are told.
 
     Images that the policy was found on are left out, with a warning. `accelerate` is how the model
     runs, as for `relook.search`. The other keywords are the fields of `ComparisonSettings`:
@@ -177,7 +178,10 @@ def compare(
             progress = lambda stage, done, total, score=None: report(done, total)  # noqa: E731
     if policy is None:
         raise RelookError("expected policy=…, a policy, its file or a preset's name, got none")
-    options, reading = _taken(keywords, MODEL_KEYWORDS), _taken(keywords, ("classes", "groups"))
+    options, reading = (
+        _taken(keywords, MODEL_KEYWORDS),
+        _taken(keywords, ("classes", "groups", "ood")),
+    )
     found = compared(
         as_predictor(model, **options),
         images,

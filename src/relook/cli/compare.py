@@ -13,6 +13,8 @@ from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import NOT_MET, console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
+from relook.data import Preparation
+from relook.deploy.batch.image_source import open_source
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import (
@@ -31,9 +33,12 @@ from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
 from relook.policy_search.held_out import pool_views
+from relook.predictions.passes import Images
 from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
 from relook.report.junit import junit_xml
+from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
+from relook.transforms.full_images import FullImages
 
 _FILES = "Results"
 _GO_ON = "Run the same command again to go on."
@@ -72,6 +77,13 @@ class ComparisonOptions:
             "--balanced/--no-balanced",
             help="Give each class the same weight in all figures.",
             show_default="as the search did",
+        ),
+    ] = None
+    ood: Annotated[
+        str | None,
+        typer.Option(
+            help="Foreign images, of no class that the model knows (as --data of  relook predict): "
+            "says how well they are told from the others."
         ),
     ] = None
     seed: options.SeedOption = 0
@@ -210,6 +222,7 @@ def compare_command(
             progress=bars,
             record=inputs.record,
             known=pool_views(target, inputs.predictor, inputs.dataset),
+            ood=() if asked.ood is None else _foreign(asked.ood, inputs),
             **keywords,
         )
         save_comparison(target, comparison, inputs.dataset, inputs.indices)
@@ -218,6 +231,16 @@ def compare_command(
     _print(comparison, results.picked(comparison), checked, target, as_json)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)
+
+
+def _foreign(spec: str, inputs: ComparisonInputs) -> list[Images]:
+    """Read images without labels as those that are compared on were read."""
+    images = inputs.dataset.images
+    channels, *size = images.shape[1:]
+    full = isinstance(images, FullImages)
+    wanted = Preparation((size[0], size[1]), channels=channels, full_size=full, log=say)
+    found = open_source(spec, wanted.as_searched(inputs.dataset.prepared))
+    return [block.images for block in found.read(found.ranges())]
 
 
 def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
@@ -267,6 +290,9 @@ def _print(
     say(f"written to {out}: comparison.json, examples.npz")
     if picked is not None:
         console.print(_picked_text(comparison, picked), soft_wrap=True, markup=False)
+    for line in (when_not_to_answer(comparison), foreign_images(comparison)):
+        if line:
+            console.print(line, soft_wrap=True, markup=False)
     console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")
     for one in checked:
         console.print(str(one), soft_wrap=True, markup=False)

@@ -103,6 +103,12 @@ VERBS: Mapping[str, Verb] = by_name(
             "Show the transforms, a policy or a run; --image or --out also draw a picture.",
         ),
         Verb(
+            "suspects",
+            JUDGE,
+            "List images whose labels confident, agreeing views contradict, the most suspect "
+            "first.",
+        ),
+        Verb(
             "predict",
             DEPLOY,
             "Predict images without labels with a policy: top classes, entropy, "

@@ -29,6 +29,7 @@ from relook.evaluation.comparison import (
     LEARNED,
     MOST_CHANGED,
     Comparison,
+    Detection,
     Fitted,
     Measured,
     Row,
@@ -41,8 +42,10 @@ from relook.evaluation.comparison import (
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.evaluation.cross_validation import (
     Evaluation,
+    calibrated_averages,
     check_protocol,
     reliability,
+    selective_risks,
 )
 from relook.evaluation.randaugment_magnitude import GridSearch, with_magnitude
 from relook.evaluation.scoring import (
@@ -53,6 +56,7 @@ from relook.evaluation.scoring import (
     best_rival,
     check_policies,
     checked_budgets,
+    disagreement,
     lengths_of,
     likely_between,
     lines_of,
@@ -70,7 +74,7 @@ from relook.numerics.intervals import Interval, group_numbers, mean_and_deviatio
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import KnownViews
+from relook.predictions.passes import Images, KnownViews
 
 __all__ = ["compare", "save_comparison"]
 
@@ -167,6 +171,7 @@ def compare(
     progress: StageProgress | None = None,
     record: Mapping[str, Any] | None = None,
     known: KnownViews | None = None,
+    ood: Sequence[Images] = (),
     **settings: Unpack[ComparisonKeywords],
 ) -> Comparison:
     """Score the policy and every baseline at every budget on held-out images.
@@ -177,7 +182,9 @@ def compare(
     drawn for each image, so that no lucky crop of all images decides. `indices` are the images'
     places in the data set that they come from; `record` is added to the settings. With `store_path`
     predictions are kept, and an interrupted call goes on; views that are `known` of all the images
-    are not predicted. The stages of `progress` are "magnitude" and "evaluate". All but the slowdown
+    are not predicted. `ood` are foreign images, uint8 `[m, c, h, w]` in one batch or more, of no
+    class that the model knows: how well they are told is measured. The stages of `progress` are
+    "magnitude" and "evaluate". All but the slowdown
     follows from the seeds.
     """
     check_names("keyword of compare", settings, ComparisonKeywords.__annotations__)
@@ -223,27 +230,44 @@ def compare(
     )
     deployed = _of_recommended(setup, scores, rows, verdict)
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
+    averages = {"plain": before, "policy": after}
+    calibrated = calibrated_averages(
+        averages,
+        {"policy": policies[0].view_temperature},
+        dataset.labels,
+        seed=setup.seed,
+        groups=dataset.units,
+        weights=setup.weights,
+        protocol=setup.protocol,
+    )
+    foreign: tuple[Detection, ...] = ()
+    if ood:
+        from relook.evaluation.foreign import detect
+
+        line = next(one for one in lines if one.method == POLICY_METHOD)
+        foreign = detect(setup, ood, line, averages, calibrated, scores.disagreement)
     gained, lost = changed_images(before, after, dataset.labels, setup.places)
     return Comparison(
         policy=policies[0],
         rows=rows,
         budgets=setup.budgets,
         verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
-        reliability=reliability(
-            {"plain": (before, 1.0), "policy": (after, policies[0].view_temperature)},
-            dataset.labels,
-            seed=setup.seed,
+        reliability=reliability(averages, calibrated, dataset.labels, setup.weights),
+        selective=selective_risks(
+            **calibrated,
+            disagreement=scores.disagreement,
+            labels=dataset.labels,
             groups=dataset.units,
             weights=setup.weights,
-            protocol=setup.protocol,
         ),
+        ood=foreign,
         gained=gained[:MOST_CHANGED],
         lost=lost[:MOST_CHANGED],
         gained_count=len(gained),
         lost_count=len(lost),
         gallery=gallery_of(setup.places, setup.seed),
         images=len(dataset),
-        classes=_class_names(dataset, before.shape[1]),
+        classes=class_names(dataset, before.shape[1]),
         settings=merged_settings(
             _settings(setup, chosen, left_out, grid, asked.margin, validation),
             {
@@ -289,7 +313,8 @@ class _Scores:
     """Evaluations, one per run, and costs by method and budget.
 
     `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
-    and `log_probs` `[n, c]`, with the most views.
+    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is that of the policy's
+    views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
@@ -297,6 +322,7 @@ class _Scores:
     fitted: dict[Key, Fitted] = field(default_factory=dict)
     answers: dict[Key, Labels] = field(default_factory=dict)
     log_probs: dict[str, FloatArray] = field(default_factory=dict)
+    disagreement: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 def _scores(setup: Setup, lines: Sequence[MethodRun]) -> _Scores:
@@ -317,6 +343,8 @@ def _scores(setup: Setup, lines: Sequence[MethodRun]) -> _Scores:
                 scores.fitted[one.key] = one.fitted
             scores.answers[one.key] = one.log_probs.argmax(axis=1)
             scores.log_probs[one.line.method] = one.log_probs
+            if one.line.method == POLICY_METHOD and not len(scores.disagreement):
+                scores.disagreement = disagreement(one.line, one.read)
     return scores
 
 
@@ -424,7 +452,7 @@ def _of_recommended(
     }
 
 
-def _class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+def class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
     """Return the data set's names, and numbers for classes that only the model knows."""
     return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))
 

@@ -24,6 +24,7 @@ from relook.foundation.wording import count
 from relook.io.files import write_bytes_atomic
 from relook.io.records import Kind
 from relook.numerics.intervals import Interval
+from relook.numerics.metrics import SelectiveRisks
 from relook.numerics.randomness import uniforms
 from relook.policy import Policy
 from relook.policy.file import POLICY_FORM
@@ -118,6 +119,21 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True)
+class Detection:
+    """How well a score of the plain image or of the policy tells foreign images from the own.
+
+    `fpr95` is the share of foreign images that pass where 95 % of the own do; `over_plain` the
+    difference in AUROC to the plain image's highest probability.
+    """
+
+    method: str
+    score: str
+    auroc: float
+    fpr95: float
+    over_plain: Interval | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The plain answer.
 
@@ -145,6 +161,8 @@ class Comparison:
     what is recommended to the plain image and every baseline that takes no more views, `per_image`
     its values for each image, float32 `[n]`, to compare another run on the same images with; with
     what counts as one, int32, and weights, where there are such.
+    `selective` says what it brings not to answer unsure images; None where images are too few.
+    `ood` says how well foreign images are told.
     """
 
     policy: Policy
@@ -163,6 +181,8 @@ class Comparison:
     against: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     per_image: Mapping[str, bytes] = field(default_factory=dict)
     where: Where | None = None
+    selective: SelectiveRisks | None = None
+    ood: tuple[Detection, ...] = ()
 
     @property
     def images_text(self) -> str:
@@ -202,17 +222,50 @@ class Comparison:
         """
         rows = [one for row in self.rows for one in self._results_of(row)]
         rows += self._results_by_slice()
+        rows += self._results_of_doubt()
         settings = {**self.settings, "budgets": list(self.budgets), "images": self.images}
         return Results("comparison", tuple(rows), settings, self.verdict.sentence)
 
-    def _results_of(self, row: Row) -> Iterator[Result]:
-        keys = {
+    def _results_of_doubt(self) -> Iterator[Result]:
+        """Yield rows of the most views; `by` says by what images are left out or told apart."""
+        for one in self.ood:
+            keys = {**self._last(one.method), "by": one.score}
+            yield Result("auroc", one.auroc, keys=keys)
+            yield Result("fpr95", one.fpr95, keys=keys)
+            if one.over_plain is not None:
+                yield difference("auroc", one.over_plain, **keys, versus="plain", reference="plain")
+        for name in () if self.selective is None else ("plain", "policy", "disagreement"):
+            found = getattr(self.selective, name)
+            by = "disagreement" if name == "disagreement" else "confidence"
+            keys = {**self._last(name), "by": by}
+            for metric in ("aurc", "adaptive_ece", "classwise_ece"):
+                value = getattr(found, metric)
+                if value is not None:
+                    yield Result(metric, value, keys=keys)
+            for at in found.at:
+                own = {**keys, "coverage": at.share}
+                yield Result("accuracy_at", at.accuracy, keys=own)
+                if at.over_plain is not None:
+                    gain = at.over_plain
+                    yield difference("accuracy_at", gain, **own, versus="plain", reference="plain")
+
+    def _last(self, name: str) -> dict[str, Any]:
+        """Return the keys of the row with the most views, of the plain image or of the policy."""
+        method = "plain" if name == "plain" else POLICY_METHOD
+        own = [row for row in self.rows if row.method == method][-1:]
+        return self._keys(own[0]) if own else {"method": method}
+
+    def _keys(self, row: Row) -> dict[str, Any]:
+        return {
             "method": row.method,
             "label": row.label,
             "budget": row.budget,
             "views": row.views,
             "asked": row.budget in self.budgets or has_own_budget(row.method),
         }
+
+    def _results_of(self, row: Row) -> Iterator[Result]:
+        keys = self._keys(row)
         for name, one in row.metrics.items():
             yield Result(name, one.mean, deviation=one.deviation, keys=keys)
         yield Result("slowdown", row.slowdown, keys=keys)

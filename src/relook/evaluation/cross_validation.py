@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,17 @@ from relook.numerics.calibration import (
 from relook.numerics.intervals import independent_images
 from relook.numerics.metrics import (
     ECE_BINS,
+    Selective,
+    SelectiveRisks,
+    adaptive_ece,
     brier,
+    classwise_ece,
+    confidences,
     ece,
     log_likelihood,
     per_image_accuracy,
     per_image_log_likelihood,
+    selective,
 )
 from relook.numerics.splits import folds
 from relook.numerics.splits import halvings as halve
@@ -39,6 +46,9 @@ FEW = 1000
 
 MANY = 5000
 """With so many independent images both protocols are one: nothing needs to be shrunk."""
+
+FEWEST_SELECTIVE = 100
+"""With fewer independent images nothing is said of leaving the least sure ones out."""
 
 _FOLDS = 10
 _SAMPLE = 256  # images whose predictions are kept: what they expect is known well enough
@@ -218,22 +228,33 @@ class _Calibration:
         return np.concatenate(plain), np.concatenate(calibrated), mean
 
 
-def reliability(
-    averages: Mapping[str, tuple[LogProbs, float]],
+def calibrated_averages(
+    averages: Mapping[str, LogProbs],
+    view_temperatures: Mapping[str, float],
     labels: Labels,
-    *,
-    weights: FloatArray | None = None,
     **how: Any,
-) -> dict[str, tuple[ReliabilityBin, ...]]:
-    """Return the bins of averages `[n, c]` at view temperatures, before and after calibration.
+) -> dict[str, FloatArray]:
+    """Return averages `[n, c]` of views, at view temperatures other than 1, calibrated.
 
     `how` is as for `cross_calibrated`.
     """
-    bins = {name: reliability_bins(one, labels, weights) for name, (one, _) in averages.items()}
-    for name, (one, kappa) in averages.items():
-        found = cross_calibrated(one, labels, weights=weights, view_temperature=kappa, **how)
-        bins[f"{name}_calibrated"] = reliability_bins(found, labels, weights)
-    return bins
+    return {
+        name: cross_calibrated(
+            one, labels, view_temperature=view_temperatures.get(name, 1.0), **how
+        )
+        for name, one in averages.items()
+    }
+
+
+def reliability(
+    averages: Mapping[str, LogProbs],
+    calibrated: Mapping[str, LogProbs],
+    labels: Labels,
+    weights: FloatArray | None = None,
+) -> dict[str, tuple[ReliabilityBin, ...]]:
+    """Return the bins of averages `[n, c]`, before and after calibration."""
+    shown = {**averages, **{f"{name}_calibrated": one for name, one in calibrated.items()}}
+    return {name: reliability_bins(one, labels, weights) for name, one in shown.items()}
 
 
 def reliability_bins(
@@ -245,7 +266,7 @@ def reliability_bins(
     images count.
     """
     own = np.ones(len(labels)) if weights is None else weights
-    confidence = np.exp(log_probs.max(axis=1).astype(np.float64))
+    confidence = confidences(log_probs)
     bins = np.clip(np.ceil(confidence * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
     correct = per_image_accuracy(log_probs, labels)
     found = []
@@ -258,6 +279,41 @@ def reliability_bins(
         means = (weighted_mean(one[inside], own[inside]) for one in (confidence, correct))
         found.append(ReliabilityBin(share, *map(float, means)))
     return tuple(found)
+
+
+def selective_risks(
+    plain: LogProbs,
+    policy: LogProbs,
+    disagreement: FloatArray,
+    labels: Labels,
+    groups: ArrayLike | None,
+    weights: FloatArray | None,
+) -> SelectiveRisks | None:
+    """Return what it brings not to answer unsure images; None where images are too few.
+
+    `plain` and `policy` are calibrated log-probabilities `[n, c]`, `disagreement` `[n]` is that of
+    the policy's views.
+    """
+    own = np.ones(len(labels)) if weights is None else weights
+    if independent_images(own, groups) < FEWEST_SELECTIVE:
+        return None
+    first, own_answers = (
+        (confidences(one), per_image_accuracy(one, labels)) for one in (plain, policy)
+    )
+    score = partial(selective, groups=groups, weights=weights)
+
+    def with_errors(found: Selective, log_probs: LogProbs) -> Selective:
+        return replace(
+            found,
+            adaptive_ece=adaptive_ece(log_probs, labels, weights),
+            classwise_ece=classwise_ece(log_probs, labels, weights),
+        )
+
+    return SelectiveRisks(
+        plain=with_errors(score(*first), plain),
+        policy=with_errors(score(*own_answers, plain=first), policy),
+        disagreement=score(-disagreement, own_answers[1], plain=first),
+    )
 
 
 def prefix_temperatures(

@@ -26,6 +26,7 @@ from relook.numerics.intervals import (
     paired_interval,
     share_interval,
 )
+from relook.numerics.metrics import mutual_information
 from relook.numerics.view_temperature import learned_view_temperatures, prefix_averages
 from relook.policy import DrawKind, Policy
 from relook.policy.recipes import Recipe
@@ -194,7 +195,8 @@ Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 class Scored:
     """One line at one budget: its mean log-probabilities `[n, c]` and how good they are.
 
-    `fitted` is what the method would be deployed with, where both averages are scored.
+    `fitted` is what the method would be deployed with, where both averages are scored. `read` gets
+    at the views' own predictions.
     """
 
     line: MethodRun
@@ -202,7 +204,8 @@ class Scored:
     views: int
     log_probs: FloatArray
     evaluation: Evaluation
-    fitted: Fitted | None = None
+    fitted: Fitted | None
+    read: ReadViews
 
     @property
     def key(self) -> Key:
@@ -268,7 +271,7 @@ def score_budgets(
                 fitted = Fitted(kappa, setup.temperature(means[kappa], kappa))
             views = line.policy[:length].views
             for budget in budgets:
-                yield Scored(line, budget, views, means[own], found, fitted)
+                yield Scored(line, budget, views, means[own], found, fitted, read)
 
 
 Averaged = tuple[list[int], int, Mapping[float, FloatArray]]
@@ -350,6 +353,19 @@ def _with_both(
 
     other = setup.evaluated(means[own], own, averages)
     return found.named(usual_average=usual, learned_average=other)
+
+
+def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
+    """Return how much a line's views disagree on each image `[n]`: their mutual information."""
+
+    def of(part: MethodRun, places: Any) -> FloatArray:
+        return mutual_information(map(part.policy.tempered, read(part.views)[:, places]))
+
+    if not line.folds:
+        return of(line, slice(None))
+    own = [of(*one) for one in zip(line.parts, (f.places for f in line.folds), strict=True)]
+    order = np.argsort(np.concatenate([one.places for one in line.folds]))
+    return np.asarray(np.concatenate(own)[order])
 
 
 def likely_between(

@@ -5,12 +5,22 @@ Each takes optional weights `[n]`, one for each image, and returns a float.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import floor_log_probs, weighted_mean
+from relook.numerics.intervals import Interval, share_interval
 
 ECE_BINS = 15
+
+COVERAGES = (0.8, 0.9, 0.95, 1.0)
+"""The shares of images that are answered, where the least sure get no answer."""
+
+_CURVE = np.arange(1, 101) / 100
 
 
 def accuracy(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) -> float:
@@ -46,12 +56,161 @@ def ece(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) 
 
     A bin is open on the left and closed on the right.
     """
-    confidence = np.exp(log_probs.max(axis=1).astype(np.float64))
+    confidence = confidences(log_probs)
     bins = np.clip(np.ceil(confidence * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
     surplus = per_image_accuracy(log_probs, labels) - confidence
-    shares = np.ones(len(labels)) if weights is None else weights
-    per_bin = np.bincount(bins, weights=surplus * shares, minlength=ECE_BINS)
-    return float(np.abs(per_bin).sum() / shares.sum())
+    return _binned_error(surplus, bins, _weights(labels, weights))
+
+
+def adaptive_ece(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) -> float:
+    """Return the expected calibration error over 15 bins of as many images each."""
+    confidence, own = confidences(log_probs), _weights(labels, weights)
+    order = np.argsort(confidence, kind="stable")
+    middles = np.cumsum(own[order]) - own[order] / 2
+    bins = np.empty(len(labels), dtype=np.int64)
+    bins[order] = np.minimum(middles * ECE_BINS / own.sum(), ECE_BINS - 1).astype(np.int64)
+    return _binned_error(per_image_accuracy(log_probs, labels) - confidence, bins, own)
+
+
+def classwise_ece(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) -> float:
+    """Return the mean over classes of the calibration error of each class's probability.
+
+    The bins are those of `ece` (Kull et al. 2019).
+    """
+    own, errors = _weights(labels, weights), []
+    for label in range(log_probs.shape[1]):
+        chance = np.exp(log_probs[:, label], dtype=np.float64)
+        bins = np.clip(np.ceil(chance * ECE_BINS).astype(np.int64) - 1, 0, ECE_BINS - 1)
+        errors.append(_binned_error((labels == label) - chance, bins, own))
+    return float(np.mean(errors))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """How many answers are right where a share of the images is answered, the surest.
+
+    `over_plain` is the difference to the plain image's; the intervals of all shares hold together.
+    """
+
+    share: float
+    accuracy: float
+    over_plain: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Selective:
+    """What it brings not to answer unsure images, at some shares that are answered.
+
+    `aurc` is the mean share of wrong answers over all coverages; `curve` has that share at 1 %,
+    2 % … 100 %. The calibration errors are of calibrated predictions.
+    """
+
+    at: tuple[Answered, ...]
+    aurc: float
+    curve: tuple[float, ...]
+    adaptive_ece: float | None = None
+    classwise_ece: float | None = None
+
+    def answering(self, share: float) -> Answered | None:
+        """Return what is known of a share."""
+        return next((one for one in self.at if one.share == share), None)
+
+
+@dataclass(frozen=True)
+class SelectiveRisks:
+    """By calibrated confidence, and for the policy by the disagreement of its views too."""
+
+    plain: Selective
+    policy: Selective
+    disagreement: Selective
+
+
+def selective(
+    sureness: FloatArray,
+    right: FloatArray,
+    plain: tuple[FloatArray, FloatArray] | None = None,
+    *,
+    groups: ArrayLike | None = None,
+    weights: FloatArray | None = None,
+) -> Selective:
+    """Return what it brings to answer the surest images alone; `right` `[n]` is 1 or 0.
+
+    `plain` has both arguments of the plain image's predictions, to compare with.
+    """
+    own = np.ones(len(right)) if weights is None else weights
+
+    def lost(coverage: float, sure: FloatArray, correct: FloatArray) -> FloatArray:
+        return answered(sure, coverage, own) * (1 - correct)
+
+    def risk(coverage: float) -> float:
+        return float((own * lost(coverage, sureness, right)).sum() / own.sum() / coverage)
+
+    def over(coverage: float) -> Interval | None:
+        if plain is None:
+            return None
+        saved = lost(coverage, *plain) - lost(coverage, sureness, right)
+        confidence = 1 - 0.05 / len(COVERAGES)
+        one = share_interval(saved, confidence=confidence, groups=groups, weights=weights)
+        estimate, low, high = (end / coverage for end in (one.estimate, one.low, one.high))
+        return Interval(estimate, low, high, confidence)
+
+    return Selective(
+        tuple(Answered(one, 1 - risk(one), over(one)) for one in COVERAGES),
+        aurc(sureness, right, own),
+        tuple(map(risk, _CURVE)),
+    )
+
+
+def answered(sureness: FloatArray, coverage: float, weights: FloatArray) -> FloatArray:
+    """Return how much of each image is answered `[n]`, so that a share of all is.
+
+    The surest come first; where equally sure ones are too many, each is answered in part.
+    """
+    _, places = np.unique(-sureness, return_inverse=True)
+    sizes = np.bincount(places, weights)
+    before = np.cumsum(sizes) - sizes
+    parts = np.clip((coverage * weights.sum() - before) / sizes, 0.0, 1.0)
+    return np.asarray(parts[places])
+
+
+def aurc(sureness: FloatArray, right: FloatArray, weights: FloatArray | None = None) -> float:
+    """Return the mean share of wrong answers among the k surest images, over all k.
+
+    Geifman and El-Yaniv's area under the risk-coverage curve; equally sure images count as in
+    any order.
+    """
+    own = np.ones(len(right)) if weights is None else weights
+    _, places = np.unique(-sureness, return_inverse=True)
+    wrong = (np.bincount(places, own * (1 - right)) / np.bincount(places, own))[places]
+    order = np.argsort(places, kind="stable")
+    risks = np.cumsum((own * wrong)[order]) / np.cumsum(own[order])
+    return float((own[order] * risks).sum() / own.sum())
+
+
+def confidences(log_probs: LogProbs) -> FloatArray:
+    """Return the probability of each image's most probable class `[n]`."""
+    return np.asarray(np.exp(log_probs.max(axis=1).astype(np.float64)))
+
+
+def entropy(log_probs: LogProbs) -> FloatArray:
+    """Return the entropy of log-probabilities `[…, class]` over their classes, in nats."""
+    values = floor_log_probs(log_probs)
+    return np.asarray(-(np.exp(values) * values).sum(axis=-1))
+
+
+def mutual_information(views: Iterable[LogProbs]) -> FloatArray:
+    """Return how much views disagree on each image `[n]`, in nats, at least 0.
+
+    That is the entropy of their mean less the mean of their entropies. `views` gives the
+    log-probabilities `[n, c]` of one after another, as they are averaged.
+    """
+    entropies = []
+    total: FloatArray | float = 0.0
+    for one in views:
+        total = total + np.exp(one, dtype=np.float64)
+        entropies.append(entropy(one))
+    mean = np.log(np.maximum(total / len(entropies), np.finfo(np.float64).tiny))
+    return np.asarray(np.maximum(entropy(mean) - np.mean(entropies, axis=0), 0.0))
 
 
 def per_image_accuracy(log_probs: LogProbs, labels: Labels) -> FloatArray:
@@ -69,3 +228,12 @@ def per_image_brier(log_probs: LogProbs, labels: Labels) -> FloatArray:
     errors = np.exp(log_probs, dtype=np.float64)
     errors[np.arange(len(labels)), labels] -= 1.0
     return np.asarray((errors**2).sum(axis=1))
+
+
+def _weights(labels: Labels, weights: FloatArray | None) -> FloatArray:
+    return np.ones(len(labels)) if weights is None else weights
+
+
+def _binned_error(surplus: FloatArray, bins: Labels, weights: FloatArray) -> float:
+    """Return the mean over images of what their bin's mean surplus differs from 0."""
+    return float(np.abs(np.bincount(bins, weights * surplus)).sum() / weights.sum())

@@ -21,6 +21,7 @@ from relook.errors import MissingExtraError
 from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
 from relook.evaluation.verdict import frontier
 from relook.io.files import write_bytes_atomic
+from relook.numerics.metrics import Selective
 from relook.policy.transform_counts import TransformUse
 from relook.report.comparison_tables import shown_rows
 from relook.report.html import render
@@ -75,6 +76,10 @@ _RC: dict[str, Any] = {
     "savefig.facecolor": "none",
 }
 VIEWS_LABEL = "views (model passes per image)"
+_BOTH = (
+    MethodStyle("policy", "policy", POLICY_COLOR),
+    MethodStyle("plain", "plain image", PLAIN_COLOR),
+)
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -111,6 +116,7 @@ def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing
             _metric_drawing(comparison, "temperature", legend),
             _reliability_drawing(comparison, False, legend),
             _reliability_drawing(comparison, True, legend),
+            _selective_drawing(comparison, legend),
         )
     return [drawing for drawing in drawings if drawing is not None]
 
@@ -302,20 +308,34 @@ def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool)
         return None
     figure, axes = panel(4.6 + 0.3 * legend)
     axes.plot([0, 1], [0, 1], color=FAINT, lw=1, dashes=(2, 2), zorder=1)
-    styles = [
-        MethodStyle("policy", "policy", POLICY_COLOR),
-        MethodStyle("plain", "plain image", PLAIN_COLOR),
-    ]
-    for style in reversed(styles):
+    for style in reversed(_BOTH):
         _draw_bins(axes, bins[style.method], style.color)
     axes.set(xlim=(-0.02, 1.03), ylim=(-0.02, 1.03), aspect="equal")
     axes.xaxis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
     axes.set_xlabel("confidence")
     axes.set_ylabel("share that is right")
-    finish(figure, axes, styles, legend)
+    finish(figure, axes, _BOTH, legend)
     when = "after" if calibrated else "before"
     words = "; ".join(f"{name}: {_gap_words(bins[name])}" for name in bins if bins[name])
     return Drawing(f"reliability_{when}", f"Reliability {when} calibration", words + ".", figure)
+
+
+def _selective_drawing(comparison: Comparison, legend: bool) -> Drawing | None:
+    """Draw the share of wrong answers against the share of images that are answered."""
+    if comparison.selective is None:
+        return None
+    figure, axes = panel(HEIGHT + 0.3 * legend)
+    words = []
+    for style in reversed(_BOTH):
+        one: Selective = getattr(comparison.selective, style.method)
+        share = [100 * (place + 1) / len(one.curve) for place in range(len(one.curve))]
+        axes.plot(share, [100 * risk for risk in one.curve], color=style.color, lw=2)
+        words += [f"{style.label}, {at.share:.0%}: {at.accuracy:.1%} right" for at in one.at]
+    axes.set_xlabel("images that are answered, the surest first (%)")
+    axes.set_ylabel("wrong answers (%)")
+    axes.set_ylim(bottom=0)
+    finish(figure, axes, _BOTH, legend)
+    return Drawing("selective", "Risk and coverage", "; ".join(words) + ".", figure)
 
 
 def _draw_bins(axes: Axes, bins: Sequence[ReliabilityBin], color: str) -> None:

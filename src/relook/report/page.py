@@ -103,6 +103,7 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "curves": "Views and cost" if comparison else "",
         "reliability": "Reliability" if any("reliability" in name for name in drawn) else "",
         "where": "Where it gains and loses" if comparison and comparison.where else "",
+        "selective": "When not to answer" if "selective" in drawn else "",
         "policy": "The policy" if run.policy is not None else "The search" if run.steps else "",
         "changes": "Images gained and lost" if changed else "",
         "settings": "Settings",

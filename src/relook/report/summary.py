@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from relook.evaluation.baselines import BASELINES, POLICY_LABEL, POLICY_METHOD
 from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.cross_validation import FEWEST_SELECTIVE
+from relook.foundation.wording import interval, signed
 from relook.report.series import curves, has_runs, shown_range, within_budget
 from relook.report.style import MethodStyle, method_styles, shorten
 
 METRICS = ("cll", "accuracy")
 """The metrics of the table and of the first two figures."""
 
+_SHOWN = 0.9
 _ABOUT_POLICY = "the views that Greedy Policy Search found on other images"
 _STANDS_FOR = {
     "plain": "CC: central crop",
@@ -55,6 +58,8 @@ class Summary:
     left_out: Mapping[str, object]
     confidence: float | None
     has_runs: bool
+    when_not_to_answer: str
+    foreign: str
 
 
 def summary_of(comparison: Comparison) -> Summary:
@@ -83,6 +88,8 @@ def summary_of(comparison: Comparison) -> Summary:
         left_out=left_out if isinstance(left_out, Mapping) else {},
         confidence=differences[0].confidence if differences else None,
         has_runs=has_runs(comparison),
+        when_not_to_answer=when_not_to_answer(comparison),
+        foreign=foreign_images(comparison),
     )
 
 
@@ -116,3 +123,39 @@ def _reach(comparison: Comparison) -> float:
         for end in (row.over_plain["cll"].low, row.over_plain["cll"].high)
     ]
     return 1.15 * max(ends, default=1.0) or 1.0
+
+
+def when_not_to_answer(comparison: Comparison) -> str:
+    """Return in a sentence or two what it brings not to answer unsure images."""
+    found = comparison.selective
+    if found is None:
+        few = comparison.images < FEWEST_SELECTIVE
+        got = f"expected {FEWEST_SELECTIVE}, got {comparison.images}"
+        return f"Too few images to say when not to answer: {got}." if few else ""
+    own, by_views = found.policy.answering(_SHOWN), found.disagreement.answering(_SHOWN)
+    plain, whole = found.plain.answering(_SHOWN), found.policy.answering(1.0)
+    if not (own and own.over_plain and by_views and plain and whole):
+        return ""
+    return (
+        f"Answering only the surest {100 * _SHOWN:g} % of the images, the policy is right on "
+        f"{100 * own.accuracy:.1f} % of them instead of {100 * whole.accuracy:.1f} % of all; the "
+        f"plain image on {100 * plain.accuracy:.1f} %, a difference of "
+        f"{signed(100 * own.over_plain.estimate, 1)} points {interval(own.over_plain, 1, 100)}. "
+        "Left out by the disagreement of its views instead of its confidence: "
+        f"{100 * by_views.accuracy:.1f} %."
+    )
+
+
+def foreign_images(comparison: Comparison) -> str:
+    """Return in a sentence how well foreign images are told; nothing where none were given."""
+    found = {(one.method, one.score): one for one in comparison.ood}
+    plain, own = (found.get((one, "max_probability")) for one in ("plain", "policy"))
+    if not (plain and own and own.over_plain):
+        return ""
+    gain = own.over_plain
+    return (
+        f"Foreign images: by the policy's confidence an AUROC of {own.auroc:.3f}, by the plain "
+        f"image's {plain.auroc:.3f}, a difference of {signed(gain.estimate, 3)} "
+        f"{interval(gain, 3)}; where 95 % of the own images are answered, {100 * own.fpr95:.1f} % "
+        f"of the foreign ones are too (plain: {100 * plain.fpr95:.1f} %)."
+    )

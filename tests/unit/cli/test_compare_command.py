@@ -312,3 +312,24 @@ def test_a_gate_that_cannot_be_read_is_said_before_any_work(run: SearchedRun) ->
     refused("such as helps, 'cll>=0.01'", relook_compare, run.path, "--require", "better")
     refused("expected --require with --junit", relook_compare, run.path, "--junit", "gate.xml")
     assert not (run.path / "comparison.json").exists()
+
+
+def test_foreign_images_are_told_or_too_few(run: SearchedRun, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (40, 1, 32, 32), dtype=np.uint8)
+    for name, part in (("noise", noise), ("few", noise[:5])):
+        np.savez(tmp_path / f"{name}.npz", images=part, labels=np.arange(len(part)) % 2)
+    result = relook_compare(run.path, "--ood", f"npz:{tmp_path / 'noise.npz'}")
+    assert "Foreign images: by the policy's confidence an AUROC of " in result.stdout
+    comparison = load_comparison(run.path / "comparison.json")
+    scores = ("max_probability", "entropy")
+    assert [(one.method, one.score) for one in comparison.ood] == [
+        *(("plain", score) for score in scores),
+        *(("policy", score) for score in (*scores, "mutual_information")),
+    ]
+    found = comparison.results().one(metric="auroc", method="gps", by="entropy")
+    assert found.value == comparison.ood[3].auroc
+    assert comparison.ood[2].over_plain is not None
+    gain = comparison.ood[2].auroc - comparison.ood[0].auroc
+    assert comparison.ood[2].over_plain.estimate == pytest.approx(gain)
+    few = f"npz:{tmp_path / 'few.npz'}"
+    refused("at least 20 foreign images, got 5", relook_compare, run.path, "--ood", few)

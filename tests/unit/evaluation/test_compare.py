@@ -447,3 +447,23 @@ def test_copies_of_images_make_no_interval_narrower() -> None:
 
     assert reach(twice) == reach(grouped)
     assert reach(twice) > 1.2 * reach(alike)
+
+
+def test_what_it_brings_not_to_answer_is_compared_and_few_images_are_not_enough(
+    tmp_path: Path,
+) -> None:
+    comparison, _, dataset = turned(images=120)
+    assert comparison.selective is not None
+    plain, policy = comparison.selective.plain, comparison.selective.policy
+    own = row(comparison, "gps", 8)
+    assert policy.at[-1].accuracy == pytest.approx(own.metrics["accuracy"].mean)
+    for one, other in zip(policy.at, plain.at, strict=True):
+        assert one.over_plain is not None
+        assert one.over_plain.estimate == pytest.approx(one.accuracy - other.accuracy)
+        assert one.over_plain.low <= one.over_plain.estimate <= one.over_plain.high
+    results = comparison.results()
+    found = results.one(metric="accuracy_at", method="gps", by="disagreement", coverage=0.9)
+    assert found.value == comparison.selective.disagreement.at[1].accuracy
+    save_comparison(tmp_path, comparison, dataset)
+    assert load_comparison(tmp_path / "comparison.json").selective == comparison.selective
+    assert turned(images=60)[0].selective is None

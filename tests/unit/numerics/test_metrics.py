@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import entropy
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
 from tests.oracles.plain_search import Array, random_pool
 from torchmetrics.functional.classification import multiclass_calibration_error
@@ -12,10 +14,17 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from relook.numerics.calibration import LOG_FLOOR
 from relook.numerics.metrics import (
     accuracy,
+    adaptive_ece,
+    answered,
+    aurc,
     brier,
+    classwise_ece,
     ece,
     log_likelihood,
+    mutual_information,
+    per_image_accuracy,
     per_image_log_likelihood,
+    selective,
     top_k_accuracy,
 )
 
@@ -131,3 +140,77 @@ def test_each_metric_prefers_the_better_predictions_in_its_own_direction(
     ones = np.full(len(labels), 2.5)
     assert function(good, labels, ones) == pytest.approx(function(good, labels))
     assert isinstance(function(good, labels), float)
+
+
+@CASES
+@FEW
+def test_calibration_errors_follow_the_published_formulas(
+    seed: int, images: int, classes: int, sharpness: float
+) -> None:
+    log_probs, labels, weights = case(seed, images, classes, sharpness)
+    probs = np.exp(log_probs)
+    errors = [_ece_of(probs[:, k], labels == k, weights) for k in range(classes)]
+    assert classwise_ece(log_probs, labels, weights) == pytest.approx(np.mean(errors), abs=1e-9)
+    many = log_probs.repeat(15, axis=0) * np.linspace(1, 1.1, 15 * images)[:, None]
+    many -= np.log(np.exp(many).sum(axis=1, keepdims=True))
+    own = labels.repeat(15)
+    order = np.argsort(many.max(axis=1), kind="stable")
+    parts = np.array_split(order, 15)  # Mukhoti et al. 2020: bins of as many images each
+    gaps = [
+        abs((many[part].argmax(1) == own[part]).mean() - np.exp(many[part].max(1)).mean())
+        for part in parts
+    ]
+    assert adaptive_ece(many, own) == pytest.approx(np.mean(gaps), abs=1e-9)
+    assert adaptive_ece(many, own, np.full(len(own), 2.0)) == adaptive_ece(many, own)
+
+
+def _ece_of(chance: Array, hit: Array, weights: Array) -> float:
+    edges, total = np.arange(16) / 15, 0.0
+    for low, high in pairwise(edges):
+        inside = (chance > low) & (chance <= high)
+        total += abs((weights * (hit - chance))[inside].sum())
+    return float(total / weights.sum())
+
+
+@CASES
+@FEW
+def test_selective_risk_follows_the_published_formula(
+    seed: int, images: int, classes: int, sharpness: float
+) -> None:
+    log_probs, labels, weights = case(seed, images, classes, sharpness)
+    sure, right = np.exp(log_probs.max(axis=1)), per_image_accuracy(log_probs, labels)
+    order = np.argsort(-sure, kind="stable")
+    risks = [np.mean(1 - right[order[: k + 1]]) for k in range(images)]
+    assert aurc(sure, right) == pytest.approx(np.mean(risks), abs=1e-9)
+    copies = (weights * 10).astype(int) + 1
+    repeated = aurc(sure.repeat(copies), right.repeat(copies))
+    assert aurc(sure, right, copies.astype(float)) == pytest.approx(repeated, abs=0.2)
+    assert aurc(np.zeros(images), right) == pytest.approx(1 - right.mean())  # in any order
+    whole = selective(sure.repeat(20), right.repeat(20))
+    for one in whole.at:
+        kept = np.repeat(order, 20)[: round(20 * images * one.share)]
+        parts = answered(sure, one.share, np.ones(images))
+        assert one.accuracy == pytest.approx((parts * right).sum() / parts.sum(), abs=1e-9)
+        assert one.accuracy == pytest.approx(right[kept].mean(), abs=1e-9)
+    assert 1 - whole.curve[-1] == pytest.approx(right.mean())
+
+
+def test_answers_of_equally_sure_images_and_the_gain_over_others() -> None:
+    right = np.array([1.0, 1, 0, 1, 0] * 40)
+    sure = np.array([0.9, 0.9, 0.9, 0.9, 0.1] * 40)
+    np.testing.assert_allclose(answered(sure, 0.6, np.ones(200)), np.tile([0.75] * 4 + [0], 40))
+    found = selective(sure, right, (1 - sure, right))
+    first = found.at[0]
+    assert first.accuracy == pytest.approx(0.75)
+    assert first.over_plain is not None
+    assert first.over_plain.estimate == pytest.approx(0.75 - 90 / 160)
+    assert first.over_plain.low > 0
+    assert first.over_plain.confidence == pytest.approx(1 - 0.05 / 4)
+
+
+def test_mutual_information_is_entropy_of_the_mean_less_the_mean_entropy() -> None:
+    views = np.random.default_rng(0).dirichlet(np.ones(4), size=(5, 30))
+    entropies = entropy(views, axis=2)
+    wanted = entropy(views.mean(axis=0), axis=1) - entropies.mean(axis=0)
+    np.testing.assert_allclose(mutual_information(np.log(views)), wanted, atol=1e-9)
+    np.testing.assert_allclose(mutual_information(np.log(views[:1])), 0, atol=1e-12)

@@ -1,6 +1,7 @@
 """A run that never was: realistic files of a comparison on enlarged digits, without a model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from relook.evaluation.comparison import (
 from relook.evaluation.where import ChangedImage, Confusion, Slice, Where
 from relook.io.files import write_json_atomic
 from relook.numerics.intervals import Interval
+from relook.numerics.metrics import SelectiveRisks, selective
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 
@@ -85,6 +87,7 @@ def example_comparison(
         images=IMAGES,
         classes=tuple(classes),
         where=_where(tuple(classes)),
+        selective=_selective(),
         settings={
             "recipe": "small",
             "left_out": {},
@@ -119,6 +122,18 @@ def _where(classes: tuple[str, ...]) -> Where:
     mended = tuple(Confusion(k, k + 1, 4 - k, (40 + k,)) for k in range(min(3, len(classes) - 1)))
     made = (Confusion(0, 1, 2, (60, 61)),)
     return Where(POLICY_METHOD, "policy", 10, 10, (*slices, few, bright), mended, made)
+
+
+def _selective() -> SelectiveRisks:
+    chance = np.random.default_rng(0).uniform(size=(3, IMAGES))
+    sure = 1 - chance[0] ** 2 / 2
+    plain = sure, (chance[1] < sure).astype(float)
+    right = (chance[1] < sure + 0.03).astype(float)
+    return SelectiveRisks(
+        plain=replace(selective(*plain), adaptive_ece=0.021, classwise_ece=0.006),
+        policy=replace(selective(sure, right, plain), adaptive_ece=0.012, classwise_ece=0.004),
+        disagreement=selective(sure - chance[2] / 9, right, plain),
+    )
 
 
 def write_example_run(directory: Path, comparison: Comparison | None = None) -> Path:

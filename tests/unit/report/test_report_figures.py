@@ -72,7 +72,7 @@ def test_drawing_leaves_the_users_settings_alone() -> None:
 def test_one_budget_and_one_method_can_be_drawn() -> None:
     comparison = example_comparison()
     rows = tuple(row for row in comparison.rows if row.method == "plain")
-    small = replace(comparison, rows=rows, budgets=(1,), reliability={})
+    small = replace(comparison, rows=rows, budgets=(1,), reliability={}, selective=None)
     drawings = comparison_drawings(small, legend=True)
     assert [drawing.name for drawing in drawings] == ["cll", "accuracy", "frontier", "temperature"]
     assert all(inline_svg(drawing) for drawing in drawings)
@@ -84,7 +84,8 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     rows = tuple(
         replace(row, metrics={name: row.metrics[name] for name in kept}) for row in comparison.rows
     )
-    drawings = comparison_drawings(replace(comparison, rows=rows, reliability={}), legend=False)
+    less = replace(comparison, rows=rows, reliability={}, selective=None)
+    drawings = comparison_drawings(less, legend=False)
     assert [drawing.name for drawing in drawings] == ["cll", "accuracy", "frontier"]
 
 

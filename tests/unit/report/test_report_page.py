@@ -19,7 +19,7 @@ from relook.errors import FileFormatError, RunError
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.report import write_report
-from relook.report.summary import summary_of
+from relook.report.summary import summary_of, when_not_to_answer
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -53,6 +53,7 @@ def test_the_verdict_comes_first(page: Element) -> None:
         "curves",
         "reliability",
         "where",
+        "selective",
         "policy",
         "changes",
         "settings",
@@ -99,6 +100,15 @@ def test_the_best_of_each_budget_is_bold(page: Element) -> None:
             assert [text.replace("−", "-") for text in bold] == [max(numbers, key=float)]
 
 
+def test_when_not_to_answer_is_said_in_plain_words(page: Element) -> None:
+    comparison = example_comparison()
+    words = page.with_id("selective").words()
+    assert when_not_to_answer(comparison) in words
+    assert "Answering only the surest 90 % of the images, the policy is right on" in words
+    few = replace(comparison, selective=None, images=60)
+    assert when_not_to_answer(few).endswith("when not to answer: expected 100, got 60.")
+
+
 def test_a_preset_is_not_said_to_be_found_by_a_search() -> None:
     comparison = example_comparison()
     rows = [replace(row, label="10 crops") for row in comparison.rows if row.method == "gps"]
@@ -124,7 +134,7 @@ def test_abbreviations_are_explained(page: Element) -> None:
 
 def test_figures_have_words(page: Element) -> None:
     drawn = [svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]
-    assert len(drawn) == 8
+    assert len(drawn) == 9
     for svg in drawn:
         title, description = str(svg.attributes["aria-labelledby"]).split()
         assert svg.with_id(title).words()
@@ -250,7 +260,7 @@ def test_the_same_files_give_the_same_bytes(
         written.append({file.name: file.read_bytes() for file in files})
     assert written[0] == written[1]
     names = {"cll", "accuracy", "frontier", "temperature", "transforms", "search"}
-    names |= {"reliability_before", "reliability_after"}
+    names |= {"reliability_before", "reliability_after", "selective"}
     assert set(written[0]) == {"report.html", *(f"{n}.{k}" for n in names for k in ("svg", "png"))}
 
 

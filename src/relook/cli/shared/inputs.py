@@ -119,6 +119,10 @@ class PolicySource:
         """Return the same, with the images that the search's split left out, or raise."""
         return _read(self._known(), self.device, self.reading.full_size, how_to_leave)
 
+    def read_all(self) -> PolicyInputs:
+        """As `read`, but with the images that the policies were found on."""
+        return _read(self._known(), self.device, self.reading.full_size, everything=True)
+
     def _given(self) -> dict[str, Any]:
         return options.origin(
             model=self.model or None,
@@ -209,7 +213,12 @@ class _Completed:
 
 
 def _read(
-    known: _Completed, device: str, full_size: str, left_out: str | None = None
+    known: _Completed,
+    device: str,
+    full_size: str,
+    left_out: str | None = None,
+    *,
+    everything: bool = False,
 ) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
@@ -222,7 +231,9 @@ def _read(
     rest = None
     if left_out is not None:
         rest = unused_part(dataset, used_images(paths[0], policies[0]), left_out)
-    dataset, indices, searched = _held_out(paths, policies, dataset)
+    indices, searched = np.arange(len(dataset)), None
+    if not everything:
+        dataset, indices, searched = _held_out(paths, policies, dataset)
     validation = searched if validation is None else _apart(validation, dataset)
     kept = {
         "command": shlex.join(["relook", *sys.argv[1:]]),

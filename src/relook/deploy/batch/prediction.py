@@ -25,13 +25,14 @@ from relook.deploy.batch.files import (
 )
 from relook.deploy.batch.image_source import ImageBlock, ImageSource
 from relook.deploy.tta import TTA
-from relook.deploy.tta.uncertainty import entropy, uncertainty
+from relook.deploy.tta.uncertainty import uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.foundation.progress import Progress
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
+from relook.numerics.metrics import entropy
 
 _COMPARED = 8
 _SAME = 0.01  # of a probability; other batches and threads differ by far less

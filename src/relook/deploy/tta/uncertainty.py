@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.calibration import floor_log_probs, mean_log_probs, temper
+from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.metrics import entropy
 
 Floats = NDArray[np.float64]
 
@@ -47,9 +48,3 @@ def uncertainty(
         predictive_entropy=entropy(average),
         expected_entropy=np.asarray(np.tensordot(shares, entropy(log_probs), axes=1)),
     )
-
-
-def entropy(log_probs: NDArray[np.floating[Any]]) -> Floats:
-    """Return the entropy of log-probabilities `[…, class]` over their classes, in nats."""
-    values = floor_log_probs(log_probs)
-    return np.asarray(-(np.exp(values) * values).sum(axis=-1))

@@ -1,0 +1,97 @@
+"""`relook suspects`: images whose labels may be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relook.cli.shared import options
+from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.groups import spelled_out
+from relook.cli.shared.inputs import PolicySource
+from relook.evaluation.suspects import Suspects, find_suspects
+from relook.io.fingerprint import fingerprint
+from relook.io.run_directory import RunDirectory
+from relook.policy.file import policy_to_json
+from relook.report.suspects import save_suspects
+from relook.report.tables import new_table
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectSource(PolicySource):
+    """Options of what is looked at: searched images too."""
+
+    data: Annotated[
+        str | None,
+        options.of_data(
+            "--data",
+            "-d",
+            help="Labelled images that the model was not trained on.",
+            show_default="the search's test set, or else all of its images",
+        ),
+    ] = None
+
+
+@spelled_out
+def suspects_command(
+    *,
+    looked_at: SuspectSource,
+    as_csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write all suspects to this CSV file.")
+    ] = None,
+    gallery: Annotated[
+        Path | None, typer.Option(help="Write a page with pictures of the first ones, .html.")
+    ] = None,
+    batch: options.BatchOption = None,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """List images whose labels confident, agreeing views contradict, the most suspect first."""
+    inputs = looked_at.read_all()
+    policy, dataset = inputs.policies[0], inputs.dataset
+    target = looked_at.source.directory or Path("runs/suspects")
+    with RunDirectory(target), resumable("Run the same command again to go on.", timeout):
+        inputs = looked_at.on_engine(inputs, target, policy.views * len(dataset))
+        asked = fingerprint(
+            inputs.predictor.fingerprint, dataset.fingerprint, policy_to_json(policy), batch
+        )
+        with progress_bar("predicting", "views") as bar:
+            found = find_suspects(
+                inputs.predictor,
+                dataset,
+                policy,
+                store_path=target / f"suspects-{asked[:8]}.zarr",
+                batch=batch,
+                progress=bar,
+            )
+    save_suspects(found, as_csv, gallery)
+    if as_json:
+        print_json(found.to_json())
+        return
+    _print(found)
+    for path in (as_csv, gallery):
+        if path is not None:
+            say(f"written to {path}")
+    console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+
+
+def _print(found: Suspects) -> None:
+    table = new_table(f"the first {min(_SHOWN, len(found.found))} of {len(found.found):,} suspects")
+    for name in ("image", "label", "suggested", "p(label)", "p(suggested)", "views", "confident"):
+        table.add_column(name, justify="right" if name.startswith(("p(", "views")) else "left")
+    for one in found.found[:_SHOWN]:
+        table.add_row(
+            one.file,
+            one.label,
+            one.suggested,
+            f"{one.score:.2g}",
+            f"{one.probability:.2f}",
+            f"{one.views_agree}/{found.views}",
+            "yes" if one.confident else "",
+        )
+    console.print(table)

@@ -1,0 +1,145 @@
+"""Suspect labels: images whose label the average of a policy's views contradicts, ranked."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relook.data.base import Dataset
+from relook.evaluation.compare import class_names
+from relook.evaluation.cross_validation import cross_calibrated
+from relook.foundation.wording import count, views_text
+from relook.io.files import csv_safe, write_text_atomic
+from relook.io.identities import is_in
+from relook.models import Predictor
+from relook.numerics.calibration import mean_log_probs
+from relook.numerics.confident_learning import (
+    class_thresholds,
+    confident_classes,
+    self_confidence,
+)
+from relook.policy import Policy
+from relook.predictions.passes import View, distinct_views, predict_views
+
+FEWEST = 5
+"""A class with fewer images has no threshold: no prediction of it is called confident."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An image whose most probable class is not its label.
+
+    `score` is the label's probability, `probability` that of the suggested class; `views_agree`
+    counts the views that alone suggest the same. `confident`: the prediction reaches the threshold
+    of confident learning. `searched`: the policy was found on the image.
+    """
+
+    file: str
+    index: int
+    label: str
+    suggested: str
+    score: float
+    probability: float
+    views_agree: int
+    confident: bool
+    searched: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """Suspect labels of a data set, the most suspect first, and of how many views they are."""
+
+    dataset: Dataset
+    found: tuple[Suspect, ...]
+    views: int
+    few: tuple[str, ...] = ()
+    """The classes with too few images for a threshold."""
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in plain words."""
+        sure = sum(one.confident for one in self.found)
+        searched = int(sum(one.searched for one in self.found))
+        images = count(len(self.dataset), "image")
+        text = (
+            f"Of {images}, {count(len(self.found), 'label is', 'labels are')} contradicted by the "
+            f"average of {views_text(self.views)}, {sure:,} of them with confidence: look at these "
+            "first."
+        )
+        if searched:
+            text += f" {searched:,} of the suspects are images that the policy was found on."
+        if self.few:
+            text += (
+                f" Too few images to be confident of: {', '.join(self.few[:5])}"
+                f"{' …' if len(self.few) > 5 else ''} (fewer than {FEWEST})."
+            )
+        return text
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {
+            "images": len(self.dataset),
+            "views": self.views,
+            "sentence": self.sentence,
+            "suspects": [asdict(one) for one in self.found],
+        }
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a row per suspect, whole or not at all."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([one.name for one in fields(Suspect)])
+        for one in self.found:
+            row = asdict(one).values()
+            writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in row])
+        write_text_atomic(path, file.getvalue())
+
+
+def find_suspects(predictor: Predictor, dataset: Dataset, policy: Policy, **how: Any) -> Suspects:
+    """Return the images whose label the policy contradicts, the least probable label first.
+
+    Predictions are calibrated on the same labels, each image by others. The model must not have
+    been trained on these images: it would know their wrong labels by heart. `how` is as for
+    `predict_views`.
+    """
+    views, order = distinct_views([View(sub, place) for place, sub in enumerate(policy)])
+    log_probs = policy.tempered(
+        predict_views(predictor, dataset.images, views, seed=policy.seed, **how)
+    )
+    labels = dataset.labels
+    calibrated = cross_calibrated(
+        mean_log_probs(log_probs, axis=0, counts=np.bincount(order)),
+        labels,
+        seed=0,
+        groups=dataset.units,
+        view_temperature=policy.view_temperature,
+    )
+    names = class_names(dataset, calibrated.shape[1])
+    suggested, scores = calibrated.argmax(axis=1), self_confidence(calibrated, labels)
+    agree = (log_probs.argmax(axis=2) == suggested).sum(axis=0)
+    thresholds = class_thresholds(calibrated, labels, FEWEST)
+    confident = confident_classes(calibrated, thresholds) == suggested
+    searched = is_in(dataset.identities, policy.seen)
+    files = dataset.columns.get("path", np.arange(len(dataset)))
+    wrong = np.flatnonzero(suggested != labels)
+    found = (
+        Suspect(
+            file=str(files[i]),
+            index=int(i),
+            label=names[labels[i]],
+            suggested=names[suggested[i]],
+            score=float(scores[i]),
+            probability=float(np.exp(calibrated[i, suggested[i]])),
+            views_agree=int(agree[i]),
+            confident=bool(confident[i]),
+            searched=bool(searched[i]),
+        )
+        for i in wrong[np.argsort(scores[wrong], kind="stable")]
+    )
+    few = tuple(name for name, one in zip(names, thresholds, strict=True) if np.isinf(one))
+    return Suspects(dataset, tuple(found), len(views), few)

@@ -1,0 +1,67 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.policy_search.searched_run import searched_run
+from tests.unit.report.html_reader import read_html
+from tests.unit.studies.brightness_model import ByBrightness, bright_and_dark
+from typer.testing import CliRunner, Result
+
+import relook
+from relook.cli.app import app
+from relook.data import load_data
+from relook.evaluation.suspects import find_suspects
+from relook.models.small import new_small
+from relook.policy import Policy
+
+
+def run_command(*words: object) -> Result:
+    result = CliRunner().invoke(app, ["suspects", *map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_a_run_gives_a_table_a_csv_and_a_page(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    table, page = tmp_path / "suspects.csv", tmp_path / "suspects.html"
+    result = run_command(run.path, "--csv", table, "--gallery", page)
+    assert "of 90 images" in " ".join(result.stdout.split()).lower()
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    names = ["file", "index", "label", "suggested", "score", "probability"]
+    assert list(rows[0]) == [*names, "views_agree", "confident", "searched"]
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores)
+    assert all(row["label"] != row["suggested"] for row in rows)
+    labels = [run.dataset.classes[one] for one in run.dataset.labels]
+    assert all(labels[int(row["index"])] == row["label"] for row in rows)
+    text = page.read_text()
+    assert text.count("<img") == min(60, len(rows))
+    read_html(text)
+    found = json.loads(run_command(run.path, "--json").stdout)
+    assert [one["index"] for one in found["suspects"]] == [int(row["index"]) for row in rows]
+
+
+def test_wrong_labels_are_found_and_too_few_images_said() -> None:
+    found = find_suspects(ByBrightness(), bright_and_dark(40, wrong=4), Policy.preset("flip"))
+    assert {one.index for one in found.found} == {0, 1, 2, 3}
+    assert all(one.confident and one.views_agree == 2 for one in found.found)
+    assert "4 labels are contradicted by the average of 2 views, 4 of them with" in found.sentence
+    part = bright_and_dark(40, wrong=4).subset(np.array([0, *range(4, 40, 2), 5]))
+    few = find_suspects(ByBrightness(), part, Policy.preset("plain"))
+    assert few.few == (part.classes[1],)
+    assert f"Too few images to be confident of: {part.classes[1]} (fewer than" in few.sentence
+    assert [one.confident for one in few.found] == [True]
+
+
+def test_a_search_lists_its_own_images(tmp_path: Path) -> None:
+    digits = load_data("digits").subset(np.arange(90))
+    with pytest.warns(UserWarning, match="images"):
+        search = relook.search(new_small(seed=1), digits, recipe="small", pool_size=4, length=2)
+    found = search.suspects(csv=tmp_path / "s.csv", gallery=tmp_path / "s.html")
+    assert len(found.dataset) == 90
+    assert {one.searched for one in found.found} == {True, False}
+    assert "images that the policy was found on" in found.sentence
+    assert (tmp_path / "s.csv").exists()
+    assert (tmp_path / "s.html").exists()
