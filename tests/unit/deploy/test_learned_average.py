@@ -156,7 +156,7 @@ def test_a_policy_keeps_it_and_says_it() -> None:
     assert str(policy).endswith("\nview temperature 4")
     assert "view temperature" not in str(fixed_policy())
     assert "view_temperature=4, " in str(relook.TTA(model(), policy))
-    assert "view temperature of 4" in policy[:1]._repr_html_()
+    assert "The view temperature, 4, makes each view" in policy[:1]._repr_html_()
     for wrong in (0, -1, float("nan"), float("inf"), "4", True):
         refused("view_temperature: expected a number from 0.001 to 1000", policy_at, wrong)
 

@@ -66,7 +66,7 @@ def test_links_lead_to_sections(page: Element) -> None:
     ids = Counter(str(one.attributes["id"]) for one in page.everything() if "id" in one.attributes)
     assert [key for key, count in ids.items() if count > 1] == []
     links = [str(link.attributes["href"]) for link in page.all("nav")[0].all("a")]
-    assert len(links) == 7
+    assert len(links) == 8
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 

@@ -247,7 +247,7 @@ def test_tables_hold_the_matrix() -> None:
     text = printed(matrix(found))
     assert figure in text
     assert "own −0." in text
-    assert "[" not in printed(matrix(found, "accuracy"), 60)
+    assert "[" not in printed(matrix(found, "accuracy"), 50)
     assert f"| {figure} [" in STUDY.markdown(found).replace("**", "")
     lines = found.where(metric="cll", versus=None).to_csv().splitlines()
     assert len(lines) == 1 + 2 * 3  # two targets, each with two policies and a baseline
