@@ -37,7 +37,8 @@ def test_transforms_as_a_table() -> None:
     assert content["transforms"]["invert"]["values"] is None
 
 
-def test_a_run_shows_where_it_gains(tmp_path: Path) -> None:
+def test_a_run_shows_where_it_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relook.cli.shared.console.console._width", 120)
     text = run("show", write_example_run(tmp_path / "run"))
     assert "zero                     60  −0.0600 [−0.1000, −0.0200]" in text
     assert "1 too small to tell" in text
