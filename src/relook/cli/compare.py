@@ -221,7 +221,7 @@ def compare_command(
             store_path=target / _store_name(inputs, keywords),
             progress=bars,
             record=inputs.record,
-            known=pool_views(target, inputs.predictor, inputs.dataset),
+            known=pool_views(compared.source.directory or target, inputs.predictor, inputs.dataset),
             ood=() if asked.ood is None else _foreign(asked.ood, inputs),
             **keywords,
         )

@@ -282,7 +282,7 @@ def _averages(
     setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths, view_temperatures: set[float]
 ) -> Iterator[Averaged]:
     if line.folds:
-        yield from _joined(setup, line, read, lengths)
+        yield from _joined(setup, line, read, lengths, view_temperatures)
         return
     wanted = lengths(setup, line)
     prefixes = sorted(set(wanted.values()))
@@ -291,7 +291,9 @@ def _averages(
         yield [budget for budget, entries in wanted.items() if entries == length], length, means
 
 
-def _joined(setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths) -> Iterator[Averaged]:
+def _joined(
+    setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths, view_temperatures: set[float]
+) -> Iterator[Averaged]:
     """Join what the folds' policies predict, each of its own images.
 
     An average at a view temperature κ is about κ times too flat, so those of other view
@@ -299,21 +301,25 @@ def _joined(setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths) ->
     """
     own, entries = line.policy.view_temperature, lengths(setup, line)
 
-    def of_fold(one: Fold, part: MethodRun) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def of_fold(one: Fold, part: MethodRun) -> Iterator[Mapping[float, FloatArray]]:
         kappa = one.policy.view_temperature
 
         def read_part(views: Sequence[View]) -> NDArray[np.float32]:
             return read(views)[:, one.places]
 
-        for budgets, _, means in _averages(setup, part, read_part, lengths, {1.0, kappa}):
+        asked = {*view_temperatures, kappa}
+        for budgets, _, means in _averages(setup, part, read_part, lengths, asked):
             tempered = means[kappa] if kappa == own else temper(means[kappa], own / kappa)
-            yield from [(means[1.0], tempered)] * len(budgets)
+            yield from [{**means, own: tempered}] * len(budgets)
 
     places = np.argsort(np.concatenate([one.places for one in line.folds]))
     parts = [of_fold(*pair) for pair in zip(line.folds, line.parts, strict=True)]
     for budget, means in zip(sorted(entries), zip(*parts, strict=True), strict=True):
-        usual, tempered = (np.concatenate(one)[places] for one in zip(*means, strict=True))
-        yield [budget], entries[budget], {1.0: usual, own: tempered}
+        joined = {
+            kappa: np.concatenate([one[kappa] for one in means])[places]
+            for kappa in view_temperatures
+        }
+        yield [budget], entries[budget], joined
 
 
 def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes, float]:

@@ -22,6 +22,9 @@ from relook.policy_search.held_out import held_out_part, pool_views
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, predict_views
+from relook.studies.robustness import Shift, robustness
+from relook.studies.transfer import transfer
+from relook.studies.transfer_targets import Target
 
 MODEL = TorchPredictor(new_small(seed=1))
 DIGITS = load_data("digits").subset(np.arange(120))
@@ -155,3 +158,15 @@ def test_the_views_of_the_pool_are_not_predicted_again(tmp_path: Path) -> None:
         assert one.metrics["cll"].mean == pytest.approx(other.metrics["cll"].mean, abs=1e-5)
     assert pool_views(tmp_path, TorchPredictor(new_small(seed=2)), DIGITS) is None
     assert pool_views(tmp_path, MODEL, DIGITS.subset(np.arange(50))) is None
+
+
+def test_corruptions_and_other_models_are_scored_by_halves_too() -> None:
+    policy = searched().policy
+    shift = Shift(("brightness",), (1,))
+    found = robustness(
+        MODEL, DIGITS, policy, recipe="small", shift=shift, budgets=(2,), methods=("plain",)
+    )
+    assert found.settings["data"]["images"] == len(DIGITS)
+    other = Target("other", TorchPredictor(new_small(seed=2)), DIGITS)
+    moved = transfer([other], {"own": policy}, budgets=(2,), methods=("plain",))
+    assert {row["images"] for row in moved.rows} == {len(DIGITS)}

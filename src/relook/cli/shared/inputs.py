@@ -19,6 +19,7 @@ from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_part
 from relook.io.files import one_line
+from relook.io.identities import is_in
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.policy import Policy
@@ -264,7 +265,7 @@ def _held_out(
     whole = splits[0].dataset if splits else dataset
     left = unseen_places(whole, policies, [one.split.held_out for one in splits])
     searched = np.setdiff1d(np.arange(len(whole)), left)
-    if any(policy.halves for policy in policies):
+    if any(is_in(whole.identities[left], policy.seen).any() for policy in policies):
         say(f"{whole.name}: each image is scored by views that were learned on the other half")
     elif splits:
         searched = splits[0].split.search
