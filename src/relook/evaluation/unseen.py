@@ -42,11 +42,11 @@ class Fold(NamedTuple):
 
 
 def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
-    """Return which images are scored by which of a policy's halves; empty if it has none.
+    """Return which images are scored by which of a policy's halves; empty if none are.
 
     Images that the policy itself has not seen are its own.
     """
-    if not policy.halves:
+    if not policy.halves or not _known(dataset, policy.seen).any():
         return ()
     left, found = np.ones(len(dataset), dtype=np.bool_), []
     for one in (replace(policy, halves=()), *policy.halves):

@@ -85,6 +85,7 @@ def test_new_images_are_scored_by_the_policy_itself() -> None:
     assert folds[0].policy == replace(policy, halves=())
     assert sorted(np.concatenate([fold.places for fold in folds])) == list(range(100))
     np.testing.assert_array_equal(unseen_places(others, [policy]), np.arange(100))
+    assert folds_of(load_data("digits").subset(np.arange(200, 240)), policy) == ()
     alone = replace(policy, halves=())
     np.testing.assert_array_equal(unseen_places(others, [alone]), np.arange(20, 100))
 
