@@ -17,7 +17,7 @@ from relook.errors import RelookError
 from relook.foundation.wording import at_view_temperature, plain, views_text
 from relook.policy_search.job import SearchJob
 from relook.policy_search.pool_predictions import PoolPredictions, select_from_pool
-from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, selection_seconds
+from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, other_seconds
 from relook.predictions.model_calls import current_engine
 from relook.predictions.store import Predictions, PredictionStore
 
@@ -75,7 +75,7 @@ class Rounds:
         pace = (now - self._began) / (plan.views * plan.images)
         candidates = min(plan.group, len(self.job.views) - plan.views)
         rest = pace * (candidates * plan.images + self.job.proof_passes)
-        rest += selection_seconds(self.job, self.plan.size)
+        rest += other_seconds(self.job, self.plan.size)
         return now - self.wish.started + rest > self.wish.seconds
 
 

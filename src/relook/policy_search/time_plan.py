@@ -37,7 +37,8 @@ TIME_KEYWORDS = ("time", "effort", "plan", "finish")
 _WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), (16, FEW_IMAGES, FEW_IMAGES))
 _STEPS = 100  # between two of them
 _MARGIN = 0.85  # of the time that a plan may fill: passes slow down as machines get busy
-_SELECTED_A_SECOND = 1.5e8  # predictions × steps of a selection, on a slow processor
+_SELECTED_A_SECOND = 3e7  # predictions × steps of a selection, where others work too
+_BESIDE = 5.0  # seconds for what is compiled at the first step, intervals and files
 _OTHER = "use another --out"
 _PARTS = re.compile(
     r"(?:([0-9.]+)\s*h)?\s*(?:([0-9.]+)\s*m(?:in)?)?\s*(?:([0-9.]+)\s*s?)?", re.IGNORECASE
@@ -242,7 +243,7 @@ class TimeWish:
         spent = time.perf_counter() - self.started
 
         def seconds(size: Size) -> float:
-            return spent + pace * job.passes_of(*size) + selection_seconds(job, size)
+            return spent + pace * job.passes_of(*size) + other_seconds(job, size)
 
         ways = sizes(whole, max(FEW_IMAGES, len(job.dataset.classes)), free=free)
         limit = math.inf if self.seconds is None else _MARGIN * self.seconds
@@ -278,7 +279,8 @@ def _plan_file(path: Path) -> Path:
     return file
 
 
-def selection_seconds(job: SearchJob, size: Size) -> float:
-    """Return about how long selecting takes, in more seconds than fewer."""
+def other_seconds(job: SearchJob, size: Size) -> float:
+    """Return about how long all takes that is no pass, in more seconds than fewer."""
     classes = job.predictor.classes or len(job.dataset.classes)
-    return size.candidates * size.search * classes * job.settings.length / _SELECTED_A_SECOND
+    values = size.candidates * size.search * classes * job.settings.length
+    return _BESIDE + values / _SELECTED_A_SECOND
