@@ -43,6 +43,7 @@ from relook.policy_search.settings import (
     SearchKeywords,
     SearchSettings,
 )
+from relook.policy_search.time_plan import TimeWish
 from relook.report.run_files import read_run
 
 _OF_SPEC = ("mean", "std", "outputs", "pretrained")
@@ -79,12 +80,18 @@ def search(
     one stopped, and `relook.load` and the command line go on from there. `progress` shows bars,
     or lines on stderr where it is no terminal (False: nothing), or is a function to report to.
 
-    The other keywords are the fields of `SearchSettings`, and three that are read with them.
+    The other keywords are the fields of `SearchSettings`, and some that are read with them.
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
     transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
     the proof, unless separate `test` images are given (with their labels as a pair); `split` says
     both parts instead: "0.5:0.5", "5000:5000", "2500:rest". `cross_fit=True` holds nothing out and
     proves the gain on all images, each half by views that were learned on the other: for few.
+
+    The search and its proof fit into the `time` there is ("15m", "1h30m", or seconds; `effort`:
+    "quick" is 2 minutes, "normal" 15, "thorough" an hour): where it is short, there are fewer
+    candidates and images. Normal holds unless `pool_size`, `split` or `holdout` say otherwise. With
+    `out`, a run keeps its plan, `plan=RUN` repeats another's, and `finish=True` ends an
+    interrupted one with the candidates that are complete.
 
     What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
     entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
@@ -100,7 +107,7 @@ def search(
     if run is not None:
         _say_former("search(run=…)", "search(out=…)")
     place = None if out is None and run is None else Path(out or run or "")
-    prior, given, model_options, split = _settings(keywords, place)
+    prior, given, model_options, split, wish = _settings(keywords, place)
     if split is not None and test is not None:
         raise RelookError("expected a split of the images or separate test images, got both")
     of_spec = {"size": size, "crop": crop} if model_spec(model) is not None else {}
@@ -134,6 +141,7 @@ def search(
             origin=origin,
             log=say if is_shown(progress) else None,
             warn=warn,
+            wish=wish,
         )
     return FoundPolicy(
         **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place
@@ -301,14 +309,14 @@ def _as_searched(
 
 def _settings(
     keywords: Mapping[str, Any], place: Path | None
-) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None]:
-    """Return the recipe asked for, other settings, the model's keywords and the split."""
+) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None, TimeWish]:
+    """Return the recipe asked for, other settings, the model's keywords, the split and the time."""
     check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
     given = as_begun(place, keywords)
     model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
-    prior = RecipeChoice(**_taken(given, ("recipe", "exclude")))
+    prior, wish = RecipeChoice(**_taken(given, ("recipe", "exclude"))), TimeWish.of(given, split)
     SearchSettings(prior.of((3, 32, 32))[0], **given)  # whose errors need no image
-    return prior, given, model_options, split
+    return prior, given, model_options, split, wish
 
 
 def _images(

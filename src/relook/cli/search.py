@@ -26,9 +26,15 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
 from relook.policy_search.job import SearchJob, plan_search, search_notes
 from relook.policy_search.run_record import as_begun
-from relook.policy_search.search import PolicySearch, accelerated, search_dataset
+from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
+from relook.policy_search.time_plan import TimePlan, TimeWish
 from relook.report.comparison_tables import print_comparison
+
+_GO_ON = (
+    "Run the same command again to go on, with --finish to end with the candidates that are "
+    "complete."
+)
 
 
 @groups.spelled_out
@@ -55,6 +61,7 @@ def search_command(
         str | None,
         options.of_data(help="A separate test set instead of a held-out share."),
     ] = None,
+    within: groups.TimeOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
@@ -68,6 +75,7 @@ def search_command(
     _check_one_of(split, holdout, test, settings["cross_fit"] or None)
     known = as_begun(out, {"recipe": recipe, **settings})
     known |= {} if holdout is None else {"holdout": holdout}
+    wish = TimeWish.of(known | vars(within), split)
     prior = RecipeChoice(known.pop("recipe"), options.names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
@@ -85,7 +93,10 @@ def search_command(
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
     wanted = SearchSettings(chosen, **known).with_split(split, len(dataset))
     if dry_run:
-        _print_cost(plan_search(predictor, dataset, wanted, test=test_set, directory=out), as_json)
+        plan = wish.known_plan(out)
+        wanted = wish.settled(wanted, plan)
+        job = plan_search(predictor, dataset, wanted, test=test_set, directory=out)
+        _print_cost(job, wish, plan, as_json)
         return
     origin = options.origin(
         command=shlex.join(["relook", *sys.argv[1:]]),
@@ -98,7 +109,7 @@ def search_command(
         **options.recorded(images),
     )
     with (
-        resumable("Run the same command again to go on.", timeout),
+        resumable(_GO_ON, timeout),
         place.started(device),
         search_bars(settings["objective"]) as progress,
     ):
@@ -113,6 +124,7 @@ def search_command(
             origin=origin,
             log=say,
             warn=_say_note,
+            wish=wish,
         )
     _print_result(found, out, as_json)
 
@@ -161,15 +173,17 @@ def result_json(found: PolicySearch, out: Path) -> dict[str, Any]:
         "temperatures": list(found.trace.temperatures),
         "probe": None if found.probe is None else asdict(found.probe),
         "race": None if found.race is None else dict(found.race),
+        "plan": None if found.time_plan is None else found.time_plan.to_json(),
         "held_out": found.comparison.to_json(),
         "notes": list(found.notes),
         "seconds": dict(found.timings),
     }
 
 
-def _print_cost(job: SearchJob, as_json: bool) -> None:
+def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: bool) -> None:
+    job, model, made = planned(job, wish if plan is None else None)
+    plan = plan or made
     settings, searched = job.settings, len(job.split.search)
-    model = accelerated(job)
     job = replace(job, predictor=model.predictor)
     model.tell(say)
     notes = search_notes(job)
@@ -191,6 +205,7 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         "seconds_a_pass": seconds,
         "estimated_seconds": passes * seconds,
         "disk_bytes": disk + (job.plan.predictions if job.plan.mapped else 0),
+        "plan": None if plan is None else plan.to_json(),
         "selection": asdict(job.plan),
         "notes": list(notes),
     }
@@ -198,6 +213,6 @@ def _print_cost(job: SearchJob, as_json: bool) -> None:
         print_json(cost)
         return
     typer.echo(job.summary)
-    typer.echo(job.time_text(seconds))
+    typer.echo(job.time_text(seconds) if plan is None else str(plan))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

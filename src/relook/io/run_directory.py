@@ -62,6 +62,11 @@ class RunDirectory:
         """The engine that the run's model was found to be fastest on."""
         return self.path / "engine.json"
 
+    @property
+    def plan(self) -> Path:
+        """What was planned for the time that there was."""
+        return self.path / "plan.json"
+
     def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from relook.io.fingerprint import JSON
 from relook.io.identities import is_in, set_of
 from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
-from relook.numerics.splits import Shares, Split, search_split
+from relook.numerics.splits import Shares, Split, search_split, stratified_split
 from relook.policy import SubPolicy
 from relook.policy.pool import Pool, probe_views
 from relook.policy.recipes import RECIPES, Recipe, recipe_for, variants
@@ -108,23 +108,32 @@ class SearchJob:
     @property
     def passes(self) -> int:
         """How many passes over search images the model makes for the pool, at most."""
-        images, candidates = len(self.split.search), len(self.pool.candidates)
-        if not self.settings.race:
-            return images * candidates
-        return most_passes(
-            images, candidates, self.settings.length, kept_in_race(self.settings, self.pool)
-        )
+        return self._pool_passes(len(self.pool.candidates), len(self.split.search))
 
     @property
     def proof_passes(self) -> int:
         """Passes over held-out images, at most: plain, random crops and the policy's own views."""
-        own = 0 if self.settings.cross_fit else self.settings.length + 1
-        return (own + self.settings.length) * len(self.split.held_out)
+        return self._proof_passes(len(self.split.held_out))
 
     @property
     def all_passes(self) -> int:
         """How many passes the whole search takes, at most."""
         return self.probe_passes + self.passes + self.proof_passes
+
+    def passes_of(self, candidates: int, images: int, held_out: int) -> int:
+        """Return how many passes a search of another size would take, at most."""
+        pool = self._pool_passes(candidates, images)
+        return self.probe_passes + pool + self._proof_passes(held_out)
+
+    def _pool_passes(self, candidates: int, images: int) -> int:
+        if not self.settings.race:
+            return images * candidates
+        kept = min(candidates, kept_in_race(self.settings, self.pool))
+        return most_passes(images, candidates, self.settings.length, kept)
+
+    def _proof_passes(self, held_out: int) -> int:
+        own = 0 if self.settings.cross_fit else self.settings.length + 1
+        return (own + self.settings.length) * held_out
 
     @property
     def summary(self) -> str:
@@ -245,7 +254,12 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
             "among those searched on: a gain on them proves nothing; leave them out"
         )
-    return Split(np.arange(len(dataset)), np.setdiff1d(np.arange(len(test)), again))
+    searched = np.arange(len(dataset))
+    if settings.left_out:
+        searched = stratified_split(
+            dataset.labels, settings.left_out, settings.seed, dataset.groups
+        )[0]
+    return Split(searched, np.setdiff1d(np.arange(len(test)), again))
 
 
 def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:

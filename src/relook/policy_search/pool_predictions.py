@@ -20,7 +20,7 @@ from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import CHANGES
 from relook.policy_search.job import SearchJob, kept_in_race, with_variant
 from relook.predictions.memmap import mapped_predictions
-from relook.predictions.passes import View, fill_store, predict_views
+from relook.predictions.passes import GoOn, View, fill_store, predict_views
 from relook.predictions.store import Predictions
 from relook.selection.objectives import class_weights
 from relook.selection.plan import plan_selection
@@ -139,8 +139,13 @@ def _predict_part(
     )
 
 
-def predict_pool(job: SearchJob, progress: StageProgress | None) -> PoolPredictions:
-    """Predict a search's pool; the stages are "predict" and, where it is read from disk, "map"."""
+def predict_pool(
+    job: SearchJob, progress: StageProgress | None, go_on: GoOn | None = None
+) -> PoolPredictions:
+    """Predict a search's pool; the stages are "predict" and, where it is read from disk, "map".
+
+    With `go_on`, which needs a store, it comes in rounds, and the first candidates may do.
+    """
     if job.settings.race:
         return _raced(job, stage_of(progress, "predict"))
     candidates = np.array([view.index for view in job.views])
@@ -162,11 +167,12 @@ def predict_pool(job: SearchJob, progress: StageProgress | None) -> PoolPredicti
         place,
         precision=job.settings.store_precision,
         beside=job.directory,
+        go_on=go_on,
         **how,
     )
     mapped = stage_of(progress, "map")
     return PoolPredictions(
-        candidates,
+        candidates[: store.plan.views],
         Predictions(
             store.plan.shape,
             store.dtype,

@@ -107,6 +107,7 @@ def record_search(
             "notes": list(found.notes),
             "probe": None if found.probe is None else asdict(found.probe),
             "race": None if found.race is None else dict(found.race),
+            "plan": None if found.time_plan is None else found.time_plan.to_json(),
             "selection": None if found.selection is None else asdict(found.selection),
             "seconds": dict(found.timings),
             "versions": versions(),

@@ -36,8 +36,10 @@ from relook.policy_search.pool_predictions import (
     search_halves,
     select_from_pool,
 )
+from relook.policy_search.rounds import Rounds, has_rounds
 from relook.policy_search.run_record import former_values, record_search
 from relook.policy_search.settings import SearchSettings
+from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, bare_plan
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
 from relook.selection import SearchResult
@@ -53,7 +55,8 @@ class PolicySearch:
     `held_out_indices` say which images were used for what; `notes` holds what a reader of
     the figures should know; `race` the rounds and the passes of a race, if there was one;
     `selection` what the selection took; `probe` how borders and mirror images were chosen, if they
-    were; `job` is what was searched: model, images, settings.
+    were; `time_plan` what there was time for, if that was asked; `job` is what was searched: model,
+    images, settings.
     """
 
     policy: Policy
@@ -67,6 +70,7 @@ class PolicySearch:
     race: Mapping[str, Any] | None = None
     selection: SelectionPlan | None = None
     probe: Probe | None = None
+    time_plan: TimePlan | None = None
     job: SearchJob | None = field(default=None, compare=False)
 
     def _repr_html_(self) -> str:
@@ -88,29 +92,94 @@ def search_dataset(
     origin: Mapping[str, Any] | None = None,
     log: Log | None = None,
     warn: Log | None = None,
+    wish: TimeWish | None = None,
 ) -> PolicySearch:
     """Run a search as `relook.search` does; `origin` (command, specs) is kept in the run's record.
 
     `store` is a path or a URL for the predictions, which are kept in the run's directory by
     default. The stages of `progress` are "probe", "predict", "map" (where predictions do not fit
     into memory), "select" and "evaluate". `log` is given lines for people, such as what the
-    selection needs, and `warn` the notes, before the pool is predicted.
+    selection needs, and `warn` the notes, before the pool is predicted. With a `wish` the search
+    is planned for the time there is, and goes in rounds.
     """
-    if store is not None and run is None:
+    if run is None and (store is not None or (wish is not None and wish.finish)):
         raise RelookError("expected a run's directory with a store of predictions, got none")
-    place = None if run is None else Path(run)
+    directory = None if run is None else RunDirectory(run)
+    place = None if directory is None else directory.path
+    plan = None
+    if wish is not None:
+        plan = wish.known_plan(place)
+        settings = wish.settled(settings, plan)
     job = plan_search(predictor, dataset, settings, test=test, directory=place, store=store)
     if job.plan.mapped and log is not None:
         size = size_text(job.plan.predictions)
         log(f"predictions: {size} of disk, and as much again to map them")
-    if place is None:
-        return _searched(job, accelerated(job), progress, log, warn)
-    with RunDirectory(place) as directory:
+    said = (progress, log, warn)
+    if directory is None:
+        job, model, made = planned(job, wish if plan is None else None)
+        return _searched(job, model, _Timing(wish, plan or made, made is not None), *said)
+    with directory:
+        fresh = not directory.settings.exists()
+        if not fresh:  # before anything is measured
+            directory.check_settings(job.record(), former_values(settings))
+        open_wish = wish if fresh and plan is None else None
+        job, model, made = planned(job, open_wish, directory.engine)
+        timing = _Timing(wish, plan or made, made is not None)
         record = job.record()
-        directory.check_settings(record, former_values(settings))
-        found = _searched(job, accelerated(job, directory.engine), progress, log, warn)
+        if fresh:  # the plan first: settings that follow from it are nothing without it
+            if timing.plan is not None:
+                PLANS.write(directory.plan, timing.plan)
+            directory.check_settings(record)
+        found = _searched(job, model, timing, *said)
         record_search(directory, found, job, record, origin or {})
         return found
+
+
+def planned(
+    job: SearchJob, wish: TimeWish | None, record: Path | None = None
+) -> tuple[SearchJob, Accelerated, TimePlan | None]:
+    """Return the job as there is time for, its model on an engine (`record`: see `accelerated`).
+
+    The speed is measured here; None for a plan: there is no wish to go by.
+    """
+    elsewhere = current_engine() is not None
+    if elsewhere and wish is not None and wish.asked:
+        raise RelookError(
+            "--time and --effort measure the speed of this machine, got --engine: give "
+            "--pool-size and --split instead"
+        )
+    model = accelerated(job, record)
+    if wish is None or wish.seconds is None or elsewhere:
+        return job, model, None
+    plan = wish.plan(replace(job, predictor=model.predictor), model.engine)
+    settings = plan.applied(job.settings, wish)
+    if settings != job.settings:
+        job = plan_search(
+            job.predictor,
+            job.dataset,
+            settings,
+            test=job.test,
+            directory=job.directory,
+            store=job.store,
+        )
+    return job, model, plan
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """What a search was asked about time, its plan, and whether this was `made` just now."""
+
+    wish: TimeWish | None
+    plan: TimePlan | None
+    made: bool
+
+    def rounds(self, job: SearchJob, engine: str, log: Log | None) -> Rounds | None:
+        """Return what decides how many rounds a search has, if it goes in rounds."""
+        if self.wish is None or job.directory is None or not has_rounds(job):
+            return None
+        plan = self.plan or bare_plan(job, engine)
+        file = RunDirectory(job.directory).plan
+        return Rounds(job, self.wish, plan, file, self.made and self.wish.asked, log)
 
 
 def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
@@ -133,6 +202,7 @@ def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
 def _searched(
     job: SearchJob,
     model: Accelerated,
+    timing: _Timing,
     progress: StageProgress | None,
     log: Log | None,
     warn: Log | None,
@@ -147,11 +217,18 @@ def _searched(
     if warn is not None:
         for note in notes:
             warn(note)
-    if log is not None and current_engine() is None:  # what is here says nothing of workers
+    plan = timing.plan
+    if log is not None and plan is not None:
+        log(str(plan))
+    elif log is not None and current_engine() is None:  # what is here says nothing of workers
         log(job.time_text(job.seconds_a_pass()))
+    late = None if plan is None else plan.too_long()
+    if late is not None and warn is not None:
+        warn(late)
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
-    predicted = predict_pool(job, progress)
+    rounds = timing.rounds(job, model.engine, log)
+    predicted = predict_pool(job, progress, None if rounds is None else rounds.go_on)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
     halves = search_halves(job, predicted, selected.log_probs, progress)
@@ -180,6 +257,7 @@ def _searched(
         predicted.race,
         job.plan,
         probe,
+        plan if rounds is None or rounds.plan.is_bare else rounds.plan,
         searched,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypedDict, get_args
 
 from relook.errors import RelookError, unknown_name
@@ -278,7 +279,7 @@ class SearchSettings:
 
 
 class SearchKeywords(TypedDict, total=False):
-    """The keywords of `relook.search`: the settings', a split, and those of its model."""
+    """The keywords of `relook.search`: the settings', a split, the time, and those of its model."""
 
     recipe: Recipe | str
     exclude: Sequence[str]
@@ -293,6 +294,10 @@ class SearchKeywords(TypedDict, total=False):
     cross_fit: bool
     holdout: float
     split: str | None
+    time: str | float | None
+    effort: str | None
+    plan: str | Path | None
+    finish: bool
     seed: int
     batch: int | None
     accelerate: str

@@ -22,7 +22,6 @@ from relook.numerics.arrays import LogProbs
 from relook.numerics.randomness import check_seed
 from relook.policy import SubPolicy
 from relook.predictions.model_calls import (
-    CPU_BATCH,
     Call,
     Done,
     Images,
@@ -52,8 +51,8 @@ __all__ = [
 _COMPARED = 16  # passes
 _LEAST_COMPARED = -10.0
 _SAME = 0.05  # of a log-probability; float16, other batches and threads differ by far less
-_ESTIMATE_IMAGES = 32
 _ESTIMATE_VIEWS = 4
+_ESTIMATE_SECONDS, _ESTIMATE_TIMES = 1.0, 16
 
 
 def predict_views(
@@ -152,6 +151,11 @@ def predict_distinct(
     return classes, read_views
 
 
+GoOn = Callable[[PredictionStore | None, bool], bool]
+"""Called before each round with the views so far, and whether the round is stored already; returns
+whether to go on. The first is always made."""
+
+
 def fill_store(
     predictor: Predictor,
     images: Images,
@@ -165,11 +169,14 @@ def fill_store(
     manifest_extra: Mapping[str, JSON] | None = None,
     precision: str = "float32",
     beside: Path | None = None,
+    go_on: GoOn | None = None,
 ) -> PredictionStore:
     """Return the store at `path` with every block done, for pools too large for the memory.
 
     As `predict_views`, but the views are stored as they are given (see `distinct_views`), in
     float32 or float16 (`store.stored_type`). A store by URL has its local files in `beside`.
+    With `go_on` the views come in rounds, each on all images, and what comes back has those of
+    the rounds that there were.
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
@@ -179,12 +186,17 @@ def fill_store(
     _check_same_answers(passes, store)  # also of a whole store: what follows uses this model
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
-    with closing(_computed(passes, missing, plan, counter.add, store)) as done:
-        for block, log_probs in done:
-            if log_probs is None:
-                store.mark_done(block)
-            else:
-                store.write(block, log_probs)
+    size = plan.views if go_on is None else plan.group
+    for begin in range(0, plan.views, size):
+        part = [block for block in missing if begin <= block.views.start < begin + size]
+        if go_on is not None and not go_on(store.first(begin) if begin else None, not part):
+            return store.first(begin)
+        with closing(_computed(passes, part, plan, counter.add, store)) as done:
+            for block, log_probs in done:
+                if log_probs is None:
+                    store.mark_done(block)
+                else:
+                    store.write(block, log_probs)
     return store
 
 
@@ -258,21 +270,22 @@ def estimate(
     seed: int,
     batch: int | None = None,
 ) -> float:
-    """Return the seconds that a pass takes, view and model, measured on a few short batches.
+    """Return the seconds that a pass takes, measured on a few views of a batch of images.
 
-    Each is run twice and its faster time counts: the first run compiles what the view needs.
+    They are made as all passes are: views and model take turns with each other's next ones. The
+    first time, which compiles what the views need, does not count.
     """
-    passes = _passes(predictor, images, views, None, seed)
-    part = slice(0, min(batch or CPU_BATCH, _ESTIMATE_IMAGES, len(passes.indices)))
-    sample = range(0, len(passes.views), -(-len(passes.views) // _ESTIMATE_VIEWS))
-    fastest = [min(_seconds(passes, view, part) for _ in range(2)) for view in sample]
-    return sum(fastest) / (len(sample) * part.stop)
-
-
-def _seconds(passes: Passes, view: int, images: slice) -> float:
-    start = time.perf_counter()
-    passes.one(view, images)
-    return time.perf_counter() - start
+    every = _passes(predictor, images, views, None, seed)
+    part = min(every.automatic_batch() if batch is None else batch, len(images))
+    sample = views[:: -(-len(views) // _ESTIMATE_VIEWS)]
+    passes = _passes(predictor, images[:part], sample, None, seed)
+    plan = passes.plan(batch)
+    times: list[float] = []
+    while len(times) < 2 or (sum(times) < _ESTIMATE_SECONDS and len(times) < _ESTIMATE_TIMES):
+        start = time.perf_counter()
+        list(passes.blocks(plan.blocks(), plan, lambda count: None))
+        times.append(time.perf_counter() - start)
+    return sum(times[1:]) / ((len(times) - 1) * len(sample) * part)
 
 
 def _passes(

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -159,6 +159,14 @@ class PredictionStore:
         """Return a store that another process has opened, to write blocks to."""
         place = place_at(path)
         return cls(place, plan, _open_array(place, plan, precision))
+
+    def first(self, views: int) -> PredictionStore:
+        """Return the store as one of its first views: a whole number of groups, or all."""
+        part = PredictionStore(
+            self._place, replace(self.plan, views=views), self._array, self._beside
+        )
+        part._done = self._done
+        return part
 
     @property
     def name(self) -> str:

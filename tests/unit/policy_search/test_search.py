@@ -27,6 +27,7 @@ from relook.policy.recipes import get_recipe
 from relook.policy_search.job import plan_search
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
+from relook.policy_search.time_plan import TIME_KEYWORDS
 from relook.predictions.passes import View, predict_views
 
 SETTINGS = SearchSettings(recipe=get_recipe("small"), length=2, pool_size=8, batch=64)
@@ -102,7 +103,7 @@ def test_more_images_than_a_policy_can_name_are_refused_at_once(
 
 def test_every_setting_is_a_keyword_and_in_the_record() -> None:
     names = {field.name for field in fields(SearchSettings)}
-    read_together = {"exclude", "split"}
+    read_together = {"exclude", "split", *TIME_KEYWORDS}
     assert set(SearchKeywords.__annotations__) == (
         names - {"left_out"} | read_together | set(MODEL_KEYWORDS)
     )

@@ -170,6 +170,16 @@ class ReadingOptions(ImageOptions):
 
 
 @dataclass(frozen=True)
+class TimeOptions:
+    """How long a search may take, and what was planned for that."""
+
+    time: options.TimeOption = None
+    effort: options.EffortOption = None
+    plan: options.PlanOption = None
+    finish: options.FinishOption = False
+
+
+@dataclass(frozen=True)
 class NetworkOptions:
     """What a model takes and returns."""
 

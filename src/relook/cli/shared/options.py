@@ -173,6 +173,37 @@ SplitOption = Annotated[
         show_default="two thirds : a third",
     ),
 ]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long the search and its proof may take: 90s, 15m, 1h30m. Where that is short, "
+        "there are fewer candidates and images.",
+        show_default="--effort normal",
+    ),
+]
+EffortOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="quick|normal|thorough",
+        help="Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
+        show_default="normal; none with --pool-size, --split or --holdout",
+    ),
+]
+PlanOption = Annotated[
+    Path | None,
+    of_speed(
+        metavar="RUN",
+        help="Repeat what another run planned for its time: its directory, or its plan.json.",
+    ),
+]
+FinishOption = Annotated[
+    bool,
+    of_speed(
+        "--finish",
+        help="End an interrupted run with the candidates that are complete.",
+    ),
+]
 MemoryOption = Annotated[
     str | None,
     of_speed(

@@ -1,0 +1,286 @@
+"""A search that fits the time there is: how many candidates and images it can have.
+
+Seconds of a pass are measured, sizes follow from them, and a run keeps what was planned: times
+differ from call to call, but a run that goes on, or is repeated, must not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from relook.errors import RelookError, RunError, unknown_name
+from relook.foundation.wording import count, duration
+from relook.io.fingerprint import JSON
+from relook.io.records import Kind
+from relook.io.run_directory import RunDirectory
+from relook.policy_search.job import FEW_IMAGES, SearchJob
+from relook.policy_search.settings import SearchSettings
+
+EFFORTS = {"quick": 120.0, "normal": 900.0, "thorough": 3600.0}
+"""Names for sensible times, in seconds."""
+
+NORMAL = EFFORTS["normal"]
+LARGER_POOL = 240
+"""Candidates of a conservative search that has more than the normal time, at most."""
+
+TIME_KEYWORDS = ("time", "effort", "plan", "finish")
+
+# Sizes that a search is cut down to where time is short, in their order: images beyond the first
+# thousands narrow intervals, and candidates beyond the quasi-random crops add less than these.
+_WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), (16, FEW_IMAGES, FEW_IMAGES))
+_STEPS = 100  # between two of them
+_MARGIN = 0.85  # of the time that a plan may fill: passes slow down as machines get busy
+_SELECTED_A_SECOND = 3e7  # predictions × steps of a selection, where others work too
+_BESIDE = 5.0  # seconds for what is compiled at the first step, intervals and files
+_OTHER = "use another --out"
+_PARTS = re.compile(
+    r"(?:([0-9.]+)\s*h)?\s*(?:([0-9.]+)\s*m(?:in)?)?\s*(?:([0-9.]+)\s*s?)?", re.IGNORECASE
+)
+
+
+def seconds_of(given: str | float, option: str = "time") -> float:
+    """Read `90s`, `15m`, `1h30m` or a number of seconds."""
+    wrong = RelookError(f"{option}: expected a time like 90s, 15m or 1h30m, got {given!r}")
+    found = _PARTS.fullmatch(str(given).strip())
+    if found is None or isinstance(given, bool):
+        raise wrong
+    try:
+        parts = [float(part or 0) for part in found.groups()]
+    except ValueError:
+        raise wrong from None
+    seconds = 3600 * parts[0] + 60 * parts[1] + parts[2]
+    if not 0 < seconds < math.inf:
+        raise wrong
+    return seconds
+
+
+class Size(NamedTuple):
+    """How many candidates are predicted, on how many images, and how many images prove it."""
+
+    candidates: int
+    search: int
+    proof: int
+
+
+def sizes(whole: Size, least_images: int, *, free: Sequence[bool]) -> list[Size]:
+    """Return what a search can be cut down to, largest first; what is not `free` stays."""
+    ends = [whole]
+    for end in _WAY:
+        raised = (end[0], *(None if one is None else max(one, least_images) for one in end[1:]))
+        ends.append(
+            Size(
+                *(
+                    before if wanted is None or not may else min(before, wanted)
+                    for before, wanted, may in zip(ends[-1], raised, free, strict=True)
+                )
+            )
+        )
+    found = [whole]
+    for upper, lower in pairwise(ends):
+        for step in range(1, _STEPS + 1):
+            pairs = zip(upper, lower, strict=True)
+            found.append(Size(*(_between(one, other, step / _STEPS) for one, other in pairs)))
+    return found
+
+
+def _between(upper: int, lower: int, share: float) -> int:
+    """Return a number from `upper` down to `lower`, by equal factors."""
+    return lower if share == 1 or not lower else int(lower * (upper / lower) ** (1 - share))
+
+
+def fitted(ways: Sequence[Size], seconds: Callable[[Size], float], limit: float) -> Size:
+    """Return the largest of some sizes, which fall, that takes no longer than the limit.
+
+    Where none does, it is the last.
+    """
+    return next((size for size in ways if seconds(size) <= limit), ways[-1])
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """What was planned for a run: sizes, for how many seconds, and the speed that they follow from.
+
+    `kept` is how many distinct candidates, the first, there was time for; None: all of them.
+    """
+
+    pool_size: int | None
+    holdout: float
+    left_out: float
+    engine: str
+    size: Size
+    seconds: float | None = None
+    seconds_a_pass: float | None = None
+    estimate: float | None = None
+    kept: int | None = None
+
+    @property
+    def for_time(self) -> str:
+        """The time that there was, in words."""
+        return "with no time" if self.seconds is None else f"for {duration(self.seconds)}"
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing was planned, and nothing left out."""
+        return self.seconds is None and self.kept is None
+
+    def __str__(self) -> str:
+        size = (
+            f"{count(self.size.candidates, 'candidate')} × {count(self.size.search, 'image')}, "
+            f"then the proof on {self.size.proof:,}"
+        )
+        if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
+            return f"Plan: {size}"
+        speed = f"about {duration(self.estimate)} at {1 / self.seconds_a_pass:,.0f} passes/s"
+        return f"Plan {self.for_time}: {size}: {speed}"
+
+    def too_long(self) -> str | None:
+        """Say that not even the least plan fits, if that is so."""
+        if self.seconds is None or (self.estimate or 0) <= self.seconds:
+            return None
+        return (
+            f"the least that makes sense takes about {duration(self.estimate or 0)}, more than "
+            f"{duration(self.seconds)}, and runs all the same: for less, give --pool-size and "
+            "--split"
+        )
+
+    def applied(self, settings: SearchSettings, wish: TimeWish) -> SearchSettings:
+        """Return settings with what is planned, where nothing else was asked for."""
+        own: dict[str, Any] = {"pool_size": self.pool_size} if wish.pool_free else {}
+        if wish.images_free:
+            own |= {"holdout": self.holdout, "left_out": self.left_out}
+        if wish.repeated is not None and settings.accelerate == "auto":
+            own["accelerate"] = self.engine
+        return replace(settings, **own)
+
+    def to_json(self) -> dict[str, JSON]:
+        """Return the plan for the run's record."""
+        return {**asdict(self), "size": self.size._asdict()}
+
+
+PLANS = Kind(TimePlan, "relook-plan", version=1, what="a search's plan", command="search")
+
+
+@dataclass(frozen=True)
+class TimeWish:
+    """What a caller says about time: how much there is, a plan to repeat, or to finish now.
+
+    `asked` is whether anybody did: else `seconds` are the normal ones, or None where sizes were
+    given. `pool_free` and `images_free` say what nobody has decided.
+    """
+
+    seconds: float | None = None
+    asked: bool = False
+    repeated: Path | None = None
+    finish: bool = False
+    pool_free: bool = True
+    images_free: bool = True
+    started: float = field(default_factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, given: dict[str, Any], split: str | None) -> TimeWish:
+        """Take what is said about time out of a search's keywords."""
+        asked = {name: given.pop(name, None) for name in TIME_KEYWORDS}
+        named, effort, plan = asked["time"], asked["effort"], asked["plan"]
+        if sum(one is not None for one in (named, effort, plan)) > 1:
+            raise RelookError("expected one of --time, --effort and --plan, got more: give one")
+        if effort is not None and effort not in EFFORTS:
+            raise unknown_name("effort", effort, tuple(EFFORTS))
+        seconds = seconds_of(named, "--time") if named is not None else EFFORTS.get(effort)
+        pool_free = given.get("pool_size") is None
+        parted = split is not None or given.get("holdout") is not None
+        if seconds is None and plan is None and pool_free and not parted:
+            seconds = None if given.get("strategy") == "paper" else NORMAL
+        return cls(
+            seconds,
+            named is not None or effort is not None,
+            None if plan is None else Path(plan),
+            bool(asked["finish"]),
+            pool_free,
+            not parted and not given.get("cross_fit"),
+        )
+
+    def known_plan(self, run: Path | None) -> TimePlan | None:
+        """Return the plan that a run was begun with or that is to be repeated, if there is one."""
+        directory = None if run is None else RunDirectory(run)
+        began = None
+        if directory is not None and directory.plan.is_file():
+            began = PLANS.read(directory.plan)
+        if self.repeated is not None:
+            wanted = PLANS.read(_plan_file(self.repeated))
+            if began is not None and began != wanted:
+                raise RunError(f"{run}: the run has another plan than {self.repeated}: {_OTHER}")
+            return wanted
+        begun = directory is not None and directory.settings.exists()
+        if begun and self.asked and (began is None or self.seconds != began.seconds):
+            then = "with no time" if began is None else began.for_time
+            raise RunError(
+                f"{run}: the run was begun {then}, got {duration(self.seconds or 0)}: leave the "
+                f"time out to go on, or {_OTHER}"
+            )
+        return began
+
+    def settled(self, settings: SearchSettings, plan: TimePlan | None) -> SearchSettings:
+        """Return settings as a plan says, or else with the most that there may be time for."""
+        if plan is not None:
+            return plan.applied(settings, self)
+        larger = self.pool_free and (self.seconds or 0) > NORMAL
+        if not larger or settings.strategy != "conservative":
+            return settings
+        return replace(settings, pool_size=LARGER_POOL)
+
+    def plan(self, job: SearchJob, engine: str) -> TimePlan:
+        """Measure the passes of a job, and return what there is time for."""
+        settings, pace = job.settings, job.seconds_a_pass()
+        whole = Size(len(job.pool.candidates), len(job.split.search), len(job.split.held_out))
+        free = (self.pool_free, self.images_free, self.images_free and job.test is None)
+        spent = time.perf_counter() - self.started
+
+        def seconds(size: Size) -> float:
+            return spent + pace * job.passes_of(*size) + other_seconds(job, size)
+
+        ways = sizes(whole, max(FEW_IMAGES, len(job.dataset.classes)), free=free)
+        limit = math.inf if self.seconds is None else _MARGIN * self.seconds
+        size = fitted(ways, seconds, limit)
+        holdout, left_out = settings.holdout, settings.left_out
+        if size[1:] != whole[1:]:
+            proof = size.proof if job.test is None else 0
+            left_out = 1 - (size.search + proof) / len(job.dataset)
+            holdout = proof / (size.search + proof) or holdout
+        return TimePlan(
+            settings.pool_size if size.candidates == whole.candidates else size.candidates,
+            holdout,
+            left_out,
+            engine,
+            size,
+            self.seconds,
+            pace,
+            seconds(size),
+        )
+
+
+def bare_plan(job: SearchJob, engine: str) -> TimePlan:
+    """Return a job's sizes as the plan of a run that has no time to keep to."""
+    settings = job.settings
+    size = Size(len(job.pool.candidates), len(job.split.search), len(job.split.held_out))
+    return TimePlan(settings.pool_size, settings.holdout, settings.left_out, engine, size)
+
+
+def _plan_file(path: Path) -> Path:
+    file = RunDirectory(path).plan if path.is_dir() else path
+    if not file.is_file():
+        raise RelookError(f"--plan: expected a run with a plan.json, or that file, got {path}")
+    return file
+
+
+def other_seconds(job: SearchJob, size: Size) -> float:
+    """Return about how long all takes that is no pass, in more seconds than fewer."""
+    classes = job.predictor.classes or len(job.dataset.classes)
+    values = size.candidates * size.search * classes * job.settings.length
+    return _BESIDE + values / _SELECTED_A_SECOND

@@ -1,0 +1,58 @@
+"""`relook search --time`, `--effort`, `--plan` and `--finish`, as a user runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.e2e.conftest import Relook
+
+from relook.policy_search.job import SearchJob
+
+FEW = ("--recipe", "small", "--length", "3", "--batch", "64", "--accelerate", "torch")
+
+
+@pytest.fixture(autouse=True)
+def speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SearchJob, "seconds_a_pass", lambda job: 0.05)
+
+
+def test_a_search_in_time_is_planned_kept_and_repeated(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    out, again = tmp_path / "run", tmp_path / "again"
+    command = ("search", "--model", model, "--data", data, *FEW)
+    tried = relook.ok(*command, "--out", out, "--effort", "quick", "--dry-run")
+    assert "Plan for 2 min: 16 candidates × 160 images, then the proof on 80" in tried.out
+    assert not out.exists()
+    cost = json.loads(
+        relook.ok(*command, "--out", out, "--effort", "quick", "--dry-run", "--json").out
+    )
+    assert cost["plan"]["size"] == {"candidates": 16, "search": 160, "proof": 80}
+    done = relook.ok(*command, "--out", out, "--time", "2m")
+    assert "Plan for 2 min: 16 candidates × 160 images, then the proof on 80" in done.err
+    assert "note: the least that makes sense takes about" in done.err
+    policy = (out / "policy.json").read_bytes()
+    relook.ok(*command, "--out", out)
+    assert (out / "policy.json").read_bytes() == policy
+    relook.ok(*command, "--out", again, "--plan", out)
+    assert (again / "policy.json").read_bytes() == policy
+    assert "begun for 2 min" in relook.refused(*command, "--out", out, "--time", "3m").err
+    assert "expected one of --time" in relook.refused(*command, "--time", "3m", "--plan", out).err
+
+
+def test_sizes_that_are_given_rule(relook: Relook, model: str, data: str, tmp_path: Path) -> None:
+    command = ("search", "--model", model, "--data", data, *FEW, "--json", "--dry-run")
+    sized = (*command, "--pool-size", "33", "--split", "100:50", "--out", tmp_path / "run")
+    for more in ((), ("--time", "1s")):
+        cost = json.loads(relook.ok(*sized, *more).out)
+        assert (cost["candidates"], cost["images_to_search"]) == (33, 100)
+        assert cost["images_held_out"] == 50
+    assert "expected a time like" in relook.refused(*command, "--time", "soon").err
+    assert "unknown effort" in relook.refused(*command, "--effort", "best").err
+
+
+def test_there_must_be_something_to_finish(
+    relook: Relook, model: str, data: str, tmp_path: Path
+) -> None:
+    command = ("search", "--model", model, "--data", data, *FEW, "--out", tmp_path / "run")
+    assert "expected a complete round" in relook.refused(*command, "--finish").err

@@ -1,0 +1,298 @@
+"""A search that fits the time there is: planned by a given speed, repeated by its record."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import refused
+
+import relook
+from relook.data import load_data
+from relook.errors import RunError
+from relook.models import TorchPredictor
+from relook.models.small import new_small
+from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.rounds import Rounds
+from relook.policy_search.search import PolicySearch, planned, search_dataset
+from relook.policy_search.settings import SearchSettings
+from relook.policy_search.time_plan import (
+    EFFORTS,
+    LARGER_POOL,
+    PLANS,
+    Size,
+    TimePlan,
+    TimeWish,
+    bare_plan,
+    fitted,
+    seconds_of,
+    sizes,
+)
+from relook.predictions.store import BatchPlan
+
+DIGITS = load_data("digits").subset(np.arange(700))
+MODEL = TorchPredictor(new_small(seed=1))
+SETTINGS = SearchSettings.of("small", length=3, batch=64, accelerate="torch")
+Speed = Callable[[float], None]
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> Speed:
+    """Say how many seconds a pass takes, instead of measuring it."""
+    return lambda pace: monkeypatch.setattr(SearchJob, "seconds_a_pass", lambda job: pace)
+
+
+def wish(split: str | None = None, **keywords: Any) -> TimeWish:
+    return TimeWish.of(keywords, split)
+
+
+def searched(run: Path | None, own: TimeWish, **how: Any) -> PolicySearch:
+    return search_dataset(MODEL, DIGITS, SETTINGS, run=run, wish=own, **how)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("15 min", 900),
+        ("1h30m", 5400),
+        ("1H 30M 5s", 5405),
+        ("0.5h", 1800),
+        ("45", 45),
+        (45, 45),
+        (0.5, 0.5),
+    ],
+)
+def test_times_are_read(text: str | float, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "0", "-5m", "5m3h", "1.2.3s", "nan", "inf", True, -1, "m"]
+)
+def test_other_times_are_refused(text: Any) -> None:
+    refused("expected a time like 90s, 15m or 1h30m", seconds_of, text)
+
+
+WHOLE = st.builds(Size, st.integers(2, 2000), st.integers(2, 50_000), st.integers(4, 50_000))
+FREE = st.tuples(st.booleans(), st.booleans(), st.booleans())
+
+
+@given(WHOLE, FREE, st.floats(1e-6, 10), st.floats(0.1, 1e6), st.floats(1, 10))
+def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_for(
+    whole: Size, free: tuple[bool, bool, bool], pace: float, limit: float, more: float
+) -> None:
+    def seconds(size: Size) -> float:
+        return pace * (size.candidates * size.search + 41 * size.proof)
+
+    ways = sizes(whole, 200, free=free)
+    found = fitted(ways, seconds, limit)
+    assert seconds(found) <= limit or found == ways[-1]
+    for kept, own, asked in zip(free, found, whole, strict=True):
+        assert own <= asked
+        assert kept or own == asked
+    longer = fitted(ways, seconds, limit * more)
+    assert all(one >= other for one, other in zip(longer, found, strict=True))
+    assert fitted(ways, seconds, seconds(whole)) == whole
+    assert ways[-1] == Size(
+        *(
+            min(own, least) if may else own
+            for own, least, may in zip(whole, (16, 200, 200), free, strict=True)
+        )
+    )
+
+
+def test_what_is_asked_about_time() -> None:
+    assert (wish().seconds, wish().asked) == (EFFORTS["normal"], False)
+    assert wish(time="2m").seconds == wish(effort="quick").seconds == 120
+    assert wish(strategy="paper").seconds is None
+    for sized in (wish(pool_size=80), wish(holdout=0.5), wish("0.5:0.5")):
+        assert sized.seconds is None
+    assert wish(pool_size=80, time=60).seconds == 60
+    assert not wish("0.5:0.5", time=60).images_free
+    assert not wish(cross_fit=True).images_free
+    refused("expected one of --time, --effort and --plan", wish, time="2m", effort="quick")
+    refused("unknown effort 'quik'", wish, effort="quik")
+
+
+def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None:
+    speed(0.001)
+    job = plan_search(MODEL, DIGITS, SETTINGS)
+    same, _, plan = planned(job, wish())
+    assert same is job
+    assert plan is not None
+    assert plan.too_long() is None
+    speed(0.03)
+    cut, _, plan = planned(job, wish())
+    assert plan is not None
+    assert plan.estimate is not None
+    assert plan.estimate < EFFORTS["normal"]
+    assert len(cut.pool.candidates) == plan.size.candidates == plan.pool_size < 80
+    assert len(cut.split.search) == pytest.approx(plan.size.search, abs=2)
+    assert len(cut.split.held_out) == pytest.approx(plan.size.proof, abs=2)
+    assert str(plan).startswith(f"Plan for 15 min: {plan.size.candidates} candidates × ")
+    assert str(plan).endswith(" at 33 passes/s")
+
+
+def test_more_than_the_normal_time_has_a_larger_pool(speed: Speed) -> None:
+    speed(0.001)
+    for effort, size in {"quick": 80, "normal": 80, "thorough": LARGER_POOL}.items():
+        own = wish(effort=effort)
+        assert own.settled(SETTINGS, None).pool_size == size
+    assert wish(time="2h", pool_size=30).settled(SETTINGS, None) == SETTINGS
+
+
+def test_not_even_the_least_fits(speed: Speed) -> None:
+    speed(60)
+    said: list[str] = []
+    job = plan_search(MODEL, DIGITS, SETTINGS)
+    cut, _, plan = planned(job, wish(time="1m"))
+    assert plan is not None
+    assert plan.size.candidates == len(cut.pool.candidates) == 16
+    said.append(plan.too_long() or "")
+    assert "the least that makes sense takes about" in said[0]
+    assert "more than 60 s" in said[0]
+
+
+def test_images_are_left_out_beside_a_separate_test(speed: Speed) -> None:
+    speed(0.01)
+    test = load_data("digits").subset(np.arange(700, 900))
+    job = plan_search(MODEL, DIGITS, SETTINGS, test=test)
+    cut, _, plan = planned(job, wish(time="2m"))
+    assert plan is not None
+    assert len(cut.split.search) == pytest.approx(plan.size.search, abs=2)
+    assert plan.size.search < 700
+    assert len(cut.split.held_out) == plan.size.proof == 200
+
+
+def test_a_run_that_goes_on_and_one_that_repeats_its_plan_give_the_same_bytes(
+    tmp_path: Path, speed: Speed
+) -> None:
+    speed(0.02)
+    first = tmp_path / "first"
+
+    def stop(stage: str, done: int, total: int, score: float | None = None, /) -> None:
+        if stage == "predict" and done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(first, wish(), progress=stop)
+    plan = (first / "plan.json").read_bytes()
+    speed(1e-6)
+    found = searched(first, wish(), warn=lambda note: None)
+    assert (first / "plan.json").read_bytes() == plan
+    assert found.time_plan == PLANS.read(first / "plan.json")
+    assert json.loads((first / "run.json").read_text())["plan"]["size"] == {
+        "candidates": len(found.pool),
+        "search": len(found.search_indices),
+        "proof": len(found.held_out_indices),
+    }
+    for plan_file in (first, first / "plan.json"):
+        second = tmp_path / f"second-{plan_file.name}"
+        searched(second, wish(plan=plan_file))
+        for name in ("policy.json", "search.json", "plan.json"):
+            assert (second / name).read_bytes() == (first / name).read_bytes()
+        assert searched(second, wish()).policy == found.policy  # which goes on with its plan
+
+
+def test_a_run_keeps_its_time(tmp_path: Path, speed: Speed) -> None:
+    speed(1e-5)
+    run = tmp_path / "run"
+    searched(run, wish(time="1m"))
+    with pytest.raises(RunError, match=r"begun for 60 s, got 2 min: leave the time out"):
+        searched(run, wish(time="2m"))
+    search_dataset(MODEL, DIGITS, replace(SETTINGS, pool_size=8), run=tmp_path / "other")
+    with pytest.raises(RunError, match="begun with no time, got 60 s"):
+        searched(tmp_path / "other", wish(time="1m"))
+    refused("--plan: expected a run with a plan.json", searched, None, wish(plan=tmp_path / "no"))
+
+
+def test_rounds_change_no_byte(tmp_path: Path) -> None:
+    settings, said = replace(SETTINGS, pool_size=40), list[str]()
+    search_dataset(MODEL, DIGITS, settings, run=tmp_path / "one")
+    how: dict[str, Any] = {"wish": wish(pool_size=40), "log": said.append}
+    search_dataset(MODEL, DIGITS, settings, run=tmp_path / "rounds", **how)
+    for name in ("policy.json", "search.json", "settings.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "rounds" / name).read_bytes()
+    assert not (tmp_path / "rounds" / "plan.json").exists()
+    (answer,) = [line for line in said if line.startswith("so far, from 16 of 40 candidates: ")]
+    assert answer.endswith(" on the search images")
+
+
+def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) -> None:
+    settings, run = replace(SETTINGS, pool_size=80), tmp_path / "run"
+    said: list[str] = []
+
+    def found(run: Path, own: TimeWish, **how: Any) -> PolicySearch:
+        return search_dataset(MODEL, DIGITS, settings, run=run, wish=own, **how)
+
+    def stop_at(share: float) -> Any:
+        def stop(stage: str, done: int, total: int, score: float | None = None, /) -> None:
+            if stage == "predict" and done > share * total:
+                raise KeyboardInterrupt
+
+        return stop
+
+    with pytest.raises(KeyboardInterrupt):
+        found(run, wish(pool_size=80), progress=stop_at(0.1))
+    refused("--finish: expected a complete round", found, run, wish(pool_size=80, finish=True))
+    with pytest.raises(KeyboardInterrupt):
+        found(run, wish(pool_size=80), progress=stop_at(0.5))
+    first = found(run, wish(pool_size=80, finish=True), log=said.append)
+    assert "finishing with 32 of 80 candidates, as asked" in said
+    assert first.time_plan is not None
+    assert first.time_plan.kept == 32
+    assert max(first.trace.picks) < 32
+    policy = (run / "policy.json").read_bytes()
+    assert found(run, wish(pool_size=80)).policy == first.policy
+    assert (run / "policy.json").read_bytes() == policy
+    found(tmp_path / "again", wish(plan=run, pool_size=80))
+    assert (tmp_path / "again" / "policy.json").read_bytes() == policy
+
+
+def test_there_is_nothing_to_finish_without_a_directory() -> None:
+    refused("expected a run's directory", searched, None, wish(finish=True))
+
+
+@pytest.mark.parametrize(("pace", "goes_on"), [(0.001, True), (0.1, False)])
+def test_a_machine_that_slows_down_ends_the_rounds(
+    tmp_path: Path, pace: float, goes_on: bool
+) -> None:
+    job = plan_search(MODEL, DIGITS, replace(SETTINGS, pool_size=40), directory=tmp_path)
+    images, clock = len(job.split.search), [0.0]
+    own = replace(wish(time="10m"), started=0.0)
+    plan = replace(bare_plan(job, "torch"), seconds=600.0, seconds_a_pass=0.001)
+    rounds = Rounds(job, own, plan, tmp_path / "plan.json", timed=True, now=lambda: clock[0])
+    assert rounds.go_on(None, False)
+    clock[0] = pace * 16 * images
+    so_far: Any = SimpleNamespace(plan=BatchPlan(16, images, 10, 64, 16))
+    assert rounds.go_on(so_far, False) == goes_on
+    assert rounds.plan.kept == (None if goes_on else 16)
+    assert (tmp_path / "plan.json").exists() != goes_on
+    again = Rounds(job, own, rounds.plan, tmp_path / "plan.json", timed=False)
+    assert again.go_on(so_far, False) == goes_on
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = TimePlan(20, 0.25, 0.5, "torch", Size(20, 300, 100), 60.0, 0.01, 50.5, 16)
+    PLANS.write(tmp_path / "plan.json", plan)
+    assert PLANS.read(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_python_takes_a_time(speed: Speed) -> None:
+    speed(0.02)
+    images, labels = DIGITS.plain, DIGITS.labels
+    found = relook.search(
+        new_small(seed=1), images, labels, time=120, length=3, recipe="small", accelerate="torch"
+    )
+    assert found.time_plan is not None
+    assert found.time_plan.seconds == 120
+    assert len(found.pool) == found.time_plan.size.candidates < 80
