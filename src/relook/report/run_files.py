@@ -13,6 +13,7 @@ from torch import Tensor
 
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import Comparison, load_comparison
+from relook.evaluation.latency import LATENCY, Latency, policy_mark
 from relook.io.arrays import read_npz
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
@@ -56,6 +57,7 @@ class RunFiles:
     steps: tuple[SearchStep, ...]
     examples: Examples | None
     record: Mapping[str, Any]
+    latency: Latency | None = None
 
     @property
     def name(self) -> str:
@@ -97,7 +99,8 @@ def read_run(path: Path) -> RunFiles:
             f"run  relook search --out {where}  first"
         )
     record = _read_record(path / "run.json")
-    return RunFiles(path, comparison, policy, steps, _read_examples(path), record)
+    latency = _read_latency(path / "latency.json", policy)
+    return RunFiles(path, comparison, policy, steps, _read_examples(path), record, latency)
 
 
 def _command(words: object) -> str:
@@ -142,6 +145,19 @@ def _numbers(value: object) -> Iterator[float]:
     elif isinstance(value, dict | list | tuple):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _numbers(one)
+
+
+def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
+    """Read what was measured for this policy; what was for a former one says nothing."""
+    found = LATENCY.read(path) if path.exists() else None
+    if found is None or policy is None or found.policy != policy_mark(policy):
+        return None
+    if not 0 <= found.chosen < len(found.rungs):
+        raise FileFormatError(
+            f"{one_line(str(path))}: chosen: expected a place in {len(found.rungs)} rungs, got "
+            f"{found.chosen}; run  relook export --latency  again"
+        )
+    return found
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:
