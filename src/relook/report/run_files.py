@@ -14,6 +14,7 @@ from torch import Tensor
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import Comparison, load_comparison
 from relook.evaluation.latency import LATENCY, Latency, policy_mark
+from relook.evaluation.set_sizes import SETS, SetsRecord
 from relook.io.arrays import read_npz
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
@@ -58,6 +59,7 @@ class RunFiles:
     examples: Examples | None
     record: Mapping[str, Any]
     latency: Latency | None = None
+    sets: SetsRecord | None = None
 
     @property
     def name(self) -> str:
@@ -99,8 +101,8 @@ def read_run(path: Path) -> RunFiles:
             f"run  relook search --out {where}  first"
         )
     record = _read_record(path / "run.json")
-    latency = _read_latency(path / "latency.json", policy)
-    return RunFiles(path, comparison, policy, steps, _read_examples(path), record, latency)
+    measured = _read_latency(path / "latency.json", policy), _read_sets(path / "sets.json", policy)
+    return RunFiles(path, comparison, policy, steps, _read_examples(path), record, *measured)
 
 
 def _command(words: object) -> str:
@@ -158,6 +160,12 @@ def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
             f"{found.chosen}; run  relook export --latency  again"
         )
     return found
+
+
+def _read_sets(path: Path, policy: Policy | None) -> SetsRecord | None:
+    found = SETS.read(path) if path.exists() else None
+    own = found is not None and policy is not None and found.policy == policy_mark(policy)
+    return found if own else None
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:
