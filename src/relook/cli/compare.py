@@ -14,6 +14,7 @@ from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import NOT_MET, console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.cli.shared.latency import LatencyOptions, keep
+from relook.cli.shared.tracking import check_log, log_at_end
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
@@ -189,11 +190,13 @@ def compare_command(
     asked: ComparisonOptions,
     results: OutputOptions,
     speed: LatencyOptions,
+    log: options.LogOption = None,
     dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
+    check_log(log)
     keywords, required, limit = asked.keywords(), results.requirements(), speed.limit()
     inputs = compared.read()
     if asked.balanced is None:
@@ -241,6 +244,7 @@ def compare_command(
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
     _print(comparison, results.picked(comparison), latency, checked, target, as_json)
+    log_at_end(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)
 

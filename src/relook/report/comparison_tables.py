@@ -173,8 +173,7 @@ def latency_table(latency: Latency) -> Table:
     for place, one in enumerate(latency.rungs):
         more, gain = latency.further(place), one.over_plain
         cells = [
-            Cell("plain image" if one.method == "plain" else one.label),
-            Cell(str(one.views)),
+            Cell("plain image" if one.method == "plain" else str(one.views)),
             Cell(f"{one.milliseconds or 0:.3g}", bold=place == latency.chosen),
             Cell("" if more is None else signed(more, 2)),
             Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
@@ -183,10 +182,13 @@ def latency_table(latency: Latency) -> Table:
             else Cell(signed(gain.estimate, 4), interval=interval(gain, 4)),
         ]
         lines.append(tuple(cells))
-    heads = ("method", "views", "ms", "ms a further view", "cLL", "cLL − plain image")
-    columns = tuple(Column(head, number=head != "method", once=head == "method") for head in heads)
-    budget = f"bold: the best within {milliseconds(latency.budget)}"
-    return Table(f"what milliseconds buy; {budget}", columns, (tuple(lines),), note=latency.where)
+    heads = ("views", "ms", "each more", "cLL", "cLL − plain image")
+    columns = tuple(Column(head) for head in heads)
+    title = (
+        f"what milliseconds buy: {latency.rungs[-1].label or 'plain image'}; bold: the best within "
+        f"{milliseconds(latency.budget)}"
+    )
+    return Table(title, columns, (tuple(lines),), note=latency.where)
 
 
 def where_table(where: Where) -> Table:

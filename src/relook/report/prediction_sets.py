@@ -10,15 +10,18 @@ from relook.report.tables import Cell, Column, Table
 _HEADS = ("plain set", "images", "covered %", "plain", "size", "plain", "size, views − plain")
 
 
-def sets_table(report: SetReport) -> Table:
-    """Return coverage and size of sets and of the plain image's: all images, then easy and hard."""
+def sets_table(report: SetReport, *, whole: bool = False) -> Table:
+    """Return coverage and size of sets and of the plain image's: all images, then easy and hard.
+
+    The `whole` table has intervals of the sizes too, for which a terminal is too narrow.
+    """
     rows = [("all", report.images, report.figures)]
     rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
     lines = [
         (
             Cell(name),
             Cell(f"{images:,}"),
-            *((Cell("too few images"), *[Cell("")] * 4) if one is None else _figures(one)),
+            *((Cell("too few images"), *[Cell("")] * 4) if one is None else _figures(one, whole)),
         )
         for name, images, one in rows
     ]
@@ -37,12 +40,12 @@ def sets_sentence(figures: SetFigures, coverage: float) -> str:
     )
 
 
-def _figures(one: SetFigures) -> tuple[Cell, ...]:
+def _figures(one: SetFigures, whole: bool) -> tuple[Cell, ...]:
     change = one.size_change
     return (
         _share(one.coverage),
         Cell(f"{100 * one.plain_coverage.estimate:.1f}"),
-        Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2)),
+        Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2) if whole else ""),
         Cell(f"{one.plain_size.estimate:.2f}"),
         Cell(signed(change.estimate, 2), interval=interval(change, 2)),
     )
