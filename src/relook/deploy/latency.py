@@ -165,7 +165,7 @@ class _Forms:
 
 
 def _calls(data: bytes, batch: NDArray[np.uint8]) -> Callable[[], object]:
-    session = open_session(data)
+    session = open_session(data, spinning=False)  # others wait their turn, and would spin
 
     def call() -> object:
         with watched(lambda: f"{len(batch)} images, to take its time"):
