@@ -33,7 +33,7 @@ def test_the_best_within_the_budget_is_found_and_few_are_measured() -> None:
     measured, place = choose(rungs, 27.0, bench)
     assert (measured[place].views, measured[place].milliseconds) == (13, 26.0)
     assert len(measured) < 12
-    assert {one.views for one in measured} >= {1, 2, 3, 5, 10, 12, 13, 14}
+    assert {one.views for one in measured} >= {1, 2, 3, 5, 10, 13, 14}
 
 
 def test_more_views_that_are_worse_are_not_taken_and_the_choice_is_measured() -> None:
