@@ -18,6 +18,7 @@ class Recorder(ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.__spec__ = ModuleSpec(name, None)
+        self.summary: dict[str, Any] = {}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -76,7 +77,6 @@ def test_a_run_in_mlflow(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_in_wandb(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = Recorder("wandb")
-    wandb.summary = {}
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     assert log_run(run, "wandb")
     assert wandb.summary["verdict/outcome"] == "helps"

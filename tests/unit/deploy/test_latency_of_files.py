@@ -85,8 +85,8 @@ def test_what_cannot_be_exported_is_measured_in_torch() -> None:
 def test_an_export_within_a_time_is_measured_and_kept(run: SearchedRun, tmp_path: Path) -> None:
     out = tmp_path / "model.onnx"
     before = (run.path / "policy.json").read_bytes()
-    words = ("export", run.path, "--channels", 1, "--method", "policy", "--out", out)
-    words += ("--temperature", "none")  # this run's policy has none
+    given = ("--channels", 1, "--temperature", "none")  # this run's policy has no temperature
+    words = ("export", run.path, *given, "--method", "policy", "--out", out)
     done = run_command(*words, "--latency", "1000s", "--json")
     latency = json.loads(done.stdout)["latency"]
     assert 0 < latency["milliseconds"] < latency["budget"] == 1e6
