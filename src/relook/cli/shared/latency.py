@@ -12,6 +12,8 @@ from relook.cli.shared.console import say
 from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.io.files import one_line
 
+_PANEL = "Latency"
+
 
 @dataclass(frozen=True)
 class LatencyOptions:
@@ -23,9 +25,13 @@ class LatencyOptions:
             help="Take the best views whose call is no slower than this, as 40ms: a median, "
             "measured here on the file.",
             show_default=False,
+            rich_help_panel=_PANEL,
         ),
     ] = None
-    latency_batch: Annotated[int, typer.Option(help="Images in a call for --latency.", min=1)] = 1
+    latency_batch: Annotated[
+        int,
+        typer.Option(help="Images in a call for --latency.", min=1, rich_help_panel=_PANEL),
+    ] = 1
 
     def limit(self) -> Limit | None:
         """Return what was asked for, read."""
