@@ -18,6 +18,7 @@ from relook.api.judging import calibrated, compared, images_for, with_sets
 from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
+from relook.evaluation.latency import LATENCY, Limit
 from relook.io.files import write_text_atomic
 from relook.io.identities import set_of, union
 from relook.io.run_directory import RunDirectory
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from relook.deploy import TTA
     from relook.deploy.conformal import SetKeywords
     from relook.deploy.export.record import Export
+    from relook.deploy.latency import Fitting
     from relook.deploy.recommended import Deployed
     from relook.evaluation.suspects import Suspects
 
-_FILES = ("search.json", "comparison.json", "examples.npz", "run.json", "settings.json")
+_FILES = (
+    *("search.json", "comparison.json", "examples.npz", "run.json", "settings.json"),
+    *("latency.json", "sets.json"),
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -83,18 +88,25 @@ class FoundPolicy(PolicySearch):
         return self.tta(**options)
 
     def export(
-        self, path: str | Path, *, method: str | None = None, views: int | None = None, **how: Any
+        self,
+        path: str | Path,
+        *,
+        method: str | None = None,
+        views: int | None = None,
+        latency: str | None = None,
+        latency_batch: int = 1,
+        **how: Any,
     ) -> Export:
         """Write the model as one file that predicts as the verdict recommends.
 
-        `method` and `views` are as for `tta`, and `how` is as for `relook.export`.
+        `method` and `views` are as for `tta`, and `how` is as for `relook.export`. With a
+        `latency`, as "40ms", it has the best number of views whose call with `latency_batch` images
+        takes no longer here; the run keeps what was measured.
         """
         from relook.deploy.export import export
 
-        chosen = self._deployed(method, views)
         channels, *size = self.shape
         own: dict[str, Any] = {
-            "temperature": chosen.temperature,
             "size": tuple(size),
             "channels": channels,
             "classes": self._names,
@@ -102,7 +114,16 @@ class FoundPolicy(PolicySearch):
         images = None if self.job is None else self.job.dataset.images
         if isinstance(images, Tensor) and "resize_from" not in how:
             own["images"] = images
-        return export(self.predictor, chosen.policy, path, **{**own, **how})
+        own |= how
+        if latency is None:
+            chosen = self._deployed(method, views)
+            own = {"temperature": chosen.temperature, **own}
+            return export(self.predictor, chosen.policy, path, **own)
+        if views is not None:
+            raise RelookError("expected views or latency, which finds how many, got both: give one")
+        fitting = self._fitting(Limit.read(latency, latency_batch), method, own)
+        own = {"temperature": fitting.deployed.temperature, **own}
+        return fitting.verified(export(self.predictor, fitting.deployed.policy, path, **own))
 
     def compare(
         self,
@@ -269,6 +290,12 @@ class FoundPolicy(PolicySearch):
         names = self.comparison.classes
         return None if names == tuple(map(str, range(len(names)))) else names
 
+    @property
+    def _known_recipe(self) -> Recipe:
+        if self.recipe is None:
+            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
+        return self.recipe
+
     @cached_property
     def _job(self) -> SearchJob:
         if self.job is not None:
@@ -289,12 +316,19 @@ class FoundPolicy(PolicySearch):
         where = Path("policy.json") if self.path is None else self.path / "policy.json"
         return used_images(where, self.policy)
 
+    def _fitting(self, limit: Limit, method: str | None, how: dict[str, Any]) -> Fitting:
+        from relook.deploy.latency import fit_latency
+
+        known = self.policy, self.comparison, self._known_recipe
+        found = fit_latency(self.predictor, *known, limit, method=method, **how)
+        if self.path is not None:
+            LATENCY.write(self.path / "latency.json", found.latency)
+        return found
+
     def _deployed(self, method: str | None, views: int | None) -> Deployed:
         from relook.deploy.recommended import deployed
 
-        if self.recipe is None:
-            raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
-        found = deployed(self.policy, self.comparison, self.recipe, method, views)
+        found = deployed(self.policy, self.comparison, self._known_recipe, method, views)
         if found.by_verdict and not found.whole:
             warn(
                 f"the model takes {found.text}, as the verdict recommends: method='policy' takes "

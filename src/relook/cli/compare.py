@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,8 +13,11 @@ from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import NOT_MET, console, print_json, resumable, say
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
+from relook.cli.shared.latency import LatencyOptions, keep
+from relook.cli.shared.tracking import check_log, log_at_end
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
+from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import (
@@ -25,6 +28,7 @@ from relook.evaluation.compare import (
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.cross_validation import check_protocol
+from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import plain, views_text
@@ -34,13 +38,20 @@ from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
 from relook.policy_search.held_out import pool_views
 from relook.predictions.passes import Images
-from relook.report.comparison_tables import comparison_table, frontier_table, to_csv, to_latex
+from relook.report.comparison_tables import (
+    comparison_table,
+    frontier_table,
+    latency_table,
+    to_csv,
+    to_latex,
+)
 from relook.report.junit import junit_xml
 from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
 
 _FILES = "Results"
+_TIMED = 16
 _GO_ON = "Run the same command again to go on."
 
 
@@ -178,12 +189,15 @@ def compare_command(
     compared: ComparisonSource,
     asked: ComparisonOptions,
     results: OutputOptions,
+    speed: LatencyOptions,
+    log: options.LogOption = None,
     dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare a policy with every baseline on held-out images, and say whether it helps."""
-    keywords, required = asked.keywords(), results.requirements()
+    check_log(log)
+    keywords, required, limit = asked.keywords(), results.requirements(), speed.limit()
     inputs = compared.read()
     if asked.balanced is None:
         keywords["balanced"] = inputs.balanced
@@ -205,7 +219,7 @@ def compare_command(
     say(f"{planned} (--methods and --budgets for fewer)")
     if dry_run:
         return
-    inputs = inputs.on(planned.model)
+    as_given, inputs = inputs, inputs.on(planned.model)
     with (
         RunDirectory(target),
         resumable(_GO_ON, timeout),
@@ -226,9 +240,11 @@ def compare_command(
             **keywords,
         )
         save_comparison(target, comparison, inputs.dataset, inputs.indices)
+        latency = None if limit is None else _latency(as_given, comparison, limit, target)
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
-    _print(comparison, results.picked(comparison), checked, target, as_json)
+    _print(comparison, results.picked(comparison), latency, checked, target, as_json)
+    log_at_end(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)
 
@@ -241,6 +257,24 @@ def _foreign(spec: str, inputs: ComparisonInputs) -> list[Images]:
     wanted = Preparation((size[0], size[1]), channels=channels, full_size=full, log=say)
     found = open_source(spec, wanted.as_searched(inputs.dataset.prepared))
     return [block.images for block in found.read(found.ranges())]
+
+
+def _latency(inputs: ComparisonInputs, comparison: Comparison, limit: Limit, out: Path) -> Latency:
+    """Measure what fits into a time: in the exported file, or else in torch."""
+    images = inputs.dataset.images
+    channels, *size = images.shape[1:]
+    how: dict[str, Any] = {
+        "size": tuple(size),
+        "channels": channels,
+        "full_size": isinstance(images, FullImages),
+        "images": images[:_TIMED],
+    }
+    given = inputs.predictor, inputs.policies[0], comparison, inputs.recipe, limit
+    engine = engine_for(inputs.predictor)
+    say(f"measuring several numbers of views in {engine} …")
+    found = fit_latency(*given, engine=engine, **how).latency
+    keep(out, found)
+    return found
 
 
 def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
@@ -273,6 +307,7 @@ def _picked_text(comparison: Comparison, picked: Row) -> str:
 def _print(
     comparison: Comparison,
     picked: Row | None,
+    latency: Latency | None,
     checked: Sequence[Checked],
     out: Path,
     as_json: bool,
@@ -282,12 +317,17 @@ def _print(
     if as_json:
         chosen = None if picked is None else {"method": picked.method, "views": picked.views}
         required = [asdict(one) for one in checked]
-        content = {"out": str(out), "picked": chosen, "required": required}
+        timed = None if latency is None else LATENCY.to_json(latency)
+        content = {"out": str(out), "picked": chosen, "latency": timed, "required": required}
         print_json({**content, **comparison.to_json()})
         return
     console.print(terminal(comparison_table(comparison), console))
     console.print(terminal(frontier_table(comparison), console))
+    if latency is not None:
+        console.print(terminal(latency_table(latency), console))
     say(f"written to {out}: comparison.json, examples.npz")
+    if latency is not None:
+        console.print(latency.sentence, soft_wrap=True, markup=False)
     if picked is not None:
         console.print(_picked_text(comparison, picked), soft_wrap=True, markup=False)
     for line in (when_not_to_answer(comparison), foreign_images(comparison)):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
@@ -16,15 +15,16 @@ from relook.cli.shared.console import console, print_json, progress_bar, resumab
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
-from relook.evaluation.set_sizes import SetFigures, SetReport
+from relook.evaluation.latency import policy_mark
+from relook.evaluation.set_sizes import SETS, SetsRecord
 from relook.evaluation.unseen import check_unused, doubt_of
-from relook.foundation import wording
 from relook.numerics.conformal import FREE, PENALTY
-from relook.numerics.intervals import Interval
+from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
-from relook.report.tables import new_table
+from relook.report.prediction_sets import sets_sentence, sets_table
+from relook.report.tables import terminal
 
 _HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this), or give --data"
 
@@ -107,6 +107,7 @@ def conformal_command(
             **wanted,
         )
     found.policy.save(target)
+    _keep(scored, found, chosen.text)
     if as_json:
         print_json({"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()})
         return
@@ -141,6 +142,25 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     return inputs, dataset, others
 
 
+def _keep(scored: PolicySource, found: PolicySets, text: str) -> None:
+    """Write what the sets are worth into the run, for its report."""
+    rule, run = found.policy.sets, scored.source.searched(scored.model)
+    if run is None or rule is None or found.report is None:
+        return
+    own = Policy.load(scored.source.policy)
+    record = SetsRecord(
+        text=text,
+        score=rule.score,
+        coverage=rule.coverage,
+        per_class=len(rule.thresholds) > 1,
+        images=found.images,
+        deviation=found.deviation,
+        report=found.report,
+        policy=policy_mark(own),
+    )
+    SETS.write(run / "sets.json", record)
+
+
 def _beside(policy: Path) -> Path:
     """Return where the policy with its sets goes; a preset's goes here, under its name."""
     if is_preset(policy):
@@ -157,12 +177,12 @@ def _print(found: PolicySets, coverage: float) -> None:
     if found.report is None:
         console.print("no other images to show coverage and size on")
     else:
-        console.print(_table(found.report))
+        console.print(terminal(sets_table(found.report), console))
         figures = found.report.figures
         if figures is None:
             console.print("too few images to tell coverage and size")
         else:
-            console.print(_sentence(figures, coverage), soft_wrap=True, style="bold")
+            console.print(sets_sentence(figures, coverage), soft_wrap=True, style="bold")
     if rule is not None and len(rule.thresholds) == 1:
         console.print(
             f"the guarantee, {100 * coverage:g} %, is a mean over all draws of {found.images:,} "
@@ -170,39 +190,3 @@ def _print(found: PolicySets, coverage: float) -> None:
             "deviations)",
             soft_wrap=True,
         )
-
-
-def _table(report: SetReport) -> Table:
-    table = new_table(f"{report.images:,} images that set no threshold")
-    table.add_column("plain set", no_wrap=True)
-    for name in ("images", "covered %", "plain", "size", "plain", "size, views − plain"):
-        table.add_column(name, justify="right", no_wrap=True)
-    rows = [("all", report.images, report.figures)]
-    rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
-    for name, images, one in rows:
-        cells = ("too few images", "", "", "", "")
-        if one is not None:
-            cells = (
-                _share(one.coverage),
-                f"{100 * one.plain_coverage.estimate:.1f}",
-                f"{one.size.estimate:.2f}",
-                f"{one.plain_size.estimate:.2f}",
-                f"{wording.signed(one.size_change.estimate, 2)} "
-                f"{wording.interval(one.size_change, 2)}",
-            )
-        table.add_row(name, f"{images:,}", *cells)
-    return table
-
-
-def _share(one: Interval) -> str:
-    return f"{100 * one.estimate:.1f} [{100 * one.low:.1f}, {100 * one.high:.1f}]"
-
-
-def _sentence(figures: SetFigures, coverage: float) -> str:
-    change = 100 * figures.size_change.estimate / max(figures.plain_size.estimate, 1e-9)
-    empty = f"; {100 * figures.empty:.1f} % are empty" if figures.empty else ""
-    return (
-        f"{100 * figures.coverage.estimate:.1f} % of the sets hold the true class (asked for: "
-        f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average, "
-        f"{wording.signed(change, 1)} % compared with the plain image's{empty}"
-    )

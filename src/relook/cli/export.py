@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from torch import Tensor
@@ -13,9 +14,12 @@ from torch import Tensor
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
+from relook.cli.shared.latency import LatencyOptions, keep
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
+from relook.deploy.latency import Fitting, fit_latency
 from relook.errors import RelookError
+from relook.evaluation.latency import Limit
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
@@ -43,6 +47,7 @@ def export_command(
     ] = None,
     method: sources.MethodOption = None,
     views: sources.ViewsOption = None,
+    speed: LatencyOptions,
     temperature: sources.TemperatureOption = "policy",
     seed: Annotated[
         int | None,
@@ -82,10 +87,12 @@ def export_command(
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
     sources.check_free(out, force)
+    limit = speed.limit()
+    if limit is not None and views is not None:
+        raise RelookError("expected --views or --latency, which finds how many, got both: give one")
     record = source.record(model)
     given = options.origin(model=model or None, **image.given(), **network.given())
-    chosen = sources.deployed_of(source, given, method, views)
-    calibrated_by = sources.temperature_of(temperature, chosen.temperature)
+    chosen = sources.deployed_of(source, given, method, views, told=limit is None)
     known = sources.ModelOfRun.load(record, given)
     names = known.class_names
     full = images_kept.takes_photos(full_size, source.policy, chosen.policy)
@@ -96,28 +103,55 @@ def export_command(
     images, found = _images(data, known, resize_from, full, searched)
     if images is None and resize_from is None:
         images = _images_of_search(known, searched, full)
+    how: dict[str, Any] = {
+        "seed": seed,
+        "output": output,
+        "layout": layout,
+        "format": format,
+        "size": known.size,
+        "channels": known.channels,
+        "resize_from": options.pixels(resize_from),
+        "crop": given.get("crop"),
+        "full_size": full,
+        "classes": names or found,
+        "images": images,
+    }
     with resumable("Nothing was written.", timeout):
-        done = export(
-            known.predictor,
-            known.checked(chosen.policy, calibrated_by),
-            out,
-            temperature=calibrated_by,
-            seed=seed,
-            output=output,
-            layout=layout,
-            format=format,
-            size=known.size,
-            channels=known.channels,
-            resize_from=options.pixels(resize_from),
-            crop=given.get("crop"),
-            full_size=full,
-            classes=names or found,
-            images=images,
-        )
+        fitting = None
+        if limit is not None:
+            fitting = _fitting(sources.judged_of(source, given), known, limit, method, how)
+            chosen = fitting.deployed
+            keep(source.directory, fitting.latency)
+        calibrated_by = sources.temperature_of(temperature, chosen.temperature)
+        policy = known.checked(chosen.policy, calibrated_by)
+        done = export(known.predictor, policy, out, temperature=calibrated_by, **how)
+        done = done if fitting is None else fitting.verified(done)
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})
         return
     say(str(done))
+
+
+def _fitting(
+    judged: sources.Judged,
+    known: sources.ModelOfRun,
+    limit: Limit,
+    method: str | None,
+    how: Mapping[str, Any],
+) -> Fitting:
+    """Measure what fits into a time, and say what it is."""
+    say("measuring the file with several numbers of views …")
+    found = fit_latency(
+        known.predictor,
+        judged.policy,
+        judged.comparison,
+        judged.recipe,
+        limit,
+        method=method,
+        **how,
+    )
+    say(f"{found.latency.sentence} {found.latency.where}")
+    return found
 
 
 def _images_of_search(

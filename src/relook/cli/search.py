@@ -17,6 +17,7 @@ from relook.cli.shared import engine as engines
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
 from relook.cli.shared.console import print_json, resumable, say
+from relook.cli.shared.tracking import check_log, log_at_end
 from relook.cli.show import print_policy
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
@@ -69,9 +70,11 @@ def search_command(
     dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
     place: engines.EngineOptions,
+    log: options.LogOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
+    check_log(log)
     _check_one_of(split, holdout, test, settings["cross_fit"] or None)
     known = as_begun(out, {"recipe": recipe, **settings})
     known |= {} if holdout is None else {"holdout": holdout}
@@ -127,6 +130,7 @@ def search_command(
             wish=wish,
         )
     _print_result(found, out, as_json)
+    log_at_end(out, log)
 
 
 def _check_one_of(*parts: object) -> None:

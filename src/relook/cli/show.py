@@ -13,13 +13,14 @@ from rich.text import Text
 from relook.cli.shared.console import console, print_json, say
 from relook.errors import RelookError
 from relook.evaluation.comparison import Comparison
+from relook.evaluation.latency import LATENCY
 from relook.foundation.wording import at_view_temperature, count, two_temperatures
 from relook.io.files import one_line, write_bytes_atomic
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
-from relook.report.comparison_tables import print_comparison, where_table
+from relook.report.comparison_tables import latency_table, print_comparison, where_table
 from relook.report.gallery import class_name
 from relook.report.pictures import (
     builtin_picture,
@@ -214,6 +215,7 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
                 "run": str(run.path),
                 "policy": None if run.policy is None else policy_summary(run.policy),
                 "comparison": None if run.comparison is None else run.comparison.to_json(),
+                "latency": None if run.latency is None else LATENCY.to_json(run.latency),
                 "scores": [step.score for step in run.steps],
                 "picture": picture and str(picture),
             }
@@ -225,6 +227,10 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
     if run.comparison is not None:
         print_comparison(run.comparison, console)
         _print_where(run.comparison)
+        if run.latency is not None:
+            console.print()
+            console.print(terminal(latency_table(run.latency), console))
+            console.print(run.latency.sentence, soft_wrap=True, markup=False)
     else:
         say(f"no comparison yet;  relook compare {one_line(str(run.path))}  adds one")
     if picture is not None:

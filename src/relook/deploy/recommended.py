@@ -51,13 +51,12 @@ def deployed(
     policy gets the temperatures that were fitted when it was compared; one that was not compared
     has none. A comparison of a policy that predicts otherwise counts for nothing.
     """
-    if comparison is not None and _predicting(comparison.policy) != _predicting(policy):
-        comparison = None
+    comparison = of_same_policy(comparison, policy)
     by_verdict = method is None and views is None and comparison is not None
     if by_verdict and comparison is not None:
         found = comparison.verdict
         method, views = found.recommended_method, found.recommended_views
-    name = _ALIASES.get(method or POLICY_METHOD, method or POLICY_METHOD)
+    name = named_method(method or POLICY_METHOD)
     if name == POLICY_METHOD:
         cut = policy if views is None else policy.for_budget(views)
         label = policy_label(policy)
@@ -84,6 +83,18 @@ def deployed(
     # The comparison does not say which images it was made on.
     made = replace(made, view_temperature=scored.fitted.view_temperature, seen=UNKNOWN)
     return Deployed(made, scored.fitted.temperature, text, by_verdict)
+
+
+def named_method(name: str) -> str:
+    """Return a method's name in comparisons, which may be given by its alias."""
+    return _ALIASES.get(name, name)
+
+
+def of_same_policy(comparison: Comparison | None, policy: Policy) -> Comparison | None:
+    """Return the comparison if it is one of this policy, or of another that predicts the same."""
+    if comparison is None or _predicting(comparison.policy) != _predicting(policy):
+        return None
+    return comparison
 
 
 def _predicting(policy: Policy) -> tuple[object, ...]:

@@ -64,20 +64,39 @@ def measure_slowdown(
     run = run.shortened(seconds / (rounds * passes * once + 1e-9))
     for _, first, *_ in timed.values():
         run.seconds(first)
-    start = clock()
-    times: dict[str, list[list[float]]] = {name: [] for name in policies}
-    for done in range(rounds):
-        after_next = (clock() - start) * (done + 1) / max(1, done)
-        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
-            break
-        for name, views in timed.items():
-            times[name].append([run.seconds(view) for view in views])
-    shortest = {name: np.min(one, axis=0) for name, one in times.items()}
+    rounds_made = timed_rounds(
+        lambda: [run.seconds(view) for views in timed.values() for view in views],
+        seconds=seconds,
+        rounds=rounds,
+        clock=clock,
+    )
+    least = iter(np.min(rounds_made, axis=0))
+    shortest = {name: np.array([next(least) for _ in views]) for name, views in timed.items()}
     unit = float(np.median([one[0] for one in shortest.values()]))
     return {
         name: Slowdown(tuple(_costs(timed[name][1:], one[1:] / unit)))
         for name, one in shortest.items()
     }
+
+
+def timed_rounds(
+    take: Callable[[], Sequence[float]],
+    *,
+    seconds: float,
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> NDArray[np.float64]:
+    """Return what each of some things takes, `[round, thing]`: `take` times all of them once.
+
+    About `seconds` is spent, up to five times as much on a few rounds, and at least one round.
+    """
+    start, times = clock(), list[Sequence[float]]()
+    for done in range(rounds):
+        after_next = (clock() - start) * (done + 1) / max(1, done)
+        if after_next > seconds * (1 if done >= _FEWEST_ROUNDS else _LONGEST):
+            break
+        times.append(take())
+    return np.array(times)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from relook.io.records import Kind
 from relook.numerics.arrays import Labels
 from relook.numerics.intervals import Interval, independent_images, paired_interval, share_interval
 
@@ -57,6 +58,27 @@ class SetReport:
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class SetsRecord:
+    """What a run keeps of prediction sets: which they are, and the report of other images.
+
+    So many `images` set the threshold of what is deployed, `text`; `policy` is the fingerprint of
+    the run's policy. `coverage` is what was asked for, `deviation` how much it varies.
+    """
+
+    text: str
+    score: str
+    coverage: float
+    per_class: bool
+    images: int
+    deviation: float
+    report: SetReport
+    policy: str
+
+
+SETS = Kind(SetsRecord, "relook-prediction-sets", 1, "what prediction sets are worth", "conformal")
 
 
 def report_sets(

@@ -148,14 +148,21 @@ def _export(module: nn.Module, example: Tensor) -> bytes:
         return file.read_bytes()
 
 
-def open_session(graph: Path | bytes, providers: Sequence[str] = (CPU,)) -> Any:
-    """Return a session of ONNX Runtime, by default on the CPU, with torch's number of threads."""
+def open_session(
+    graph: Path | bytes, providers: Sequence[str] = (CPU,), *, spinning: bool = True
+) -> Any:
+    """Return a session of ONNX Runtime, by default on the CPU, with torch's number of threads.
+
+    Without `spinning` its threads sleep between calls, and take no time from other sessions.
+    """
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
         raise RelookError(f"ONNX Runtime is not installed: {INSTALL}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    if not spinning:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # errors are raised, and then reported in one line
     try:
         return onnxruntime.InferenceSession(graph, options, providers=list(providers))

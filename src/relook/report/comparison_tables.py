@@ -11,10 +11,11 @@ from rich.text import Text
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row
+from relook.evaluation.latency import Latency, milliseconds
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
-from relook.foundation.wording import interval, signed, views_text
+from relook.foundation.wording import interval, plain, signed, views_text
 from relook.report.latex import latex
 from relook.report.metrics import metric_of
 from relook.report.style import shorten
@@ -164,6 +165,30 @@ def frontier_table(comparison: Comparison) -> Table:
     heads = {"time ×": True, "views": True, "method": False, "cLL": True, "acc. %": True, "": False}
     columns = tuple(Column(head, number=number) for head, number in heads.items())
     return Table("what more time buys", columns, (tuple(lines),))
+
+
+def latency_table(latency: Latency) -> Table:
+    """Return what each measured number of views takes, and what its views bring."""
+    lines = []
+    for place, one in enumerate(latency.rungs):
+        more, gain = latency.further(place), one.over_plain
+        cells = [
+            Cell("plain image" if one.method == "plain" else str(one.views)),
+            Cell(f"{one.milliseconds or 0:.3g}", bold=place == latency.chosen),
+            Cell("" if more is None else signed(more, 2)),
+            Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
+            Cell("–")
+            if gain is None
+            else Cell(signed(gain.estimate, 4), interval=interval(gain, 4)),
+        ]
+        lines.append(tuple(cells))
+    heads = ("views", "ms", "each more", "cLL", "cLL − plain image")
+    columns = tuple(Column(head) for head in heads)
+    title = (
+        f"what milliseconds buy: {latency.rungs[-1].label or 'plain image'}; bold: the best within "
+        f"{milliseconds(latency.budget)}"
+    )
+    return Table(title, columns, (tuple(lines),), note=latency.where)
 
 
 def where_table(where: Where) -> Table:

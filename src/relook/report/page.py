@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relook.evaluation.set_sizes import SetsRecord
 from relook.evaluation.where import Where
 from relook.io.files import write_text_atomic
 from relook.policy.transform_counts import transform_statistics
-from relook.report.comparison_tables import ranked
+from relook.report.comparison_tables import latency_table, ranked
 from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gallery
 from relook.report.html import render
+from relook.report.prediction_sets import sets_sentence, sets_table
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
 from relook.report.summary import summary_of
+from relook.report.tables import html
 
 if TYPE_CHECKING:
     from relook.report.figures import Drawing
@@ -64,6 +68,9 @@ def render_report(run: RunFiles) -> str:
         summary=comparison and summary_of(comparison),
         sections=_sections(run, drawn),
         figures=drawn,
+        latency=run.latency and html(replace(latency_table(run.latency), title="", note="")),
+        sets=run.sets and html(replace(sets_table(run.sets.report, whole=True), title="")),
+        sets_sentence=_sets_sentence(run.sets),
         gallery=_gallery(run),
         changed=kept_pictures([*named, *behind], run.examples, _CHANGED_SIDE),
         ranked=ranked,
@@ -104,11 +111,18 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "reliability": "Reliability" if any("reliability" in name for name in drawn) else "",
         "where": "Where it gains and loses" if comparison and comparison.where else "",
         "selective": "When not to answer" if "selective" in drawn else "",
+        "sets": "Prediction sets" if run.sets else "",
         "policy": "The policy" if run.policy is not None else "The search" if run.steps else "",
         "changes": "Images gained and lost" if changed else "",
         "settings": "Settings",
     }
     return {key: title for key, title in titles.items() if title}
+
+
+def _sets_sentence(sets: SetsRecord | None) -> str:
+    if sets is None or sets.report.figures is None:
+        return "Too few images to tell coverage and size"
+    return sets_sentence(sets.report.figures, sets.coverage)
 
 
 def _reach(where: Where | None) -> float:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.comparison import Comparison, load_comparison
+from relook.evaluation.latency import LATENCY, Latency, policy_mark
+from relook.evaluation.set_sizes import SETS, SetsRecord
 from relook.io.arrays import read_npz
 from relook.io.files import one_line, read_json
 from relook.policy import Policy
@@ -56,6 +58,8 @@ class RunFiles:
     steps: tuple[SearchStep, ...]
     examples: Examples | None
     record: Mapping[str, Any]
+    latency: Latency | None = None
+    sets: SetsRecord | None = None
 
     @property
     def name(self) -> str:
@@ -97,7 +101,8 @@ def read_run(path: Path) -> RunFiles:
             f"run  relook search --out {where}  first"
         )
     record = _read_record(path / "run.json")
-    return RunFiles(path, comparison, policy, steps, _read_examples(path), record)
+    measured = _read_latency(path / "latency.json", policy), _read_sets(path / "sets.json", policy)
+    return RunFiles(path, comparison, policy, steps, _read_examples(path), record, *measured)
 
 
 def _command(words: object) -> str:
@@ -142,6 +147,25 @@ def _numbers(value: object) -> Iterator[float]:
     elif isinstance(value, dict | list | tuple):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _numbers(one)
+
+
+def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
+    """Read what was measured for this policy; what was for a former one says nothing."""
+    found = LATENCY.read(path) if path.exists() else None
+    if found is None or policy is None or found.policy != policy_mark(policy):
+        return None
+    if not 0 <= found.chosen < len(found.rungs):
+        raise FileFormatError(
+            f"{one_line(str(path))}: chosen: expected a place in {len(found.rungs)} rungs, got "
+            f"{found.chosen}; run  relook export --latency  again"
+        )
+    return found
+
+
+def _read_sets(path: Path, policy: Policy | None) -> SetsRecord | None:
+    found = SETS.read(path) if path.exists() else None
+    own = found is not None and policy is not None and found.policy == policy_mark(policy)
+    return found if own else None
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from relook.data import load_data
 from relook.io.identities import is_in
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
+from relook.report import write_report
+from relook.report.run_files import read_run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:only .* images"),
@@ -125,3 +128,18 @@ def test_python_makes_the_same_sets(runs: Path, tmp_path: Path) -> None:
     whole = relook.load(runs / "whole")
     refused("got none: search with  split=", whole.conformal, progress=False)
     refused("300 of its 300", whole.conformal, f"npz:{runs}/digits.npz", progress=False)
+
+
+def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "run", run)
+    conformal(run, "--out", tmp_path / "p.json", "--method", "policy")
+    kept = read_run(run).sets
+    assert kept is not None
+    assert (kept.score, kept.coverage, kept.images, kept.report.images) == ("aps", 0.9, 90, 90)
+    text = write_report(run, figures=False).read_text()
+    assert '<section id="sets">' in text
+    assert "90 images set the threshold, 90 others show what they are worth" in text
+    content = json.loads((run / "sets.json").read_text())
+    (run / "sets.json").write_text(json.dumps({**content, "policy": "another"}))
+    assert read_run(run).sets is None

@@ -223,6 +223,14 @@ TimeoutOption = Annotated[
         show_default="none",
     ),
 ]
+LogOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Log settings, metrics, verdict and report at the end: mlflow, tensorboard or wandb.",
+        rich_help_panel="Results",
+        show_default=False,
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
 ]

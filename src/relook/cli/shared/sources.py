@@ -19,12 +19,12 @@ from relook.deploy.recommended import Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
-from relook.evaluation.comparison import load_comparison
+from relook.evaluation.comparison import Comparison, load_comparison
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.presets import is_preset
-from relook.policy.recipes import get_recipe
+from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
 from relook.transforms.centre_crop import CentreCrop
@@ -200,13 +200,17 @@ class ModelOfRun:
         return channels, height, width
 
 
-def deployed_of(
-    source: RunOrPolicy, given: Mapping[str, Any], method: str | None, views: int | None
-) -> Deployed:
-    """Return what to deploy, and say what it is where nobody named it.
+@dataclass(frozen=True)
+class Judged:
+    """A policy with the comparison and the recipe of its run, as far as they count for it."""
 
-    The verdict's recommendation is for the model that was searched with.
-    """
+    policy: Policy
+    comparison: Comparison | None
+    recipe: Recipe
+
+
+def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
+    """Read the policy, and the verdict's comparison if it is of the model that is given."""
     policy, record = Policy.load(source.policy), source.record(given.get("model"))
     # The verdict is on the run's own policy: another file is taken as it is.
     file = None if source.directory is None else source.directory / "comparison.json"
@@ -215,11 +219,28 @@ def deployed_of(
     own = all(one == named[0] for one in named)
     comparison = load_comparison(file) if own and file is not None and file.is_file() else None
     recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
-    found = deployed(policy, comparison, recipe, method, views)
-    if found.by_verdict:
+    return Judged(policy, comparison, recipe)
+
+
+def deployed_of(
+    source: RunOrPolicy,
+    given: Mapping[str, Any],
+    method: str | None,
+    views: int | None,
+    *,
+    told: bool = True,
+) -> Deployed:
+    """Return what to deploy, and say what it is where nobody named it, if it is to be `told`.
+
+    The verdict's recommendation is for the model that was searched with.
+    """
+    judged = judged_of(source, given)
+    comparison = judged.comparison
+    found = deployed(judged.policy, comparison, judged.recipe, method, views)
+    if found.by_verdict and told:
         other = "" if found.whole else "; --method policy takes the whole policy"
         say(f"{found.text}, as the verdict recommends{other}")
-    elif comparison is not None and comparison.verdict.recommended_method == "plain":
+    elif told and comparison is not None and comparison.verdict.recommended_method == "plain":
         say(f"note: the run's verdict is {comparison.verdict.outcome!r}: it is for the plain image")
     if is_preset(source.policy) and found.temperature == "policy":
         say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")

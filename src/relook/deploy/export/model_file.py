@@ -93,6 +93,35 @@ def export(
     that the file takes, or photos as `relook.TTA` takes them) are what is checked on, generated
     ones if None. Nothing is written if probabilities differ by more than `tolerance`.
     """
+    job = export_job(
+        model,
+        policy,
+        Path(path),
+        views=views,
+        temperature=temperature,
+        seed=seed,
+        classes=classes,
+        images=images,
+        tolerance=tolerance,
+        **options,
+    )
+    return WRITERS[options.get("format", FileForm.format)](job)
+
+
+def export_job(
+    model: object,
+    policy: Policy | str | Path,
+    path: Path,
+    *,
+    views: int | None = None,
+    temperature: TemperatureChoice = "policy",
+    seed: int | None = None,
+    classes: Sequence[str] | None = None,
+    images: Any = None,
+    tolerance: float = TOLERANCE,
+    **options: Any,
+) -> ExportJob:
+    """Return what `export` writes, checked; the keywords are its own."""
     of_file = {one.name for one in fields(FileForm)} & options.keys()
     form = FileForm(**{name: options.pop(name) for name in of_file})
     predictor = as_predictor(model, **options)
@@ -108,10 +137,8 @@ def export(
     with watched(lambda: "an image, before the export"):
         count = int(predictor(example[:1]).shape[1])
     whole = ModelPlan(plan, given, count, form.output)
-    job = ExportJob(
-        whole, predictor, checked_on, images is None, _names(classes, count), Path(path), tolerance
-    )
-    return WRITERS[form.format](job)
+    names = _names(classes, count)
+    return ExportJob(whole, predictor, checked_on, images is None, names, path, tolerance)
 
 
 def image_input(

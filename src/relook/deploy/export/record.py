@@ -12,7 +12,8 @@ from torch import Tensor
 from relook.deploy.onnx.check import Check
 from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
-from relook.foundation.wording import at_view_temperature, views_text
+from relook.evaluation.latency import milliseconds
+from relook.foundation.wording import at_view_temperature, count, views_text
 from relook.io.files import one_line, write_bytes_atomic
 from relook.io.identities import UNKNOWN
 from relook.models import Predictor
@@ -35,6 +36,20 @@ class ExportJob:
 
 
 @dataclass(frozen=True)
+class FileLatency:
+    """What a call of the file takes here, in milliseconds (a median), and what it may take."""
+
+    milliseconds: float
+    budget: float
+    batch: int
+
+    def __str__(self) -> str:
+        images = count(self.batch, "image")
+        took, budget = milliseconds(self.milliseconds), milliseconds(self.budget)
+        return f"{took} for {images} in ONNX Runtime here (median; budget {budget})"
+
+
+@dataclass(frozen=True)
 class Export:
     """What was written, and how far it is from relook's own predictions."""
 
@@ -46,12 +61,14 @@ class Export:
     output: Output
     check: Check
     view_temperature: float = 1.0
+    latency: FileLatency | None = None
 
     def __str__(self) -> str:
+        timed = "" if self.latency is None else f"; {self.latency}"
         return (
             f"{one_line(str(self.path))}: {self.nbytes / 1e6:.1f} MB, {self.input} in, "
             f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g}"
-            f"{at_view_temperature(self.view_temperature)} out; {self.check}"
+            f"{at_view_temperature(self.view_temperature)} out; {self.check}{timed}"
         )
 
 

@@ -124,6 +124,17 @@ def as_network_takes(images: Tensor | FullImages, given: ImageInput) -> Tensor:
     return torch.from_numpy(made)
 
 
+def as_session_takes(given: ImageInput, images: Tensor | FullImages) -> list[NDArray[np.uint8]]:
+    """Return images as arrays in the file's layout: all at once, photos one by one."""
+    if isinstance(images, FullImages):
+        levels = [images.levels(place)[None] for place in range(len(images))]
+    else:
+        levels = [images.permute(0, 2, 3, 1).numpy()]
+    if given.layout == "nchw":
+        levels = [np.moveaxis(one, 3, 1) for one in levels]
+    return [np.ascontiguousarray(one) for one in levels]
+
+
 def own_predictions(
     plan: ModelPlan, predictor: Predictor, images: Tensor | FullImages
 ) -> NDArray[np.float64]:
@@ -165,15 +176,11 @@ def _check_views(plan: ModelPlan, images: Tensor | FullImages) -> None:
 
 def _run(data: bytes, output: str, given: ImageInput, images: Tensor | FullImages) -> NDArray[Any]:
     """Run all images at once, photos one by one; results `[view · n, …]` or `[n, …]`."""
-    if isinstance(images, FullImages):
-        levels = [images.levels(place)[None] for place in range(len(images))]
-    else:
-        levels = [images.permute(0, 2, 3, 1).numpy()]
-    if given.layout == "nchw":
-        levels = [np.moveaxis(one, 3, 1) for one in levels]
     session = open_session(data)
     try:
-        results = [session.run([output], {IMAGES: np.ascontiguousarray(one)})[0] for one in levels]
+        results = [
+            session.run([output], {IMAGES: one})[0] for one in as_session_takes(given, images)
+        ]
     except Exception as error:  # onnxruntime's own classes share no base
         raise RelookError(
             f"ONNX Runtime failed on the exported model: {first_line(error)}"

@@ -106,16 +106,20 @@ class ModelPlan:
         return max(1, enough, _VIEW_PIXELS // self.input.network.pixels)
 
 
-def build_model(plan: ModelPlan, predictor: Predictor, example: Tensor) -> Any:
+def build_model(
+    plan: ModelPlan, predictor: Predictor, example: Tensor, networks: Networks | None = None
+) -> Any:
     """Return the whole model; `example` are images `[n, c, h, w]` as the network takes them.
+
+    `networks` holds those that an earlier model was built of, of the same predictor.
 
     A loop makes the views of some images at a time, so that memory stays bounded; one inside it
     takes them through the network, which the file holds once, as many together as it is fast with.
     """
-    networks = Networks(example)
+    known = networks or Networks(example)
 
     def predict(body: Graph, images: str) -> str:
-        return _predictions(body, plan, predictor, networks, images)
+        return _predictions(body, plan, predictor, known, images)
 
     graph = Graph()
     result = _in_parts(graph, IMAGES, plan.images_at_once, plan.classes, predict)
@@ -127,7 +131,7 @@ def build_model(plan: ModelPlan, predictor: Predictor, example: Tensor) -> Any:
         outputs.append(graph.described(SET, np.bool_, ["n", plan.classes]))
     images = graph.described(IMAGES, np.uint8, plan.input.dimensions)
     proto = graph.proto("relook", [images], outputs)
-    return as_model(proto, list(networks.models.values()))
+    return as_model(proto, list(known.models.values()))
 
 
 def build_views(plan: ModelPlan) -> Any:

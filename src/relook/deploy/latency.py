@@ -1,0 +1,212 @@
+"""The best views within a time, measured on what is deployed: the ONNX file, or TTA in torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.deploy.export.model_file import export_job
+from relook.deploy.export.record import Export, ExportJob, FileLatency
+from relook.deploy.onnx.check import as_network_takes, as_session_takes
+from relook.deploy.onnx.file import to_bytes
+from relook.deploy.onnx.model import IMAGES, build_model
+from relook.deploy.onnx.network import Networks
+from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
+from relook.deploy.tta import TTA
+from relook.errors import RelookError, warn
+from relook.evaluation.baselines import POLICY_METHOD, policy_label
+from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.latency import (
+    ALLOWED,
+    ROUNDS,
+    Latency,
+    Limit,
+    Rung,
+    Stopwatch,
+    choose,
+    policy_mark,
+)
+from relook.evaluation.latency import milliseconds as ms
+from relook.foundation.watchdog import watched
+from relook.models import EnsemblePredictor, Predictor, TorchPredictor
+from relook.models.onnx_file import OnnxFilePredictor
+from relook.models.onnx_runtime import is_installed, open_session
+from relook.policy import Policy
+from relook.policy.recipes import Recipe
+from relook.transforms.full_images import FullImages
+
+ONNX, TORCH = "ONNX Runtime", "torch"
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """What was measured, what of it to deploy, and the batch that a file was measured with."""
+
+    latency: Latency
+    deployed: Deployed
+    batch: NDArray[np.uint8] | None
+
+    def verified(self, done: Export, clock: Callable[[], float] = time.perf_counter) -> Export:
+        """Return an export with the median of the file that was written, measured once more."""
+        if self.batch is None:
+            return done
+        run = _calls(done.path.read_bytes(), self.batch)
+        took = Stopwatch(lambda _: run, clock)([0], ROUNDS)[0]
+        budget = self.latency.budget
+        if took > ALLOWED * budget:
+            warn(
+                f"{done.path} took {ms(took)} once it was written, more than {ms(budget)}: on a "
+                "machine that does other work, measure again"
+            )
+        return replace(done, latency=FileLatency(took, budget, self.latency.batch))
+
+
+def fit_latency(
+    predictor: Predictor,
+    policy: Policy,
+    comparison: Comparison | None,
+    recipe: Recipe,
+    limit: Limit,
+    *,
+    method: str | None = None,
+    engine: str = ONNX,
+    clock: Callable[[], float] = time.perf_counter,
+    **how: Any,
+) -> Fitting:
+    """Return the best number of views whose call takes no longer than the limit, measured here.
+
+    The method is the comparison's recommendation unless it is named, and its held-out cLL decides;
+    without a comparison it is the policy with as many views as fit. `how` is as for
+    `relook.export`, whose file is what is measured; with the engine `TORCH` it is `relook.TTA`.
+    """
+    if how.get("format", "onnx") != "onnx":
+        raise RelookError("latency: expected the format onnx, whose file is measured, got another")
+    comparison = of_same_policy(comparison, policy)
+    forms = _Forms(predictor, policy, comparison, recipe, limit.batch, engine, how)
+    rungs = _rungs(policy, comparison, method)
+    measured, place = choose(
+        rungs, limit.milliseconds, Stopwatch(lambda one: forms.call(rungs[one]), clock)
+    )
+    latency = Latency(
+        rungs=tuple(measured),
+        chosen=place,
+        budget=limit.milliseconds,
+        batch=limit.batch,
+        engine=engine,
+        processor=_processor(),
+        threads=torch.get_num_threads(),
+        image=forms.image,
+        policy=policy_mark(policy),
+    )
+    return Fitting(latency, forms.deployed(latency.best), forms.fed)
+
+
+def engine_for(predictor: Predictor) -> str:
+    """Return on what a model can be deployed here: ONNX Runtime, or else torch."""
+    if not is_installed():
+        return TORCH
+    if isinstance(predictor, EnsemblePredictor):
+        engines = {engine_for(one) for one in predictor.members}
+        return ONNX if engines == {ONNX} else TORCH
+    return ONNX if isinstance(predictor, TorchPredictor | OnnxFilePredictor) else TORCH
+
+
+@dataclass
+class _Forms:
+    """What is deployed with each number of views, ready to be called with one batch."""
+
+    predictor: Predictor
+    policy: Policy
+    comparison: Comparison | None
+    recipe: Recipe
+    batch: int
+    engine: str
+    how: dict[str, Any]
+    networks: Networks | None = None
+    fed: NDArray[np.uint8] | None = None
+    image: str = field(default="", init=False)
+
+    def deployed(self, rung: Rung) -> Deployed:
+        return deployed(self.policy, self.comparison, self.recipe, rung.method, rung.views)
+
+    def call(self, rung: Rung) -> Callable[[], object]:
+        job = self._job(rung)
+        images = _repeated(job.images, self.batch)
+        sides = images.levels(0).shape[:2] if isinstance(images, FullImages) else images.shape[2:]
+        kind = "photo" if isinstance(images, FullImages) else "image"
+        self.image = f"{kind}{'s' if self.batch > 1 else ''} of {sides[0]} × {sides[1]}"
+        if self.engine == TORCH:
+            plan, given = job.plan.views, job.plan.input.network
+            size = given.height, given.width
+            tta = TTA(self.predictor, plan.policy, temperature=plan.temperature, size=size)
+            return lambda: tta(images)
+        example = as_network_takes(job.images, job.plan.input)
+        self.networks = self.networks or Networks(example)
+        data = to_bytes(build_model(job.plan, job.predictor, example, self.networks))
+        self.fed = np.concatenate(as_session_takes(job.plan.input, images))
+        return _calls(data, self.fed)
+
+    def _job(self, rung: Rung) -> ExportJob:
+        """Return the export of a rung; what has no temperature yet is timed without one."""
+        chosen = self.deployed(rung)
+        temperature, policy = chosen.temperature, chosen.policy
+        if temperature == "policy" and (policy.temperatures is None or not policy.is_fixed):
+            temperature = None
+        own = {**self.how, "temperature": temperature}
+        return export_job(self.predictor, replace(policy, fitted_on=None), Path(), **own)
+
+
+def _calls(data: bytes, batch: NDArray[np.uint8]) -> Callable[[], object]:
+    session = open_session(data, spinning=False)  # others wait their turn, and would spin
+
+    def call() -> object:
+        with watched(lambda: f"{len(batch)} images, to take its time"):
+            return session.run(None, {IMAGES: batch})
+
+    return call
+
+
+def _repeated(images: Tensor | FullImages, batch: int) -> Tensor | FullImages:
+    """Return a batch; photos in a call have one size, so that they are the first one."""
+    if isinstance(images, FullImages):
+        return images[np.zeros(batch, dtype=np.int64)]
+    return images[torch.arange(batch) % len(images)]
+
+
+def _rungs(policy: Policy, comparison: Comparison | None, method: str | None) -> list[Rung]:
+    """Return the plain image, and the method with every number of views that was scored."""
+    if comparison is None:
+        label = policy_label(policy)
+        views = range(1, policy.views + 1)
+        return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in views)]
+    name = named_method(method or comparison.verdict.recommended_method)
+    own = [] if name == "plain" else sorted(_scored(comparison, name), key=lambda row: row.views)
+    return [_rung(row) for row in (*_scored(comparison, "plain"), *own)]
+
+
+def _scored(comparison: Comparison, method: str) -> Sequence[Row]:
+    rows = [row for row in comparison.rows if row.method == method]
+    if not rows:
+        raise RelookError(
+            f"latency: expected a method that was compared, got {method!r}: run  relook compare"
+        )
+    return list({row.views: row for row in rows}.values())
+
+
+def _rung(row: Row) -> Rung:
+    gain = (row.with_learned_average.over_plain or {}).get("cll")
+    return Rung(row.method, row.label, row.views, row.best_cll, gain)
+
+
+def _processor() -> str:
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name())
