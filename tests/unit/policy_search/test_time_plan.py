@@ -134,7 +134,8 @@ def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None
     assert plan is not None
     assert plan.estimate is not None
     assert plan.estimate < EFFORTS["normal"]
-    assert len(cut.pool.candidates) == plan.size.candidates == plan.pool_size < 80
+    assert len(cut.pool.candidates) == plan.size.candidates == plan.pool_size
+    assert plan.size.candidates < 80
     assert len(cut.split.search) == pytest.approx(plan.size.search, abs=2)
     assert len(cut.split.held_out) == pytest.approx(plan.size.proof, abs=2)
     assert str(plan).startswith(f"Plan for 15 min: {plan.size.candidates} candidates × ")
