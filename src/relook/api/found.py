@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from relook.api.judging import calibrated, compared, images_for, with_sets
+from relook.data.class_map import names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
@@ -109,7 +110,7 @@ class FoundPolicy(PolicySearch):
         own: dict[str, Any] = {
             "size": tuple(size),
             "channels": channels,
-            "classes": self._names,
+            "classes": self.comparison.classes,
         }
         images = None if self.job is None else self.job.dataset.images
         if isinstance(images, Tensor) and "resize_from" not in how:
@@ -286,9 +287,7 @@ class FoundPolicy(PolicySearch):
 
     @property
     def _names(self) -> tuple[str, ...] | None:
-        """The classes, unless they are bare numbers."""
-        names = self.comparison.classes
-        return None if names == tuple(map(str, range(len(names)))) else names
+        return names_of(self.comparison.classes, self.predictor.classes)
 
     @property
     def _known_recipe(self) -> Recipe:

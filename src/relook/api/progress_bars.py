@@ -36,6 +36,8 @@ STAGES = {
     "predict": ("predicting the pool", "views"),
     "map": ("copying predictions to be mapped", "views"),
     "select": ("selecting", "steps"),
+    "half 1": ("selecting by the first half alone", "steps"),
+    "half 2": ("selecting by the second half alone", "steps"),
     "evaluate": ("predicting held-out images", "views"),
     "magnitude": ("MGrid, on search images", "views"),
     "calibrate": ("predicting", "views"),
@@ -116,9 +118,9 @@ def stage_bars(
 
 
 def score_note(objective: str, score: float) -> str:
-    """Return the score so far as a progress bar shows it: `cLL −0.2134`."""
+    """Return the score so far as a bar shows it: `cLL −0.2134 on the images searched`."""
     name = "cLL" if objective == "cll" else objective
-    return f"{name} {score:.4f}".replace("-", "−")
+    return f"{name} {score:.4f} on the images searched".replace("-", "−")
 
 
 class _Log:

@@ -282,6 +282,8 @@ def load(
         held_out_indices=none,
         timings=seconds if isinstance(seconds, dict) else {},
         notes=tuple(map(str, notes)) if isinstance(notes, list) else (),
+        race=record.race,
+        probe=record.probe,
         recipe=recorded_recipe(record),
         shape=tuple(record.data.get("shape") or ()),
         origin=record.origin,

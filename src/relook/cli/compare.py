@@ -296,11 +296,17 @@ def _picked_text(comparison: Comparison, picked: Row) -> str:
     why = f"the fewest views within {comparison.settings['margin']:g} cLL of the best affordable"
     if picked.method == "plain":
         why = "nothing affordable shows a gain over it"
-    found = picked.with_learned_average.metrics
+    found, advised = picked.with_learned_average.metrics, comparison.recommended
+    more = ""
+    if (picked.method, picked.views) != (advised.method, advised.views):
+        more = (
+            f" The verdict, which has no such limit, advises {advised.label} with "
+            f"{views_text(advised.views)}."
+        )
     return (
         f"Picked: {picked.label} with {views_text(picked.views)} ({why}): "
         f"cLL {plain(found['cll'].mean, 4)}, accuracy {100 * found['accuracy'].mean:.2f} %, "
-        f"about {picked.slowdown:.1f} × the time of one view."
+        f"about {picked.slowdown:.1f} × the time of one view.{more}"
     )
 
 

@@ -15,6 +15,7 @@ from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
 from relook.cli.shared.latency import LatencyOptions, keep
+from relook.data.class_map import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
 from relook.deploy.latency import Fitting, fit_latency
@@ -195,7 +196,5 @@ def _images(
         full_size=full_size,
         searched=searched if full_size else None,
     )
-    names = dataset.classes
-    named = outputs in (None, len(names)) and names != tuple(map(str, range(len(names))))
     images = dataset.images if full_size else dataset.plain
-    return images[:_IMAGES], names if named else None
+    return images[:_IMAGES], names_of(dataset.classes, outputs)

@@ -33,7 +33,7 @@ from relook.policy_search.time_plan import TimePlan, TimeWish
 from relook.report.comparison_tables import print_comparison
 
 _GO_ON = (
-    "Run the same command again to go on, with --finish to end with the candidates that are "
+    "Run the same command again to go on. With --finish it ends with the candidates that are "
     "complete."
 )
 

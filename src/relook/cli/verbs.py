@@ -28,6 +28,8 @@ MORE = "More"
 FEW = 12
 """A command with more options than this shows those of its first panel, unless asked for all."""
 
+_OF_MODEL = ("--size", "--mean", "--std", "--outputs")  # wrong predictions if these are wrong
+
 GROUPS = {
     "policy": "Policies as files: import, freeze, or select from predictions made elsewhere.",
     "study": "The paper's studies: train, corrupt, measure, and write tables and figures.",
@@ -221,7 +223,10 @@ class ShortHelpCommand(TyperCommand):
         listed: list[Any] = [param for param in self.params if not getattr(param, "hidden", False)]
         if len(listed) > FEW:
             shown.params = [p for p in listed if p.required or p.rich_help_panel is None]
-            shown.epilog = f"… more: {ctx.command_path} --help-all"
+            hidden = {opt for param in listed if param not in shown.params for opt in param.opts}
+            named = ", ".join(name for name in _OF_MODEL if name in hidden)
+            such = f", such as {named}" if named else ""
+            shown.epilog = f"… more{such}: {ctx.command_path} --help-all"
         super(ShortHelpCommand, shown).format_help(ctx, formatter)
 
 

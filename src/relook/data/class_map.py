@@ -123,3 +123,12 @@ def _unique(names: list[str], path: Path) -> tuple[str, ...]:
     if len(shown) < 2:
         raise FileFormatError(f"{path}: expected at least two classes, got {len(shown)}")
     return tuple(shown)
+
+
+def names_of(classes: tuple[str, ...], outputs: int | None) -> tuple[str, ...] | None:
+    """Return classes as the names of a model's outputs, where there is one for each.
+
+    Bare numbers may be the labels' own, fewer than the outputs: they count where that is known.
+    """
+    bare = classes == tuple(map(str, range(len(classes))))
+    return classes if outputs == len(classes) or (outputs is None and not bare) else None

@@ -211,6 +211,7 @@ def compare(
         likely=lambda one, other: likely_between(
             scores.evaluations[one], scores.evaluations[other], learned
         ),
+        proof="cross-fit" if any(line.folds for line in lines) else "held-out",
     )
     deployed = of_recommended(setup, scores, rows, verdict)
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]

@@ -65,7 +65,14 @@ class Judged:
     tried: int
     margin: float
     images: int
-    balanced: bool
+    kind: str
+
+    @property
+    def likely_worse(self) -> bool:
+        """Whether a loss is not shown, but nine times as likely as a gain."""
+        cll = (self.policy.over_plain or {})["cll"]
+        loses = cll.estimate < -self.margin and 3 * cll.high < cll.estimate - cll.low
+        return self.alone == NO_DIFFERENCE and loses
 
     @property
     def outcome(self) -> str:
@@ -118,6 +125,7 @@ def judge(
     groups: ArrayLike | None = None,
     weights: FloatArray | None = None,
     likely: Likely | None = None,
+    proof: str = "held-out",
 ) -> Verdict:
     """Say what to deploy, and in a few words why.
 
@@ -127,7 +135,7 @@ def judge(
     to it is at least −margin. Only rows that show a gain over the plain image count, so without
     such a row it is the plain image; where the policy beats every baseline, only its own rows do.
     With `weights` `[n]` classes are balanced; `likely` gives the variance that the predictions of
-    two rows expect of their difference.
+    two rows expect of their difference; `proof` is what the cLL is called.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -157,7 +165,7 @@ def judge(
         tried=sum(row is not plain and row is not policy for row in asked),
         margin=margin,
         images=len(before),
-        balanced=weights is not None,
+        kind=f"{proof}{'' if weights is None else ' class-balanced'} cLL",
     )
     if found.outcome == HELPS:
         asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
@@ -292,6 +300,8 @@ def _headline(found: Judged) -> str:
         outcome += ", no gain of the learned views beyond that is shown"
     if found.outcome == HELPS and not found.rivals:
         outcome += ", compared with the plain image alone"
+    if found.outcome == NO_DIFFERENCE and found.likely_worse:
+        outcome += ", though more likely worse than better"
     shorter = found.best is not found.policy and found.best.method == POLICY_METHOD
     as_good = f", as good as {found.policy.views}" if shorter and found.alone == HELPS else ""
     return f"{outcome}: use {_name(found.best)}{as_good}."
@@ -301,10 +311,9 @@ def _of_policy(found: Judged) -> list[str]:
     policy, over = found.policy, found.policy.over_plain or {}
     if found.same:
         return ["The policy predicts just what the plain image does."]
-    kind = "held-out class-balanced cLL" if found.balanced else "held-out cLL"
     also = ", which is the best baseline too" if found.rivals and found.rival is None else ""
     facts = [f"compared with the plain image{also if found.alone == HELPS else ''}: "]
-    facts[0] += f"{kind} {_change(over['cll'], over['accuracy'])}."
+    facts[0] += f"{found.kind} {_change(over['cll'], over['accuracy'])}."
     if found.best is not policy:
         facts[0] = f"{_name(policy)} {facts[0]}"
     if found.alone in (NO_DIFFERENCE, TOO_FEW):
@@ -318,20 +327,19 @@ def _doubt(found: Judged) -> str:
     cll = (found.policy.over_plain or {})["cll"]
     if cll.low > 0 or cll.high < 0:
         return f"that is within the margin of indifference, {found.margin:g}."
+    if found.likely_worse:
+        return "the interval includes zero, but nearly all of it is a loss."
     worth = max(WORTH, found.margin)
     if found.alone == NO_DIFFERENCE:
         return f"the interval includes zero, and no gain above {worth:g}."
     # Twice the images whose interval would just leave zero out: then four in five tries show it.
     gain = max(cll.estimate, worth)
     needed = 2 * found.images * max(1.0, (cll.estimate - cll.low) / gain) ** 2
+    needed = round(needed, -floor(log10(needed)))
     return (
-        f"to show a gain of {gain:.2g} in cLL takes about {_one_digit(needed):,.0f} images to "
+        f"to show a gain of {gain:.2g} in cLL takes about {needed:,.0f} images to "
         f"compare on, if they scatter as these {found.images:,} do."
     )
-
-
-def _one_digit(value: float) -> float:
-    return round(value, -floor(log10(value)))
 
 
 def _against(over: Mapping[str, Interval], rival: Row, tried: int) -> str:
@@ -379,7 +387,6 @@ def _price(row: Row) -> str:
 
 
 def _times(slowdown: float) -> str:
-    """Write a factor with two digits, and a large one whole."""
     return f"{slowdown:.2g} ×" if slowdown < 99.5 else f"{slowdown:,.0f} ×"
 
 

@@ -3,7 +3,7 @@
 Few images of a good network show few of its errors, and then both the bootstrap and the sample's
 own variance are too sure. The predictions themselves say what a difference would be for other
 labels, and so how much it varies: that variance counts as if it came from `LIKELY_IMAGES` more
-images. docs/concepts.md has what benchmarks/coverage.py measures of it.
+images. docs/concepts.md has what benchmarks/set_coverage.py measures of it.
 
 For differences in accuracy T. Tango's score bound for two paired proportions (1998), the usual
 test of non-inferiority, knows the same: images without a loss do not prove that there is none.

@@ -342,6 +342,12 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
             f"these have {size}: {fits!r} fits them, of {', '.join(RECIPES)}"
         )
+    elif meant is not None and recipe.finish is not None and size < meant / 2:
+        notes.append(
+            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, these have "
+            f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
+            "your own can have smaller ones"
+        )
     mistake = _tried_set_up(job)
     return tuple(notes) if mistake is None else (*notes, mistake)
 

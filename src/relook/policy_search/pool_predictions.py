@@ -211,6 +211,7 @@ def select_from_pool(
     progress: StageProgress | None,
     log: Log | None,
     trace: str = TRACE,
+    stage: str = "select",
 ) -> Selected:
     """Select among what was predicted; in a run directory, from where an earlier call stopped."""
     settings, candidates, groups = job.settings, predicted.candidates, job.groups
@@ -232,7 +233,7 @@ def select_from_pool(
         job.plan,
         identity=selection_identity(selection, [record, job.split.search, candidates, groups]),
         path=None if job.directory is None else job.directory / trace,
-        progress=stage_of(progress, "select"),
+        progress=stage_of(progress, stage),
         log=log,
     )
 
@@ -261,7 +262,8 @@ def search_halves(
             ),
         )
         own = replace(predicted, predictions=_held(part))
-        selected = select_from_pool(half, own, progress, None, f"half-{number}-{TRACE}")
+        trace, stage = f"half-{number}-{TRACE}", f"half {number}"
+        selected = select_from_pool(half, own, progress, None, trace, stage)
         found.append(policy_of(half, own, selected))
     return tuple(found)
 

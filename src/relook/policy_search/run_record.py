@@ -27,6 +27,7 @@ from relook.policy import SubPolicy
 from relook.policy.file import subpolicy_from_json, subpolicy_to_json
 from relook.policy.recipes import AUTO, RECIPES
 from relook.policy_search.job import SearchJob
+from relook.policy_search.pool_predictions import Probe
 from relook.policy_search.settings import SearchSettings
 from relook.selection import SearchResult
 from relook.transforms.full_images import FullImages
@@ -123,6 +124,8 @@ class RunRecord:
     settings: Mapping[str, Any]
     data: Mapping[str, Any]
     split: Mapping[str, Any]
+    probe: Probe | None = None
+    race: Mapping[str, Any] | None = None
     path: Path = Path()
 
 

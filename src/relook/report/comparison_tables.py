@@ -83,7 +83,7 @@ def comparison_table(comparison: Comparison) -> Table:
         return method_table(comparison.results(), metrics, _VERSUS, title=title, note=note)
     usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
-        Column(metric_of(usual).head, {"metric": usual}, optional=2, about=explained),
+        Column(metric_of(usual).head, {"metric": usual}, optional=3, about=explained),
         Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=4),
     )
     rival = {"rival": _VERSUS["rival"]}
@@ -111,7 +111,7 @@ def method_table(
         Column(head, number=False, once=True),
         *(Column(name, key=key) for key, name in (keys or {"views": "views"}).items()),
         *(
-            Column(metric_of(one).head, {"metric": one}, optional=3 if one == "slowdown" else 0)
+            Column(metric_of(one).head, {"metric": one}, optional=2 if one == "slowdown" else 0)
             for one in metrics
         ),
         *(
@@ -204,13 +204,16 @@ def where_table(where: Where) -> Table:
             images = sum(one.images for one in few)
             lines.append(_words_line(kind, f"{len(few)} too small to tell", f"{images:,}"))
         sections.append(tuple(lines))
-    heads = {"by": False, "": False, "images": True, "cLL gain": True, "acc. gain, points": True}
-    columns = (Column(head, number=number, once=head == "by") for head, number in heads.items())
+    columns = (
+        Column("by", number=False, once=True),
+        Column("", number=False),
+        *(Column("images"), Column("cLL gain"), Column("acc. gain, points", optional=1)),
+    )
     title = (
         f"where {where.label} with {views_text(where.views)} gains over the plain image; all "
         "intervals hold together at 95 %"
     )
-    return Table(title, tuple(columns), tuple(sections))
+    return Table(title, columns, tuple(sections))
 
 
 def ranked(slices: Sequence[Slice]) -> tuple[list[Slice], int]:

@@ -1,6 +1,7 @@
 """What a search from Python gives back, and how it and the command line go on from each other."""
 
 import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -110,6 +111,22 @@ def test_a_loaded_run_in_memory_is_given_its_model_and_images(tmp_path: Path) ->
     assert whole.compare(**FEW).images == 30
     other = load_data("digits").subset(np.arange(100, 190))
     refused("got others", relook.load(tmp_path / "run", new_small(seed=1), other).compare, **FEW)
+
+
+def test_a_loaded_run_knows_how_borders_were_chosen(tmp_path: Path) -> None:
+    images = load_data("digits").subset(np.arange(320))
+    first = relook.search(new_small(seed=1), images, out=tmp_path, **QUICK)
+    assert first.probe is not None
+    assert relook.load(tmp_path).probe == first.probe
+    assert relook.load(tmp_path).race is None
+
+
+def test_the_exported_file_has_classes_that_are_called_by_numbers(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    found().export(tmp_path / "model.onnx", method="policy")
+    kept = onnx.load(tmp_path / "model.onnx").metadata_props
+    (names,) = (one.value for one in kept if one.key == "classes")
+    assert json.loads(names) == [str(digit) for digit in range(10)]
 
 
 def test_a_damaged_search_is_one_line(tmp_path: Path) -> None:

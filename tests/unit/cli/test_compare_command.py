@@ -193,7 +193,15 @@ def test_what_is_picked_says_why_it_may_differ_from_the_verdict() -> None:
     best = pick(whole, budget_views=5)
     assert best.views > 1
     why = f"with {best.views} views (the fewest views within 0.001 cLL of the best affordable): "
-    assert f"{why}cLL −" in _picked_text(whole, best)
+    text, advised = _picked_text(whole, best), whole.recommended
+    assert f"{why}cLL −" in text
+    assert (best.method, best.views) == (advised.method, advised.views)
+    assert "The verdict" not in text
+    fewer = pick(whole, budget_views=advised.views - 1)
+    assert _picked_text(whole, fewer).endswith(
+        f" The verdict, which has no such limit, advises {advised.label} with "
+        f"{advised.views} views."
+    )
 
 
 def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:

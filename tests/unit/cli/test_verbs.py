@@ -34,11 +34,18 @@ def test_help_shows_few_options_and_help_all_shows_all(verb: Verb) -> None:
     assert whole[0] == every | {"--help"}
     assert needed <= short[0] <= whole[0]
     assert len(short[0] - {"--help"}) <= FEW
-    assert whole[1] != f"… more: relook {verb.name} --help-all"
+    assert not whole[1].startswith("… more")
     if len(params) <= FEW:
         assert short == whole
     else:
-        assert short[1] == f"… more: relook {verb.name} --help-all"
+        assert short[1].startswith("… more")
+        assert short[1].endswith(f": relook {verb.name} --help-all")
+
+
+@pytest.mark.parametrize("verb", ["search", "export"])
+def test_short_help_names_what_says_how_a_model_is_fed(verb: str) -> None:
+    _, last = _listed_by(VERBS[verb], "--help")
+    assert last == (f"… more, such as --size, --mean, --std, --outputs: relook {verb} --help-all")
 
 
 def _listed_by(verb: Verb, asked: str) -> tuple[set[str], str]:

@@ -133,6 +133,29 @@ def test_an_interval_that_includes_no_gain_is_named() -> None:
     assert ". The interval includes zero, and no gain above 0.01. " in sentence
 
 
+@pytest.mark.parametrize(("loss", "worse"), [(0.008, True), (0.002, False)])
+def test_an_interval_that_is_nearly_all_loss_is_said_to_be_more_likely_worse(
+    loss: float, worse: bool
+) -> None:
+    noise = np.random.default_rng(0).normal(size=500)
+    plain = np.full(500, -1.0)
+    own = plain - loss + 0.1 * (noise - noise.mean()) / noise.std()
+    scores = {("plain", 1): plain, ("gps", 5): own}
+    verdict = judge(rows_of(scores), scores, budgets=(5,))
+    assert verdict.outcome == "no difference"
+    head = "No difference, though more likely worse than better: use the plain image."
+    assert verdict.sentence.startswith(head) == worse
+    assert ("The interval includes zero, but nearly all of it is a loss." in verdict.sentence) == (
+        worse
+    )
+
+
+def test_a_verdict_of_halves_does_not_call_its_images_held_out() -> None:
+    scores = gains(5000, gps_5=0.05)
+    verdict = judge(rows_of(scores), scores, budgets=(5,), proof="cross-fit")
+    assert "plain image: cross-fit cLL +0.05" in verdict.sentence
+
+
 def test_hurts_where_the_other_views_are_noise() -> None:
     verdict = compared(*noisy(noise=(2.0, 12.0, 12.0, 12.0))).verdict
     assert verdict.outcome == "hurts"

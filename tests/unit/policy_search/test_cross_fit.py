@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relook.api.progress_bars import STAGES
 from relook.data import Dataset, load_data
 from relook.errors import FileFormatError, RelookError
 from relook.evaluation.compare import compare
@@ -45,6 +46,19 @@ def test_each_half_is_searched_alone_and_all_images_are_proof() -> None:
     np.testing.assert_array_equal(seen[0], ~seen[1])
     assert found.comparison.images == len(DIGITS)
     assert found.comparison.settings["cross_fit"] is True
+    assert "held-out" not in found.comparison.verdict.sentence
+
+
+def test_progress_tells_the_halves_from_the_whole() -> None:
+    stages: dict[str, None] = {}
+
+    def report(stage: str, *_: Any) -> None:
+        stages[stage] = None
+
+    search_dataset(MODEL, DIGITS, SETTINGS, progress=report)
+    selecting = [one for one in stages if STAGES[one][1] == "steps"]
+    assert selecting == ["select", "half 1", "half 2"]
+    assert len({STAGES[one] for one in selecting}) == 3
 
 
 def test_a_half_finds_what_a_search_on_it_alone_finds() -> None:

@@ -13,18 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.support import refused
 from torch import Tensor, nn
 
 import relook
-from relook.data import load_data
+from relook.data import as_dataset, load_data
 from relook.errors import RelookError, RunError
 from relook.io.files import write_json_atomic
-from relook.models import TorchPredictor
+from relook.models import CallablePredictor, TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.calibration import fit_temperature
 from relook.policy.recipes import get_recipe
-from relook.policy_search.job import plan_search
+from relook.policy_search.job import plan_search, search_notes
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
 from relook.policy_search.time_plan import TIME_KEYWORDS
@@ -207,3 +208,13 @@ def test_the_temperatures_of_a_policy_are_shrunk() -> None:
     assert temperatures is not None
     assert temperatures[0] == pytest.approx(fit_temperature(log_probs[0], labels), abs=1e-3)
     assert temperatures[0] != pytest.approx(fit_temperature(log_probs[0], labels, prior=0), abs=0.1)
+
+
+@pytest.mark.parametrize(("side", "noted"), [(8, True), (16, False)])
+def test_images_that_are_tiny_for_a_recipe_s_crops_give_a_note(side: int, noted: bool) -> None:
+    pixels = torch.randint(256, (300, 1, side, side), generator=torch.manual_seed(0))
+    model = CallablePredictor(lambda images: images[:, 0, 0, :3] / 99, outputs="logits", classes=3)
+    dataset = as_dataset(pixels.byte(), np.arange(300) % 3)
+    notes = search_notes(plan_search(model, dataset, SearchSettings.of("small")))
+    told = f"these have {side}, and its crops move them by up to 3"
+    assert any(told in note for note in notes) == noted

@@ -16,6 +16,7 @@ from relook.evaluation.comparison import (
     Measured,
     Row,
 )
+from relook.evaluation.where import Slice, Where
 from relook.numerics.intervals import Interval
 from relook.report.comparison_tables import (
     comparison_table,
@@ -24,6 +25,7 @@ from relook.report.comparison_tables import (
     shown_rows,
     to_csv,
     to_latex,
+    where_table,
 )
 from relook.report.tables import Table, markdown, terminal
 
@@ -101,7 +103,7 @@ HEADS = ("cLL", "acc. %", "cLL − best baseline")
 @pytest.mark.parametrize(
     ("width", "heads"),
     [
-        (80, [*HEADS, "cLL usual"]),
+        (80, ["time ×", *HEADS]),
         (100, ["time ×", *HEADS, "cLL usual"]),
         (140, ["time ×", *HEADS, "cLL usual", "cLL − plain image"]),
     ],
@@ -122,13 +124,23 @@ def test_the_usual_average_stands_beside_the_learned_one(
     table = comparison_table(replace(comparison, rows=tuple(rows)))
     shown = terminal(table, Console(width=width, file=io.StringIO()))
     assert [column.header for column in shown.columns][2:] == heads
-    missing = [one for one in ("time ×", "cLL − plain image") if one not in heads]
+    missing = [one for one in ("cLL usual", "cLL − plain image") if one not in heads]
     told = f"not shown, for want of room: {', '.join(missing)}"
     assert (told in str(shown.caption)) == bool(missing)
     # A column that is left out is not explained.
     assert ("usual: with the usual average" in str(shown.title)) == ("cLL usual" in heads)
     assert "−0.2000" in text_of(table)  # learned
     assert "−0.4000" in text_of(table)
+
+
+def test_gains_by_slice_keep_the_intervals_of_cll_where_there_is_little_room() -> None:
+    gain = Interval(0.0123, -0.0234, 0.0345, 0.95)
+    slices = tuple(Slice("class", f"a long name {i}", 100, gain, gain) for i in range(3))
+    where = Where("gps", "policy", 5, 5, slices, (), ())
+    shown = terminal(where_table(where), Console(width=80, file=io.StringIO()))
+    assert [column.header for column in shown.columns] == ["by", "", "images", "cLL gain"]
+    assert "[−0.0234, +0.0345]" in str(next(iter(shown.columns[3].cells)))
+    assert "not shown, for want of room: acc. gain, points" in str(shown.caption)
 
 
 def test_what_has_nothing_to_be_compared_with_says_why(comparison: Comparison) -> None:

@@ -179,15 +179,14 @@ TimeOption = Annotated[
         metavar="TIME",
         help="How long the search and its proof may take: 90s, 15m, 1h30m. Where that is short, "
         "there are fewer candidates and images.",
-        show_default="--effort normal",
+        show_default="15m; none with --pool-size, --split or --holdout",
     ),
 ]
 EffortOption = Annotated[
     str | None,
-    typer.Option(
+    of_speed(
         metavar="quick|normal|thorough",
         help="Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
-        show_default="normal; none with --pool-size, --split or --holdout",
     ),
 ]
 PlanOption = Annotated[

@@ -12,7 +12,7 @@ import typer
 from relook.cli.shared import options
 from relook.cli.shared.console import say
 from relook.data import Preparation
-from relook.data.class_map import read_classes
+from relook.data.class_map import names_of, read_classes
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.recommended import Deployed, deployed
@@ -154,9 +154,7 @@ class ModelOfRun:
         if "classes" in self.given:
             return read_classes(self.given["classes"], outputs)
         found = None if self.record is None else self.record.data.get("classes")
-        if not isinstance(found, list) or found == [str(i) for i in range(len(found))]:
-            return None
-        return tuple(map(str, found)) if outputs in (None, len(found)) else None
+        return names_of(tuple(map(str, found)), outputs) if isinstance(found, list) else None
 
     def checked(self, policy: Policy, temperature: TemperatureChoice) -> Policy:
         """Return the policy to run; say so where its temperature is another model's."""

@@ -238,9 +238,12 @@ def _channels(predictor: Predictor) -> int | None:
 def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     if classes is None:
         return None
-    if len(classes) != count:
-        raise RelookError(f"expected a name for each of {count} classes, got {len(classes)}")
-    return tuple(map(str, classes))
+    names = tuple(map(str, classes))
+    if len(names) == count:
+        return names
+    if names == tuple(map(str, range(len(names)))):  # the labels' own, which may not have all
+        return None
+    raise RelookError(f"expected a name for each of {count} classes, got {len(names)}")
 
 
 WRITERS: MappingProxyType[str, Callable[[ExportJob], Export]] = MappingProxyType(

@@ -1,7 +1,7 @@
 """How often intervals cover the truth, and verdicts claim what is not so, by number of images.
 
-    python benchmarks/coverage.py predict --data DIR --network NAME --out wrn.npz
-    python benchmarks/coverage.py measure wrn.npz --sizes 30 60 100 300 1000 --samples 400
+    python benchmarks/set_coverage.py predict --data DIR --network NAME --out wrn.npz
+    python benchmarks/set_coverage.py measure wrn.npz --sizes 30 60 100 300 1000 --samples 400
 
 `predict` writes `log_probs` [view, image, class] (plain, mirrored, five crops with flips) and
 `labels` of all test images of DIR (see quality.py); files of that form made elsewhere do as well.
