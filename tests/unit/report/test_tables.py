@@ -137,7 +137,7 @@ def test_gains_by_slice_keep_the_intervals_of_cll_where_there_is_little_room() -
     gain = Interval(0.0123, -0.0234, 0.0345, 0.95)
     slices = tuple(Slice("class", f"a long name {i}", 100, gain, gain) for i in range(3))
     where = Where("gps", "policy", 5, 5, slices, (), ())
-    shown = terminal(where_table(where), Console(width=80, file=io.StringIO()))
+    shown = terminal(where_table(where), Console(width=70, file=io.StringIO()))
     assert [column.header for column in shown.columns] == ["by", "", "images", "cLL gain"]
     assert "[−0.0234, +0.0345]" in str(next(iter(shown.columns[3].cells)))
     assert "not shown, for want of room: acc. gain, points" in str(shown.caption)
