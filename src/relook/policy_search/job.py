@@ -123,7 +123,8 @@ class SearchJob:
     def passes_of(self, candidates: int, images: int, held_out: int) -> int:
         """Return how many passes a search of another size would take, at most."""
         pool = self._pool_passes(candidates, images)
-        return self.probe_passes + pool + self._proof_passes(held_out)
+        share = min(images, len(self.probed_images)) / max(1, len(self.probed_images))
+        return round(self.probe_passes * share) + pool + self._proof_passes(held_out)
 
     def _pool_passes(self, candidates: int, images: int) -> int:
         if not self.settings.race:

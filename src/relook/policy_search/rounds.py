@@ -14,12 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from relook.errors import RelookError
-from relook.foundation.wording import at_view_temperature, plain, views_text
+from relook.foundation.wording import at_view_temperature, plain, signed, views_text
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import fit_temperature, prefix_log_probs, temper
+from relook.numerics.intervals import group_numbers, mean_and_error
+from relook.numerics.metrics import per_image_log_likelihood
 from relook.policy_search.job import SearchJob
 from relook.policy_search.pool_predictions import PoolPredictions, select_from_pool
 from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, other_seconds
 from relook.predictions.model_calls import current_engine
 from relook.predictions.store import Predictions, PredictionStore
+from relook.selection.record import Selected
 
 
 def has_rounds(job: SearchJob) -> bool:
@@ -40,7 +45,12 @@ class Rounds:
     timed: bool
     log: Callable[[str], None] | None = None
     now: Callable[[], float] = time.perf_counter
-    _began: float = field(default=0.0, init=False)
+    _ends: list[float] = field(default_factory=list, init=False)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody gave a time, or what it leaves is not all there was to try."""
+        return self.wish.asked or self.plan.kept is not None
 
     def go_on(self, so_far: PredictionStore | None, stored: bool) -> bool:
         """Return whether the next round is made, as `fill_store` asks."""
@@ -50,8 +60,9 @@ class Rounds:
                     f"--finish: expected a complete round of candidates in {self.file.parent}, got "
                     "none: run the same command without it"
                 )
-            self._began = self.now()
+            self._ends = [self.now()]
             return True
+        self._ends.append(self.now())
         done = so_far.plan.views
         if self.plan.kept is not None:
             return done < self.plan.kept
@@ -71,12 +82,40 @@ class Rounds:
         """Whether another round, the selection and the proof would not end in time."""
         if self.wish.seconds is None:
             return False
-        plan, now = so_far.plan, self.now()
-        pace = (now - self._began) / (plan.views * plan.images)
+        plan, (began, *_, before, now) = so_far.plan, (self._ends[0], *self._ends)
+        # The last round's pace too: other work may have begun since.
+        pace = max((now - began) / plan.views, (now - before) / plan.group) / plan.images
         candidates = min(plan.group, len(self.job.views) - plan.views)
         rest = pace * (candidates * plan.images + self.job.proof_passes)
         rest += other_seconds(self.job, self.plan.size)
         return now - self.wish.started + rest > self.wish.seconds
+
+
+def what_more_buys(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> str:
+    """Say what the second half of the candidates gained, since more will hardly gain as much."""
+    made = len(predicted.candidates)
+    half = selected.log_probs[: made // 2]
+    part = PoolPredictions(
+        predicted.candidates[: made // 2], Predictions(half.shape, half.dtype, lambda: half)
+    )
+    fewer = select_from_pool(replace(job, directory=None), part, None, None)
+    gains = _likelihoods(job, selected) - _likelihoods(job, fewer)
+    groups = None if job.groups is None else group_numbers(job.groups, len(gains))
+    gain, error = mean_and_error(gains, np.ones(len(gains)), groups)
+    return (
+        f"what more time would buy: the last {made - made // 2} of {made} candidates have changed "
+        f"the cLL by {signed(gain, 4)} ± {plain(error, 4)} on the search images; as many again "
+        "probably gain less"
+    )
+
+
+def _likelihoods(job: SearchJob, selected: Selected) -> FloatArray:
+    """Return the calibrated log-likelihood of each search image by what was selected."""
+    picks, temperature = selected.result.picks, selected.result.view_temperature
+    entries = (temper(selected.log_probs[pick], temperature) for pick in picks)
+    (average,) = prefix_log_probs(entries, [len(picks)])
+    fitted = fit_temperature(average, job.labels, view_temperature=temperature)
+    return per_image_log_likelihood(temper(average, fitted), job.labels)
 
 
 def _answer(job: SearchJob, store: PredictionStore) -> str:

@@ -36,7 +36,7 @@ from relook.policy_search.pool_predictions import (
     search_halves,
     select_from_pool,
 )
-from relook.policy_search.rounds import Rounds, has_rounds
+from relook.policy_search.rounds import Rounds, has_rounds, what_more_buys
 from relook.policy_search.run_record import former_values, record_search
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, bare_plan
@@ -231,6 +231,8 @@ def _searched(
     predicted = predict_pool(job, progress, None if rounds is None else rounds.go_on)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
+    if log is not None and rounds is not None and rounds.is_short and not job.plan.mapped:
+        log(what_more_buys(job, predicted, selected))
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())

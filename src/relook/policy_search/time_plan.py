@@ -34,7 +34,9 @@ TIME_KEYWORDS = ("time", "effort", "plan", "finish")
 
 # Sizes that a search is cut down to where time is short, in their order: images beyond the first
 # thousands narrow intervals, and candidates beyond the quasi-random crops add less than these.
-_WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), (16, FEW_IMAGES, FEW_IMAGES))
+# With as many images as classes there is one of each; fewer are the last resort.
+_LEAST = (16, FEW_IMAGES, FEW_IMAGES)
+_WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), _LEAST)
 _STEPS = 100  # between two of them
 _MARGIN = 0.85  # of the time that a plan may fill: passes slow down as machines get busy
 _SELECTED_A_SECOND = 3e7  # predictions × steps of a selection, where others work too
@@ -69,16 +71,16 @@ class Size(NamedTuple):
     proof: int
 
 
-def sizes(whole: Size, least_images: int, *, free: Sequence[bool]) -> list[Size]:
+def sizes(whole: Size, classes: int, *, free: Sequence[bool]) -> list[Size]:
     """Return what a search can be cut down to, largest first; what is not `free` stays."""
     ends = [whole]
-    for end in _WAY:
-        raised = (end[0], *(None if one is None else max(one, least_images) for one in end[1:]))
+    ways = [(one[0], *(n and max(n, classes) for n in one[1:])) for one in _WAY]
+    for end in (*ways, _LEAST):
         ends.append(
             Size(
                 *(
                     before if wanted is None or not may else min(before, wanted)
-                    for before, wanted, may in zip(ends[-1], raised, free, strict=True)
+                    for before, wanted, may in zip(ends[-1], end, free, strict=True)
                 )
             )
         )
@@ -245,7 +247,7 @@ class TimeWish:
         def seconds(size: Size) -> float:
             return spent + pace * job.passes_of(*size) + other_seconds(job, size)
 
-        ways = sizes(whole, max(FEW_IMAGES, len(job.dataset.classes)), free=free)
+        ways = sizes(whole, len(job.dataset.classes), free=free)
         limit = math.inf if self.seconds is None else _MARGIN * self.seconds
         size = fitted(ways, seconds, limit)
         holdout, left_out = settings.holdout, settings.left_out

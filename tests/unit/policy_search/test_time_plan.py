@@ -1,6 +1,7 @@
 """A search that fits the time there is: planned by a given speed, repeated by its record."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ DIGITS = load_data("digits").subset(np.arange(700))
 MODEL = TorchPredictor(new_small(seed=1))
 SETTINGS = SearchSettings.of("small", length=3, batch=64, accelerate="torch")
 Speed = Callable[[float], None]
+SIGNS = str.maketrans("−±", "-+")
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_
     def seconds(size: Size) -> float:
         return pace * (size.candidates * size.search + 41 * size.proof)
 
-    ways = sizes(whole, 200, free=free)
+    ways = sizes(whole, 1000, free=free)
     found = fitted(ways, seconds, limit)
     assert seconds(found) <= limit or found == ways[-1]
     for kept, own, asked in zip(free, found, whole, strict=True):
@@ -248,6 +250,8 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
         found(run, wish(pool_size=80), progress=stop_at(0.5))
     first = found(run, wish(pool_size=80, finish=True), log=said.append)
     assert "finishing with 32 of 80 candidates, as asked" in said
+    (more,) = [line for line in said if line.startswith("what more time would buy: the last 16 of")]
+    assert float(re.findall(r"by ([+−±]\d\.\d{4}) ± 0\.0", more)[0].translate(SIGNS)) >= 0
     assert first.time_plan is not None
     assert first.time_plan.kept == 32
     assert max(first.trace.picks) < 32
@@ -260,6 +264,20 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
 
 def test_there_is_nothing_to_finish_without_a_directory() -> None:
     refused("expected a run's directory", searched, None, wish(finish=True))
+
+
+def test_other_work_that_begins_later_is_seen(tmp_path: Path) -> None:
+    job = plan_search(MODEL, DIGITS, replace(SETTINGS, pool_size=64), directory=tmp_path)
+    images, clock = len(job.split.search), [0.0]
+    own = replace(wish(time="10m"), started=0.0)
+    rounds = Rounds(
+        job, own, bare_plan(job, "torch"), tmp_path / "p", timed=True, now=lambda: clock[0]
+    )
+    rounds.go_on(None, False)
+    for views, pace, goes_on in ((16, 0.001, True), (32, 0.001, True), (48, 0.05, False)):
+        clock[0] += pace * 16 * images
+        so_far: Any = SimpleNamespace(plan=BatchPlan(views, images, 10, 64, 16))
+        assert rounds.go_on(so_far, False) == goes_on, views
 
 
 @pytest.mark.parametrize(("pace", "goes_on"), [(0.001, True), (0.1, False)])
