@@ -151,9 +151,14 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
 
 def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:
     model, others = f"small@{runs}/m.safetensors", f"npz:{runs}/others.npz"
-    few = {"pool_size": 6, "length": 3, "progress": False}
     found = relook.search(
-        model, f"npz:{runs}/digits.npz", out=tmp_path / "run", cross_fit=True, **few
+        model,
+        f"npz:{runs}/digits.npz",
+        out=tmp_path / "run",
+        cross_fit=True,
+        pool_size=6,
+        length=3,
+        progress=False,
     )
     done = conformal(tmp_path / "run", "--data", others, "--method", "policy")
     assert "100 images to set the threshold\n" in done.stderr
