@@ -28,6 +28,7 @@ HOWTO = {
     "Your network": ("timm", "torch", "onnx", "huggingface", "cifar", "train"),
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
     "The search": ("which-views", "recipes", "extend", "select", "speed", "cluster"),
+    "Judge it": ("gate", "doubt", "tracking"),
     "Put it to use": ("deploy", "export", "prediction-sets", "early-exit"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }

@@ -28,6 +28,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert set(listed) >= set(real_pages())
 
 
+def test_every_howto_page_has_a_group_of_its_own_kind() -> None:
+    howto = {page.stem for page in (DOCS / "howto").glob("*.md")}
+    assert howto == {name for group in site_hooks.HOWTO.values() for name in group}
+
+
 def test_pages_that_nobody_named_find_a_place() -> None:
     new = ["howto/zebra.md", "essay.md", "results/wrn.md"]
     nav = site_hooks.navigation([*real_pages(), *new])

@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from relook.api.judging import calibrated, compared, images_for, with_sets
+from relook.data.base import Dataset
 from relook.data.class_map import names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.compare import ComparisonKeywords, save_comparison
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY, Limit
+from relook.evaluation.unseen import part_not_in
 from relook.io.files import write_text_atomic
 from relook.io.identities import set_of, union
 from relook.io.run_directory import RunDirectory
@@ -203,7 +205,8 @@ class FoundPolicy(PolicySearch):
 
         Images that neither the search nor its proof has used set their threshold: by default those
         that its `split` left out. `coverage` (0.9), `score` ("lac", "aps" or "raps"), `per_class`,
-        `penalty` and `free` say which sets; `method` and `views` are as for `tta`.
+        `penalty` and `free` say which sets; `method` and `views` are as for `tta`. In a run's
+        directory, what the proof's images show of the sets is kept for its report.
         """
         chosen = self._deployed(method, views)
         made = with_sets(
@@ -212,12 +215,14 @@ class FoundPolicy(PolicySearch):
             labels,
             chosen,
             self._used(),
+            self._others(),
             left_out=images is None,
             progress=progress,
             batch=batch,
             wanted=wanted,
         )
-        return replace(self, policy=made)
+        made.keep(self.path, self.policy, chosen.text)
+        return replace(self, policy=made.policy)
 
     def suspects(
         self,
@@ -314,6 +319,16 @@ class FoundPolicy(PolicySearch):
             return union(self.policy.seen, set_of(self.job.proof.identities))
         where = Path("policy.json") if self.path is None else self.path / "policy.json"
         return used_images(where, self.policy)
+
+    def _others(self) -> Dataset | None:
+        """The proof's images that nothing was learned on, if a run can keep what they show."""
+        if self.path is None:
+            return None
+        try:
+            return part_not_in(self._job.proof, self.policy.seen)
+        except RelookError as error:
+            warn(f"the report has no section on these sets: {error}")
+            return None
 
     def _fitting(self, limit: Limit, method: str | None, how: dict[str, Any]) -> Fitting:
         from relook.deploy.latency import fit_latency

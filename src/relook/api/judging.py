@@ -25,7 +25,7 @@ from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 
 if TYPE_CHECKING:
-    from relook.deploy.conformal import SetKeywords
+    from relook.deploy.conformal import PolicySets, SetKeywords
     from relook.deploy.recommended import Deployed
 
 
@@ -149,15 +149,16 @@ def with_sets(
     labels: ArrayLike | None,
     chosen: Deployed,
     used: bytes,
+    others: Dataset | None,
     *,
     left_out: bool,
     progress: ProgressChoice,
     batch: int | None,
     wanted: SetKeywords,
-) -> Policy:
+) -> PolicySets:
     """Return what is deployed with prediction sets; images in the set `used` are refused.
 
-    With `left_out` those that are not in it are taken.
+    With `left_out` those that are not in it are taken. `others` show what the sets are worth.
     """
     from relook.deploy.conformal import policy_sets
 
@@ -173,11 +174,12 @@ def with_sets(
             predictor,
             dataset,
             chosen.policy,
+            others,
             temperature=chosen.temperature,
             batch=batch,
             progress=stage_of(bars, "calibrate"),
             **wanted,
-        ).policy
+        )
 
 
 def policies_of(policy: Any) -> tuple[Policy, ...]:

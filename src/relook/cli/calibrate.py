@@ -13,6 +13,7 @@ from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import UNBALANCED
+from relook.data import Dataset
 from relook.deploy.calibrate import (
     CalibratedPolicy,
     WeighedPolicy,
@@ -22,6 +23,7 @@ from relook.deploy.calibrate import (
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.unseen import check_unused, left_out_note, unseen_places
 from relook.foundation import wording
+from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import is_preset, preset_name
@@ -70,10 +72,7 @@ def calibrate_command(
         ),
     ] = False,
     seed: options.SeedOption = 0,
-    group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
-    device: options.DeviceOption = "auto",
+    inputs: groups.InputOptions,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
@@ -88,68 +87,69 @@ def calibrate_command(
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
-    policy = source.policy
-    found = Policy.load(policy)
-    target = out or _beside(policy)
+    found, target = Policy.load(source.policy), out or _beside(source.policy)
     sources.check_free(target, force)
-    given = options.origin(model=model or None, **reading.given(), **network.given())
-    # Another model than the search's may want other images: nothing of the search holds for it.
-    record = source.record(model)
-    if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
-        record = None
     if balanced is None and was_balanced(source.record()):
         balanced = weights == "equal"
         if not balanced:
             say(UNBALANCED)
-    known = sources.ModelOfRun.load(record, given, device)
-    kept = images_kept.kept_as_searched(reading.full_size, data, policy, [found])
-    how = {**options.images_of(known.given), "full_size": kept}
-    searched = None if record is None else found.preparation
-    dataset = options.read_data(data, group, model=known.predictor, searched=searched, **how)
+    predictor, dataset = _read(source, model, data, inputs)
     if weights != "equal":  # learned weights make a claim
         left = unseen_places(dataset, [replace(found, halves=())])
         if len(left) < len(dataset):
             say(left_out_note(dataset, len(left)))
             dataset = dataset.subset(left)
     elif not reuse_images:
-        check_unused(dataset, used_images(policy, found), "--reuse-images")
+        check_unused(dataset, used_images(source.policy, found), "--reuse-images")
+    how: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
-        weighed = fitted = None
+        made: CalibratedPolicy | WeighedPolicy
         if weights == "equal":
-            fitted = calibrated_policy(
-                known.predictor,
-                dataset,
-                found,
-                balanced=balanced is True,
-                keep_view_temperature=keep_view_temperature,
-                batch=batch,
-                progress=bar,
+            made = calibrated_policy(
+                predictor, dataset, found, balanced=balanced is True, progress=bar, **how
             )
-            calibrated = fitted.policy
         else:
-            weighed = weigh_policy(
-                known.predictor,
-                dataset,
-                found,
-                always=weights == "always",
-                keep_view_temperature=keep_view_temperature,
-                seed=seed,
-                batch=batch,
-                progress=bar,
+            always = weights == "always"
+            made = weigh_policy(
+                predictor, dataset, found, always=always, seed=seed, progress=bar, **how
             )
-            calibrated = weighed.policy
-    calibrated.save(target)
+    made.policy.save(target)
+    _print(found, made, target, as_json)
+
+
+def _read(
+    source: sources.RunOrPolicy, model: list[str] | None, data: str, inputs: groups.InputOptions
+) -> tuple[Predictor, Dataset]:
+    """Return the model and the images, read as in the search unless told otherwise."""
+    reading, policy = inputs.reading, Policy.load(source.policy)
+    given = options.origin(model=model or None, **reading.given(), **inputs.network.given())
+    # Another model than the search's may want other images: nothing of the search holds for it.
+    record = source.record(model)
+    if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
+        record = None
+    known = sources.ModelOfRun.load(record, given, inputs.device)
+    kept = images_kept.kept_as_searched(reading.full_size, data, source.policy, [policy])
+    how = {**options.images_of(known.given), "full_size": kept, "model": known.predictor}
+    searched = None if record is None else policy.preparation
+    return known.predictor, options.read_data(data, inputs.group, searched=searched, **how)
+
+
+def _print(
+    old: Policy, made: CalibratedPolicy | WeighedPolicy, target: Path, as_json: bool
+) -> None:
     if as_json:
-        learned: dict[str, Any] = {} if weighed is None else {"weights": weighed.to_json()}
-        if fitted is not None:
-            learned |= {"before": fitted.before, "after": fitted.after}
-        print_json({"out": str(target), "policy": policy_to_json(calibrated), **learned})
+        learned: dict[str, Any] = (
+            {"weights": made.to_json()}
+            if isinstance(made, WeighedPolicy)
+            else {"before": made.before, "after": made.after}
+        )
+        print_json({"out": str(target), "policy": policy_to_json(made.policy), **learned})
         return
-    if weighed is not None:
-        _print_weights(weighed)
-    if fitted is not None:
-        _print_scores(fitted)
-    _print_fitted(found, calibrated)
+    if isinstance(made, WeighedPolicy):
+        _print_weights(made)
+    else:
+        _print_scores(made)
+    _print_fitted(old, made.policy)
     say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
 
 

@@ -15,11 +15,8 @@ from relook.cli.shared.console import console, print_json, progress_bar, resumab
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
-from relook.evaluation.latency import policy_mark
-from relook.evaluation.set_sizes import SETS, SetsRecord
-from relook.evaluation.unseen import check_unused, doubt_of
+from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
 from relook.numerics.conformal import FREE, PENALTY
-from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
@@ -107,7 +104,7 @@ def conformal_command(
             **wanted,
         )
     found.policy.save(target)
-    _keep(scored, found, chosen.text)
+    found.keep(source.searched(scored.model), inputs.policies[0], chosen.text)
     if as_json:
         print_json({"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()})
         return
@@ -137,28 +134,11 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     check_unused(dataset, used, _HOW_TO_LEAVE)
     if doubt := doubt_of(dataset.identities, used):
         say(doubt)
+    # Of a cross-fit, the proof's images are also those that the views were learned on.
+    others = None if others is None else part_not_in(others, inputs.policies[0].seen)
     shown = "" if others is None else f", {len(others):,} to show what it is worth"
     say(f"{len(dataset):,} images to set the threshold{shown}")
     return inputs, dataset, others
-
-
-def _keep(scored: PolicySource, found: PolicySets, text: str) -> None:
-    """Write what the sets are worth into the run, for its report."""
-    rule, run = found.policy.sets, scored.source.searched(scored.model)
-    if run is None or rule is None or found.report is None:
-        return
-    own = Policy.load(scored.source.policy)
-    record = SetsRecord(
-        text=text,
-        score=rule.score,
-        coverage=rule.coverage,
-        per_class=len(rule.thresholds) > 1,
-        images=found.images,
-        deviation=found.deviation,
-        report=found.report,
-        policy=policy_mark(own),
-    )
-    SETS.write(run / "sets.json", record)
 
 
 def _beside(policy: Path) -> Path:

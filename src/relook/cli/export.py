@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +21,58 @@ from relook.deploy.export import export
 from relook.deploy.latency import Fitting, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.latency import Limit
+from relook.policy import Policy
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages
 
 _IMAGES = 16
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What the file takes and returns."""
+
+    seed: Annotated[
+        int | None,
+        options.of_details(
+            help="Freezes a policy of fresh draws.", min=0, show_default="the policy's own"
+        ),
+    ] = None
+    output: Annotated[
+        str, typer.Option(help="What the file returns: probabilities, log_probs or logits.")
+    ] = "probabilities"
+    layout: Annotated[str, typer.Option(help="The images' layout: nchw or nhwc.")] = "nchw"
+    resize_from: Annotated[
+        str | None,
+        options.of_details(
+            "--resize-from",
+            help="Size of the images that the file takes, 256x320 (height × width), if it is not "
+            "the network's: they are resized and cropped inside, as relook reads images.",
+            show_default="the network's own size",
+        ),
+    ] = None
+    full_size: Annotated[
+        str,
+        options.of_model(
+            "--full-size",
+            help="The file takes photos of any size and cuts views from them: yes, no, or auto: "
+            "where the search did so.",
+        ),
+    ] = "auto"
+    format: Annotated[
+        str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
+    ] = "onnx"
+
+    def takes_photos(self, source: Path, policy: Policy) -> bool:
+        """Return whether the file cuts its views from photos, and say where it cannot."""
+        full = images_kept.takes_photos(self.full_size, source, policy)
+        fixed = self.resize_from is not None or self.format != "onnx"
+        if full and fixed and self.full_size == "auto":
+            say(
+                "the search cut its views from full-size photos; this file cuts them from its input"
+            )
+            return False
+        return full
 
 
 @groups.spelled_out
@@ -50,36 +98,7 @@ def export_command(
     views: sources.ViewsOption = None,
     speed: LatencyOptions,
     temperature: sources.TemperatureOption = "policy",
-    seed: Annotated[
-        int | None,
-        options.of_details(
-            help="Freezes a policy of fresh draws.", min=0, show_default="the policy's own"
-        ),
-    ] = None,
-    output: Annotated[
-        str, typer.Option(help="What the file returns: probabilities, log_probs or logits.")
-    ] = "probabilities",
-    layout: Annotated[str, typer.Option(help="The images' layout: nchw or nhwc.")] = "nchw",
-    resize_from: Annotated[
-        str | None,
-        options.of_details(
-            "--resize-from",
-            help="Size of the images that the file takes, 256x320 (height × width), if it is not "
-            "the network's: they are resized and cropped inside, as relook reads images.",
-            show_default="the network's own size",
-        ),
-    ] = None,
-    full_size: Annotated[
-        str,
-        options.of_model(
-            "--full-size",
-            help="The file takes photos of any size and cuts views from them: yes, no, or auto: "
-            "where the search did so.",
-        ),
-    ] = "auto",
-    format: Annotated[
-        str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
-    ] = "onnx",
+    file: FileOptions,
     force: sources.ForceOption = False,
     image: groups.ImageOptions,
     network: groups.NetworkOptions,
@@ -95,26 +114,19 @@ def export_command(
     given = options.origin(model=model or None, **image.given(), **network.given())
     chosen = sources.deployed_of(source, given, method, views, told=limit is None)
     known = sources.ModelOfRun.load(record, given)
-    names = known.class_names
-    full = images_kept.takes_photos(full_size, source.policy, chosen.policy)
-    if full and full_size == "auto" and (resize_from is not None or format != "onnx"):
-        full = False
-        say("the search cut its views from full-size photos; this file cuts them from its input")
+    full = file.takes_photos(source.policy, chosen.policy)
     searched = chosen.policy.preparation
-    images, found = _images(data, known, resize_from, full, searched)
-    if images is None and resize_from is None:
+    images, found = _images(data, known, file.resize_from, full, searched)
+    if images is None and file.resize_from is None:
         images = _images_of_search(known, searched, full)
     how: dict[str, Any] = {
-        "seed": seed,
-        "output": output,
-        "layout": layout,
-        "format": format,
+        **vars(file),
         "size": known.size,
         "channels": known.channels,
-        "resize_from": options.pixels(resize_from),
+        "resize_from": options.pixels(file.resize_from),
         "crop": given.get("crop"),
         "full_size": full,
-        "classes": names or found,
+        "classes": known.class_names or found,
         "images": images,
     }
     with resumable("Nothing was written.", timeout):

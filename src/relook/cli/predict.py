@@ -18,6 +18,14 @@ from relook.foundation.wording import count, views_text
 from relook.io.files import one_line
 
 _SHOWN = 20
+_EarlyExitOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A rule of  relook early-exit  for this policy: each image gets as many views as "
+        "it needs, with the rule's own temperatures.",
+        show_default=False,
+    ),
+]
 
 
 @groups.spelled_out
@@ -45,14 +53,7 @@ def predict_command(
     views: sources.ViewsOption = None,
     top: Annotated[int, typer.Option(help="Likeliest classes to write.", min=1)] = 5,
     temperature: sources.TemperatureOption = "policy",
-    early_exit: Annotated[
-        Path | None,
-        typer.Option(
-            help="A rule of  relook early-exit  for this policy: each image gets as many views as "
-            "it needs, with the rule's own temperatures.",
-            show_default=False,
-        ),
-    ] = None,
+    early_exit: _EarlyExitOption = None,
     draws: Annotated[
         str, typer.Option(help="fixed (a fresh policy is frozen by its seed) or fresh.")
     ] = "fixed",

@@ -36,6 +36,18 @@ _GO_ON = (
     "Run the same command again to go on. With --finish it ends with the candidates that are "
     "complete."
 )
+_HoldoutOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the images that is kept for the proof; short for a --split of them all.",
+        show_default="a third",
+        rich_help_panel=SEARCH,
+    ),
+]
+_TestOption = Annotated[
+    str | None,
+    options.of_data(help="A separate test set instead of a held-out share."),
+]
 
 
 @groups.spelled_out
@@ -50,18 +62,8 @@ def search_command(
     exclude: options.ExcludeOption = None,
     settings: groups.SearchFields,
     split: options.SplitOption = None,
-    holdout: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the images that is kept for the proof; short for a --split of them all.",
-            show_default="a third",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        options.of_data(help="A separate test set instead of a held-out share."),
-    ] = None,
+    holdout: _HoldoutOption = None,
+    test: _TestOption = None,
     within: groups.TimeOptions,
     group: options.GroupOption = None,
     reading: groups.ReadingOptions,
@@ -86,11 +88,9 @@ def search_command(
     images = reading.of(data, crops=prior.crops(input_of(predictor)))
     how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
     dataset = options.read_data(data, group, **how)
-    test_set = (
-        None
-        if test is None
-        else options.read_data(test, options.group_of_test(group), like=dataset, **how)
-    )
+    test_set = None
+    if test is not None:
+        test_set = options.read_data(test, options.group_of_test(group), like=dataset, **how)
     chosen, why = prior.of(dataset.images.shape[1:])
     if why is not None:
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")

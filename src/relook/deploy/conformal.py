@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from relook.data.base import Dataset
 from relook.deploy.tta.view_plan import TemperatureChoice, ViewPlan, plan_views
-from relook.evaluation.set_sizes import SetReport, report_sets
+from relook.evaluation.latency import policy_mark
+from relook.evaluation.set_sizes import SETS, SetReport, SetsRecord, report_sets
 from relook.foundation.progress import Progress
 from relook.io.identities import set_of, union
 from relook.models import Predictor
@@ -53,6 +55,23 @@ class PolicySets:
             "plain_thresholds": self.plain.thresholds,
             "report": report,
         }
+
+    def keep(self, run: Path | None, policy: Policy, text: str) -> None:
+        """Write what the sets of `text` are worth into the run of a policy, for its report."""
+        rule = self.policy.sets
+        if run is None or rule is None or self.report is None:
+            return
+        record = SetsRecord(
+            text=text,
+            score=rule.score,
+            coverage=rule.coverage,
+            per_class=len(rule.thresholds) > 1,
+            images=self.images,
+            deviation=self.deviation,
+            report=self.report,
+            policy=policy_mark(policy),
+        )
+        SETS.write(run / "sets.json", record)
 
 
 def policy_sets(

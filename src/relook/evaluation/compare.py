@@ -29,11 +29,19 @@ from relook.evaluation.comparison import (
     MOST_CHANGED,
     Comparison,
     Detection,
+    Row,
+    Verdict,
     gallery_of,
     merged_settings,
     save_comparison,
 )
-from relook.evaluation.comparison_rows import of_recommended, rows_of, score_lines, slowdowns_of
+from relook.evaluation.comparison_rows import (
+    Scores,
+    of_recommended,
+    rows_of,
+    score_lines,
+    slowdowns_of,
+)
 from relook.evaluation.cross_validation import (
     calibrated_averages,
     check_protocol,
@@ -193,35 +201,64 @@ def compare(
         left_out[line.method] = "it is the policy itself"
         chosen.remove(line.method)
         lines.remove(line)
-    scores = score_lines(setup, lines)
+    scores, cross_fit = score_lines(setup, lines), any(line.folds for line in lines)
     labels = {method: label_of(method) for method in chosen}
     labels[POLICY_METHOD] = policy_label(policies[0])
     rows = rows_of(
         setup, scores, labels, slowdowns_of(setup, lines) if asked.measure_cost else None
     )
+    verdict = _judged(setup, scores, rows, asked.margin, cross_fit)
+    deployed = of_recommended(setup, scores, rows, verdict)
+    return Comparison(
+        policy=policies[0],
+        rows=rows,
+        budgets=setup.budgets,
+        verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
+        gallery=gallery_of(setup.places, setup.seed),
+        images=len(dataset),
+        classes=class_names(dataset, scores.log_probs["plain"].shape[1]),
+        settings=merged_settings(
+            _settings(setup, chosen, left_out, grid, asked.margin, validation),
+            {"cross_fit": cross_fit, "doubt": unseen.doubt, **(record or {})},
+        ),
+        **deployed,
+        **_of_predictions(setup, scores, lines, ood),
+    )
+
+
+def _judged(
+    setup: Setup, scores: Scores, rows: tuple[Row, ...], margin: float, cross_fit: bool
+) -> Verdict:
     learned = f"cll{LEARNED if setup.both_averages else ''}"
     likelihoods = {key: per_image(runs, learned) for key, runs in scores.evaluations.items()}
-    verdict = judge(
+    return judge(
         rows,
         likelihoods,
         budgets=setup.budgets,
-        margin=asked.margin,
-        groups=dataset.units,
+        margin=margin,
+        groups=setup.dataset.units,
         weights=setup.weights,
         likely=lambda one, other: likely_between(
             scores.evaluations[one], scores.evaluations[other], learned
         ),
-        proof="cross-fit" if any(line.folds for line in lines) else "held-out",
+        proof="cross-fit" if cross_fit else "held-out",
     )
-    deployed = of_recommended(setup, scores, rows, verdict)
+
+
+def _of_predictions(
+    setup: Setup, scores: Scores, lines: Sequence[MethodRun], ood: Sequence[Images]
+) -> dict[str, Any]:
+    """Return what plain and averaged predictions show: when to trust them, and what changed."""
+    labels, groups = setup.dataset.labels, setup.dataset.units
     before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
     averages = {"plain": before, "policy": after}
+    line = next(one for one in lines if one.method == POLICY_METHOD)
     calibrated = calibrated_averages(
         averages,
-        {"policy": policies[0].view_temperature},
-        dataset.labels,
+        {"policy": line.policy.view_temperature},
+        labels,
         seed=setup.seed,
-        groups=dataset.units,
+        groups=groups,
         weights=setup.weights,
         protocol=setup.protocol,
     )
@@ -229,40 +266,23 @@ def compare(
     if ood:
         from relook.evaluation.foreign import detect
 
-        line = next(one for one in lines if one.method == POLICY_METHOD)
         foreign = detect(setup, ood, line, averages, calibrated, scores.disagreement)
-    gained, lost = changed_images(before, after, dataset.labels, setup.places)
-    return Comparison(
-        policy=policies[0],
-        rows=rows,
-        budgets=setup.budgets,
-        verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
-        reliability=reliability(averages, calibrated, dataset.labels, setup.weights),
-        selective=selective_risks(
+    gained, lost = changed_images(before, after, labels, setup.places)
+    return {
+        "reliability": reliability(averages, calibrated, labels, setup.weights),
+        "selective": selective_risks(
             **calibrated,
             disagreement=scores.disagreement,
-            labels=dataset.labels,
-            groups=dataset.units,
+            labels=labels,
+            groups=groups,
             weights=setup.weights,
         ),
-        ood=foreign,
-        gained=gained[:MOST_CHANGED],
-        lost=lost[:MOST_CHANGED],
-        gained_count=len(gained),
-        lost_count=len(lost),
-        gallery=gallery_of(setup.places, setup.seed),
-        images=len(dataset),
-        classes=class_names(dataset, before.shape[1]),
-        settings=merged_settings(
-            _settings(setup, chosen, left_out, grid, asked.margin, validation),
-            {
-                "cross_fit": any(line.folds for line in lines),
-                "doubt": unseen.doubt,
-                **(record or {}),
-            },
-        ),
-        **deployed,
-    )
+        "ood": foreign,
+        "gained": gained[:MOST_CHANGED],
+        "lost": lost[:MOST_CHANGED],
+        "gained_count": len(gained),
+        "lost_count": len(lost),
+    }
 
 
 def available_methods(

@@ -107,14 +107,20 @@ def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
 
 def unused_part(dataset: Dataset, used: bytes, how_to_leave: str) -> Dataset:
     """Return the images that are not in a set, nor in a group with one of it, or raise."""
-    left = np.flatnonzero(~_known(dataset, used))
+    left = part_not_in(dataset, used)
     doubt = doubt_of(dataset.identities, used)
-    if doubt or not len(left):
+    if doubt or left is None:
         raise RelookError(
             f"{dataset.name}: expected images that neither the search nor its proof has used, got "
             f"{'some of which nobody knows that' if doubt else 'none'}: {how_to_leave}"
         )
-    return dataset.subset(left)
+    return left
+
+
+def part_not_in(dataset: Dataset, seen: bytes) -> Dataset | None:
+    """Return the images that are not in a set, nor in a group with one of it, if there are any."""
+    left = np.flatnonzero(~_known(dataset, seen))
+    return dataset.subset(left) if len(left) else None
 
 
 def left_out_note(dataset: Dataset, left: int) -> str:

@@ -65,8 +65,7 @@ def magnitudes(
     `batch`, `halvings` and `protocol` mean the same. The paper averages 100 views.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
-    without = ("budgets", "methods", "options")
-    asked = asked_for(STUDY.name, settings, {}, without)
+    asked = asked_for(STUDY.name, settings, {}, ("budgets", "methods", "options"))
     seed, recipe, grid = check_seed(asked.seed), get_recipe(recipe), checked_grid(grid)
     for name, value in (("views", views), ("runs", asked.runs)):
         if value < 1:

@@ -140,6 +140,45 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
     text = write_report(run, figures=False).read_text()
     assert '<section id="sets">' in text
     assert "90 images set the threshold, 90 others show what they are worth" in text
-    content = json.loads((run / "sets.json").read_text())
+    written = (run / "sets.json").read_bytes()
+    (run / "sets.json").unlink()
+    relook.load(run).conformal(method="policy", progress=False)
+    assert (run / "sets.json").read_bytes() == written
+    content = json.loads(written)
     (run / "sets.json").write_text(json.dumps({**content, "policy": "another"}))
     assert read_run(run).sets is None
+
+
+def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:
+    model, others = f"small@{runs}/m.safetensors", f"npz:{runs}/others.npz"
+    found = relook.search(
+        model,
+        f"npz:{runs}/digits.npz",
+        out=tmp_path / "run",
+        cross_fit=True,
+        pool_size=6,
+        length=3,
+        progress=False,
+    )
+    done = conformal(tmp_path / "run", "--data", others, "--method", "policy")
+    assert "100 images to set the threshold\n" in done.stderr
+    assert "no other images to show coverage and size on" in done.stdout
+    found.conformal(others, method="policy", progress=False)
+    assert not (tmp_path / "run" / "sets.json").exists()
+
+
+def test_a_run_whose_images_are_gone_makes_sets_of_others(runs: Path, tmp_path: Path) -> None:
+    digits = load_data(f"npz:{runs}/digits.npz")
+    relook.search(
+        f"small@{runs}/m.safetensors",
+        digits.images,
+        digits.labels,
+        out=tmp_path / "run",
+        pool_size=6,
+        length=3,
+        progress=False,
+    )
+    with pytest.warns(relook.RelookWarning, match="report has no section on these sets: .* memory"):
+        found = relook.load(tmp_path / "run").conformal(f"npz:{runs}/others.npz", progress=False)
+    assert found.policy.sets is not None
+    assert not (tmp_path / "run" / "sets.json").exists()

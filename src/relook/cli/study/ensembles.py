@@ -28,28 +28,30 @@ MemberFields = Annotated[
 ]
 
 _METHODS = ",".join(METHODS)
+_MembersOption = Annotated[
+    list[str],
+    options.of_model(
+        "--model",
+        "-m",
+        help="A member, as in  relook search. Give two or more.",
+        show_default=False,
+    ),
+]
+_NamesOption = Annotated[
+    list[str] | None,
+    options.of_model(
+        help="What tables call the members, in order.", show_default="from their files"
+    ),
+]
 
 
 @groups.spelled_out
 def ensembles_command(
     *,
-    model: Annotated[
-        list[str],
-        options.of_model(
-            "--model",
-            "-m",
-            help="A member, as in  relook search. Give two or more.",
-            show_default=False,
-        ),
-    ],
+    model: _MembersOption,
     data: options.DataOption,
     test: study.TestOption = None,
-    name: Annotated[
-        list[str] | None,
-        options.of_model(
-            help="What tables call the members, in order.", show_default="from their files"
-        ),
-    ] = None,
+    name: _NamesOption = None,
     single: Annotated[
         int,
         typer.Option(
