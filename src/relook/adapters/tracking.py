@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from relook.errors import MissingExtraError, RelookError, unknown_name, warn
-from relook.foundation.wording import first_line
+from relook.foundation.wording import first_line, views_text
 from relook.report.comparison_tables import shown_rows
 from relook.report.page import write_report
 from relook.report.run_files import RunFiles, read_run
@@ -71,7 +71,7 @@ def _logged(run: RunFiles) -> Logged:
     verdict = {}
     if comparison is not None:
         one = comparison.verdict
-        recommended = f"{one.recommended_method}, {one.recommended_views} views"
+        recommended = f"{one.recommended_method}, {views_text(one.recommended_views)}"
         verdict = {
             "outcome": one.outcome,
             "recommended": recommended,

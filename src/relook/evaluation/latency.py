@@ -101,7 +101,7 @@ class Latency:
         """On what it was measured."""
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         return (
-            f"medians of calls with {self.batch} {self.image}; {self.engine}, {threads}, "
+            f"Medians of calls with {self.batch} {self.image}; {self.engine}, {threads}, "
             f"{self.processor}"
         )
 

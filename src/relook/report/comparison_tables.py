@@ -170,12 +170,14 @@ def frontier_table(comparison: Comparison) -> Table:
 def latency_table(latency: Latency) -> Table:
     """Return what each measured number of views takes, and what its views bring."""
     lines = []
+    slowest = max(one.milliseconds or 0 for one in latency.rungs)
+    digits = 0 if slowest >= 100 else 1 if slowest >= 10 else 2 if slowest >= 1 else 3
     for place, one in enumerate(latency.rungs):
         more, gain = latency.further(place), one.over_plain
         cells = [
             Cell("plain image" if one.method == "plain" else str(one.views)),
-            Cell(f"{one.milliseconds or 0:.3g}", bold=place == latency.chosen),
-            Cell("" if more is None else signed(more, 2)),
+            Cell(f"{one.milliseconds or 0:.{digits}f}", bold=place == latency.chosen),
+            Cell("" if more is None else signed(more, digits)),
             Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
             Cell("–")
             if gain is None

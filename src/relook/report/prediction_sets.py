@@ -7,7 +7,11 @@ from relook.foundation.wording import interval, plain, signed
 from relook.numerics.intervals import Interval
 from relook.report.tables import Cell, Column, Table
 
-_HEADS = ("plain set", "images", "covered %", "plain", "size", "plain", "size, views − plain")
+_HEADS = (
+    "plain image's set",
+    *("images", "covered %", "plain covered %"),
+    *("size", "plain size", "size, views − plain"),
+)
 
 
 def sets_table(report: SetReport, *, whole: bool = False) -> Table:
