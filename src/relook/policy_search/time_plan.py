@@ -34,7 +34,7 @@ TIME_KEYWORDS = ("time", "effort", "plan", "finish")
 
 # Sizes that a search is cut down to where time is short, in their order: images beyond the first
 # thousands narrow intervals, and candidates beyond the quasi-random crops add less than these.
-# With as many images as classes there is one of each; fewer are the last resort.
+# With as many search images as classes there is one of each; fewer are the last resort.
 _LEAST = (16, FEW_IMAGES, FEW_IMAGES)
 _WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), _LEAST)
 _STEPS = 100  # between two of them
@@ -74,7 +74,9 @@ class Size(NamedTuple):
 def sizes(whole: Size, classes: int, *, free: Sequence[bool]) -> list[Size]:
     """Return what a search can be cut down to, largest first; what is not `free` stays."""
     ends = [whole]
-    ways = [(one[0], *(n and max(n, classes) for n in one[1:])) for one in _WAY]
+    ways = [
+        (candidates, search and max(search, classes), proof) for candidates, search, proof in _WAY
+    ]
     for end in (*ways, _LEAST):
         ends.append(
             Size(

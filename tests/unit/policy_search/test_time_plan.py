@@ -111,6 +111,13 @@ def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_
     )
 
 
+def test_images_of_every_class_are_searched_while_the_proof_takes_half_as_many() -> None:
+    ways = sizes(Size(80, 2000, 1000), 1000, free=(True, True, True))
+    few = [size for size in ways if size.candidates == 16]
+    assert few[0].search == 1000
+    assert all(size.proof <= max(200, size.search // 2) for size in ways)
+
+
 def test_what_is_asked_about_time() -> None:
     assert (wish().seconds, wish().asked) == (EFFORTS["normal"], False)
     assert wish(time="2m").seconds == wish(effort="quick").seconds == 120
