@@ -40,11 +40,13 @@ _LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what com
 class Pool:
     """Candidate sub-policies; the first `defaults` of them are quasi-random crops.
 
-    A conservative selection takes these in their order unless others prove better.
+    A conservative selection takes these unless others prove better: in their order, or, where
+    they are too unlike for that, the best of them first (`in_order`).
     """
 
     candidates: tuple[SubPolicy, ...]
     defaults: int = 0
+    in_order: bool = True
 
 
 def sample_pool(
@@ -90,7 +92,8 @@ def conservative_pool(recipe: Recipe | str, size: int | None = None, seed: int =
         raise RelookError(f"expected a conservative pool of at least 2 sub-policies, got {size}")
     defaults = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
     rest = sample_pool(_with_low_magnitudes(recipe), total - len(defaults), seed, plain=False)
-    return Pool(defaults + rest, len(defaults))
+    shifts = recipe.finish is not None  # all alike; crops of photos show more or less of them
+    return Pool(defaults + rest, len(defaults), in_order=shifts)
 
 
 def _with_low_magnitudes(recipe: Recipe) -> Recipe:

@@ -222,6 +222,7 @@ def select_from_pool(
         settings.objective,
         balanced=settings.balanced,
         defaults=[int(row) for row in np.flatnonzero(candidates < job.pool.defaults)],
+        in_order=job.pool.in_order,
         groups=groups,
         preselected=predicted.is_cut,
         view_temperature=settings.view_temperature,

@@ -28,6 +28,7 @@ from relook.selection.greedy import (
     Scoring,
     SearchResult,
     extended_mean,
+    first_best,
     floored_log,
     search_with,
 )
@@ -58,6 +59,10 @@ of every budget, and defaults complement each other, so what only seems better c
 _FEW = 300
 """Below so many independent images all entries have to reach it: what seems better is luck."""
 
+_GIVEN = 2
+"""How many entries are defaults in their order even where these are chosen: with two views, what
+seems the better partner of the plain image is luck."""
+
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
 _SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
@@ -69,8 +74,9 @@ class ConservativeScorer:
     """Picks as another scorer does, but only what proves better than the step's default.
 
     `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `reporter`
-    knows the images and their labels, and says what a pick scores. `thresholds` has one number
-    of standard errors per step; the last serves all later ones.
+    knows the images and their labels, and says what a pick scores. A step's default is the next of
+    the `defaults`; without `in_order` the best of those left, after the first two.
+    `thresholds` has one number of standard errors per step; the last serves all later ones.
     """
 
     def __init__(
@@ -83,20 +89,23 @@ class ConservativeScorer:
         defaults: Sequence[int],
         thresholds: Sequence[float],
         groups: Groups | None = None,
+        in_order: bool = True,
     ) -> None:
         self._groups = groups
         self._chooser, self._reporter = chooser, reporter
         self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
         self._left = list(self._defaults)
-        self._thresholds = thresholds
+        self._thresholds, self._in_order = thresholds, in_order
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
         own = mean[self._rows.images]
         best = self._chooser.best(own, step, temperature)
-        if best.candidate != self._left[0]:
-            default = self._chooser.only(self._left[0], own, step, temperature)
+        left = self._left[:1] if self._in_order or step <= _GIVEN else self._left
+        if best.candidate not in left:
+            picks = [self._chooser.only(one, own, step, temperature) for one in left]
+            default = picks[first_best(np.array([pick.score for pick in picks]))]
             if not self._proven(best, default, own, step):
                 best = default
         return self.only(best.candidate, mean, step, temperature)
@@ -153,6 +162,7 @@ def conservative_search(
     length: int,
     defaults: Sequence[int],
     *,
+    in_order: bool = True,
     preselected: bool = False,
     view_temperature: float | None = None,
     start: Sequence[int] = (),
@@ -174,7 +184,7 @@ def conservative_search(
     highest, rest = max(THRESHOLDS.values()), part_of(progress, trials, total)
     threshold = THRESHOLDS[targets.name] if problem.independent >= _FEW else highest
     thresholds = (*[highest] * _FIRST, threshold)
-    with _open_conservative(problem, rows, defaults, thresholds) as scorer:
+    with _open_conservative(problem, rows, defaults, thresholds, in_order) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
 
@@ -198,13 +208,18 @@ def log_likelihoods(probabilities: FloatArray, labels: Labels, temperature: floa
 
 @contextmanager
 def _open_conservative(
-    problem: Problem, rows: TargetRows, defaults: Sequence[int], thresholds: Sequence[float]
+    problem: Problem,
+    rows: TargetRows,
+    defaults: Sequence[int],
+    thresholds: Sequence[float],
+    in_order: bool,
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
     if np.array_equal(rows.labels, labels):
         with problem.scoring.open(log_probs, labels, weights) as scorer:
             yield ConservativeScorer(
-                scorer, rows, log_probs, weights, scorer, defaults, thresholds, problem.groups
+                *(scorer, rows, log_probs, weights, scorer),
+                *(defaults, thresholds, problem.groups, in_order),
             )
         return
     repeated = np.ascontiguousarray(log_probs[:, rows.images])
@@ -212,7 +227,8 @@ def _open_conservative(
     reporter = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
     with problem.scoring.open(repeated, rows.labels, own) as chooser:
         yield ConservativeScorer(
-            chooser, rows, repeated, own, reporter, defaults, thresholds, problem.groups
+            *(chooser, rows, repeated, own, reporter),
+            *(defaults, thresholds, problem.groups, in_order),
         )
 
 

@@ -44,6 +44,7 @@ class Selection:
     objective: str | UserObjective = "cll"
     balanced: bool = False
     defaults: Sequence[int] = ()
+    in_order: bool = True
     groups: ArrayLike | None = None
     preselected: bool = False
     view_temperature: float | None = None
@@ -159,6 +160,7 @@ def select(
             memory=plan.beside,
             picked=recorder.add,
             defaults=defaults,
+            in_order=selection.in_order,
             groups=selection.groups,
             preselected=selection.preselected,
             view_temperature=selection.view_temperature,

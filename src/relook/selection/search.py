@@ -29,6 +29,7 @@ class ConservativeOptions(TypedDict, total=False):
     """The keywords of a conservative selection; a view temperature may be given to any."""
 
     defaults: Sequence[int]
+    in_order: bool
     groups: ArrayLike | None
     preselected: bool
     view_temperature: float | None
@@ -39,6 +40,7 @@ class _Conservative:
     """Those keywords with what they are if left out: no defaults, each image its own group."""
 
     defaults: Sequence[int] = ()
+    in_order: bool = True
     groups: ArrayLike | None = None
     preselected: bool = False
     view_temperature: float | None = None
@@ -68,7 +70,8 @@ def greedy_search(
     (default: all cores) changes nothing but the time.
 
     With `defaults` the selection is conservative: a step takes the first of these candidates that
-    is not picked yet, unless another one is better by more than noise; `groups` `[image]` says
+    is not picked yet, unless another one is better by more than noise. Without `in_order` it is
+    the best of them, from the third step on. `groups` `[image]` says
     which images belong together, which is less proof than as many single ones. `preselected` says
     that the same labels decided who the candidates are: a good average of all of them then proves
     nothing, and gives no soft targets. The view temperature is learned on averages of the defaults
@@ -106,6 +109,7 @@ def greedy_search(
         Problem(scoring, log_probs, labels, even, groups),
         length,
         defaults,
+        in_order=options.in_order,
         preselected=options.preselected,
         view_temperature=options.view_temperature,
         start=start,

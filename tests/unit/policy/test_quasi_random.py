@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from relook.policy import SubPolicy
-from relook.policy.pool import probe_views, quasi_random_views
+from relook.policy.pool import conservative_pool, probe_views, quasi_random_views
 from relook.policy.recipes import RECIPES, Recipe, variants
 from relook.policy.views import make_views
 
@@ -61,6 +61,11 @@ def test_variants_share_the_views_that_are_equal() -> None:
         quasi_random_views("cifar", 6), probe_views(RECIPES["cifar"], 6), strict=True
     ):
         assert torch.equal(*(make_views(one, pixels, seed=0) for one in (own, same)))
+
+
+def test_shifts_are_taken_in_their_order_and_crops_of_photos_are_chosen() -> None:
+    assert conservative_pool("cifar", 20).in_order
+    assert not conservative_pool("imagenet", 20).in_order
 
 
 def _draw(view: SubPolicy, name: str) -> float:

@@ -44,11 +44,12 @@ def _picks(
     *thresholds: float,
     defaults: Sequence[int] = range(6),
     length: int = 6,
+    in_order: bool = True,
 ) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
     rows, even = hard_rows(labels), np.ones(len(labels))
     scorer_with_defaults = ConservativeScorer(
-        scorer, rows, log_probs, even, scorer, defaults, thresholds
+        scorer, rows, log_probs, even, scorer, defaults, thresholds, in_order=in_order
     )
     return search_with(scorer_with_defaults, log_probs, length).picks
 
@@ -57,6 +58,28 @@ def test_without_evidence_the_defaults_are_taken_in_order() -> None:
     log_probs, labels = _pool(60, 300, {})
     assert _picks(log_probs, labels, 4.0) == (0, 1, 2, 3, 4, 5)
     assert _picks(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
+
+
+def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_the_first_two() -> None:
+    log_probs, labels = _pool(20, 200, {})
+    picks = [0, 1]
+    for _ in range(2):  # the oracle: every default that is left, scored by itself
+        scores = {
+            one: calibrated_log_likelihood(
+                np.log(np.exp(log_probs[[*picks, one]]).mean(axis=0)), labels
+            )[0]
+            for one in range(6)
+            if one not in picks
+        }
+        picks.append(max(scores, key=lambda one: scores[one]))
+    assert picks != [0, 1, 2, 3]
+    assert _picks(log_probs, labels, math.inf, length=4, in_order=False) == tuple(picks)
+    assert sorted(_picks(log_probs, labels, math.inf, in_order=False)) == list(range(6))
+
+
+def test_what_proves_better_than_the_best_default_is_picked_out_of_order_too() -> None:
+    log_probs, labels = _pool(60, 300, {41: 3.0})
+    assert 41 in _picks(log_probs, labels, 3.0, in_order=False)
 
 
 def test_without_a_threshold_it_is_the_greedy_search() -> None:
