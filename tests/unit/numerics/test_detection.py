@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from relook.numerics.detection import auroc, auroc_gain, fpr95
+from relook.numerics.metrics import auroc, auroc_gain, fpr95
 
 
 @pytest.mark.parametrize("ties", [False, True])

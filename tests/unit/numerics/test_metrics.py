@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 from tests.oracles.plain_search import Array, random_pool
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -25,7 +25,6 @@ from relook.numerics.metrics import (
     per_image_accuracy,
     per_image_log_likelihood,
     selective,
-    top_k_accuracy,
 )
 
 CASES = given(
@@ -56,10 +55,6 @@ def test_metrics_agree_with_scikit_learn(
         assert accuracy(log_probs, labels, weights) == pytest.approx(
             accuracy_score(labels, probabilities.argmax(axis=1), **known)
         )
-        for k in (1, 2, min(5, classes - 1)):
-            assert top_k_accuracy(log_probs, labels, weights, k=k) == pytest.approx(
-                top_k_accuracy_score(labels, probabilities, k=k, labels=every, **known)
-            )
         assert log_likelihood(log_probs, labels, weights) == pytest.approx(
             -log_loss(labels, probabilities, labels=every, **known)
         )
@@ -96,16 +91,9 @@ def test_ece_of_certain_predictions_is_the_error_rate() -> None:
     assert ece(certain + 1e-7, np.array([0, 1, 2, 3])) == pytest.approx(0, abs=1e-6)
 
 
-def test_top_5_of_few_classes_is_1() -> None:
-    pool, labels = random_pool(0, 1, 30, 4, skill=-5.0)
-    assert top_k_accuracy(pool[0], labels) == 1.0
-    assert top_k_accuracy(pool[0], labels, k=3) < 1.0
-
-
-def test_equal_probabilities_go_to_the_lower_class_in_top_1_as_in_accuracy() -> None:
+def test_equal_probabilities_go_to_the_lower_class_in_accuracy() -> None:
     uniform, labels = np.full((4, 4), -np.log(4)), np.arange(4)
-    assert accuracy(uniform, labels) == top_k_accuracy(uniform, labels, k=1) == 0.25
-    assert top_k_accuracy(uniform, labels, k=3) == 0.75
+    assert accuracy(uniform, labels) == 0.25
 
 
 def test_log_likelihood_has_a_floor() -> None:
@@ -125,7 +113,6 @@ def test_brier_is_summed_over_classes() -> None:
     ("function", "higher_is_better"),
     [
         (accuracy, True),
-        (top_k_accuracy, True),
         (log_likelihood, True),
         (brier, False),
         (ece, False),

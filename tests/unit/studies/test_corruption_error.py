@@ -1,14 +1,14 @@
 import pytest
 from tests.support import refused
 
-from relook.studies.corruption_error import (
+from relook.studies.corruptions import CORRUPTIONS
+from relook.studies.robustness_scores import (
     ALEXNET_ERRORS,
     has_normaliser,
     mean_over_corruptions,
-    normalised,
+    normalised_errors,
     unnormalised,
 )
-from relook.studies.corruptions import CORRUPTIONS
 
 ERRORS = {"fog": (0.1, 0.2, 0.3, 0.4, 0.5), "snow": (0.2, 0.2, 0.2, 0.2, 0.7)}
 
@@ -21,7 +21,7 @@ def test_uce_and_muce_by_hand() -> None:
 
 def test_ce_and_mce_by_hand() -> None:
     # 1.5 / (5 · 0.819324) = 0.366156… and 1.5 / (5 · 0.866816) = 0.346094…
-    found = normalised(ERRORS)
+    found = normalised_errors(ERRORS)
     assert found == pytest.approx({"fog": 0.3661555, "snow": 0.3460942}, abs=1e-6)
     assert mean_over_corruptions(found) == pytest.approx(0.3561249, abs=1e-6)
 
@@ -29,14 +29,16 @@ def test_ce_and_mce_by_hand() -> None:
 def test_alexnet_itself_has_an_mce_of_one() -> None:
     errors = {name: (error,) * 5 for name, error in ALEXNET_ERRORS.items()}
     assert list(errors) == list(CORRUPTIONS)
-    assert mean_over_corruptions(normalised(errors)) == pytest.approx(1)
+    assert mean_over_corruptions(normalised_errors(errors)) == pytest.approx(1)
     # The published mean of AlexNet's errors.
     assert sum(ALEXNET_ERRORS.values()) / 15 == pytest.approx(0.789, abs=5e-4)
 
 
 def test_ce_needs_all_severities_of_a_known_corruption() -> None:
-    refused(r"CE of fog: expected .* five severities, got 2", normalised, {"fog": (0.1, 0.2)})
-    refused("CE of spatter", normalised, {"spatter": (0.1,) * 5})
+    refused(
+        r"CE of fog: expected .* five severities, got 2", normalised_errors, {"fog": (0.1, 0.2)}
+    )
+    refused("CE of spatter", normalised_errors, {"spatter": (0.1,) * 5})
     refused("got none", unnormalised, {"fog": ()})
 
 

@@ -1,12 +1,13 @@
 """The study on a network whose errors can be counted by hand."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tests.support import different, refused
+from tests.unit.studies.brightness_model import ByBrightness
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -32,22 +33,6 @@ from relook.studies.robustness import (
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
 NEGATIVE = Policy((SubPolicy((Step("invert", 0),)),), recipe="cifar")
-
-
-@dataclass
-class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
-
-    classes: int = 2
-    calls: int = 0
-    fingerprint: str = "by brightness"
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.calls += 1
-        bright = images.double().mean((1, 2, 3)) > 127.5
-        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
-        chances[torch.arange(len(images)), bright.long()] = 0.8
-        return chances.log()
 
 
 @pytest.fixture

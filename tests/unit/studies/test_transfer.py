@@ -1,7 +1,7 @@
 """Transfer on a network whose calibrated log-likelihood can be written down by hand."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support import different, refused
+from tests.unit.studies.brightness_model import ByBrightness
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -35,22 +36,6 @@ IMAGES = 80
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
 # Pixels of 215 and more are inverted: a bright image of 230 becomes dark, one of 200 stays.
 DARKER = Policy((SubPolicy((Step("solarize", (256 - 215) * 15 / 64),)),), recipe="cifar")
-
-
-@dataclass
-class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
-
-    fingerprint: str = "by brightness"
-    classes: int = 2
-    calls: int = 0
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.calls += 1
-        bright = images.double().mean((1, 2, 3)) > 127.5
-        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
-        chances[torch.arange(len(images)), bright.long()] = 0.8
-        return chances.log()
 
 
 def levels_and_labels(wrong: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

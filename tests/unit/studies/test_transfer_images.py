@@ -15,7 +15,7 @@ from relook.io.fingerprint import fingerprint
 from relook.io.identities import set_of
 from relook.numerics.splits import stratified_split
 from relook.policy import Policy
-from relook.studies.transfer_images import unseen_images
+from relook.studies.transfer_targets import unseen_images
 
 
 @pytest.fixture
