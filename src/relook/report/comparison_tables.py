@@ -69,7 +69,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
     most the same, then to the plain image. Where a learned average changes a method, cLL and
-    differences are those with learned averages, and the usual average's cLL stands beside them.
+    differences are those with learned averages, and the usual average's cLL stands next to them.
     """
     title = f"{comparison.images_text}; cLL: calibrated log-likelihood, higher is better"
     metrics = ("slowdown", "cll", "accuracy")

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 from tests.oracles.plain_search import Array, random_pool
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -17,9 +17,12 @@ from relook.numerics.metrics import (
     adaptive_ece,
     answered,
     aurc,
+    auroc,
+    auroc_gain,
     brier,
     classwise_ece,
     ece,
+    fpr95,
     log_likelihood,
     mutual_information,
     per_image_accuracy,
@@ -201,3 +204,33 @@ def test_mutual_information_is_entropy_of_the_mean_less_the_mean_entropy() -> No
     wanted = entropy(views.mean(axis=0), axis=1) - entropies.mean(axis=0)
     np.testing.assert_allclose(mutual_information(np.log(views)), wanted, atol=1e-9)
     np.testing.assert_allclose(mutual_information(np.log(views[:1])), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_auroc_and_fpr95_are_those_of_scikit_learn(ties: bool) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        own, foreign = generator.normal(1, 1, 150), generator.normal(0, 1, 90)
+        if ties:
+            own, foreign = own.round(1), foreign.round(1)
+        is_own = np.repeat([1, 0], [150, 90])
+        scores = np.concatenate([own, foreign])
+        assert auroc(own, foreign) == pytest.approx(roc_auc_score(is_own, scores), abs=1e-9)
+        passing, kept, _ = roc_curve(is_own, scores, drop_intermediate=False)
+        assert fpr95(own, foreign) == pytest.approx(passing[np.argmax(kept >= 0.95)], abs=1e-9)
+
+
+def test_the_interval_of_a_difference_is_about_that_of_the_bootstrap() -> None:
+    generator = np.random.default_rng(1)
+    own, foreign = generator.normal(1, 1, (2, 300)), generator.normal(0, 1, (2, 200))
+    own[1] += 0.5 * own[0]
+    foreign[1] += 0.5 * foreign[0]
+    found = auroc_gain((own[0], foreign[0]), (own[1], foreign[1]))
+    assert found.estimate == pytest.approx(auroc(own[0], foreign[0]) - auroc(own[1], foreign[1]))
+    drawn = []
+    for _ in range(500):
+        mine, theirs = own[:, generator.integers(0, 300, 300)], generator.integers(0, 200, 200)
+        one, other = (auroc(mine[i], foreign[i, theirs]) for i in range(2))
+        drawn.append(one - other)
+    half = (found.high - found.low) / 2
+    assert half == pytest.approx(1.96 * np.std(drawn), rel=0.12)
