@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import typer
 from PIL import Image
-from tests.support import refused
 from tests.unit.report.example_run import example_policy, write_example_run, write_search
 from typer.testing import CliRunner
 
@@ -59,7 +58,8 @@ def test_a_preset_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert run_json("show", "preset:crops?views=3")["entries"] == 3
     run("show", "preset:flip", "--image", _picture(tmp_path))
     assert (tmp_path / "flip.png").is_file()
-    refused("unknown preset 'flop'", run, "show", "preset:flop")
+    with pytest.raises(RelookError, match="unknown preset 'flop'"):
+        run("show", "preset:flop")
 
 
 def _picture(folder: Path) -> Path:

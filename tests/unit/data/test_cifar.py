@@ -122,9 +122,8 @@ def test_missing_and_cut_files_are_named(tmp_path: Path) -> None:
     refused(r"test_batch or test_batch\.bin, …", load_data, f"cifar10:{tmp_path}")
     write_binary10(tmp_path / "set")
     (tmp_path / "set" / "data_batch_3.bin").unlink()
-    refused(
-        r"data_batch_3 or data_batch_3\.bin", load_data, f"cifar10:{tmp_path / 'set'}?part=train"
-    )
+    with pytest.raises(RelookError, match=r"data_batch_3 or data_batch_3\.bin"):
+        load_data(f"cifar10:{tmp_path / 'set'}?part=train")
     path = tmp_path / "set" / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-1])
     refused("records of 3073 bytes, got 18,437 bytes", load_data, f"cifar10:{tmp_path / 'set'}")

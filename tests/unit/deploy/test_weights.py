@@ -9,6 +9,7 @@ from tests.support import refused
 from tests.unit.deploy.exit_cases import predictions
 
 from relook.deploy.weights import fit_weights, learn_weights, project_to_simplex
+from relook.errors import RelookError
 from relook.numerics.calibration import (
     calibrated_log_likelihood,
     fit_temperature,
@@ -104,9 +105,8 @@ def test_what_the_policy_repeats_counts_as_often() -> None:
 
 def test_wrong_predictions_are_refused() -> None:
     log_probs, labels = predictions(20, views=3)
-    refused(
-        r"expected log-probabilities \[view, image, class\]", learn_weights, log_probs[0], labels
-    )
+    with pytest.raises(RelookError, match=r"expected log-probabilities \[view, image, class\]"):
+        learn_weights(log_probs[0], labels)
     refused("expected 3 counts", learn_weights, log_probs, labels, counts=(1, 2))
 
 

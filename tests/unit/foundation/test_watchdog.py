@@ -2,8 +2,8 @@ import threading
 import time
 
 import pytest
-from tests.support import refused
 
+from relook.errors import RelookError
 from relook.foundation.watchdog import CallLimit, limited_calls, watched
 
 
@@ -38,6 +38,5 @@ def test_without_a_limit_nothing_is_started() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_limit_is_a_number_above_0(seconds: float) -> None:
-    refused(
-        "--timeout: expected a number of seconds above 0", CallLimit, seconds, lambda where: None
-    )
+    with pytest.raises(RelookError, match="--timeout: expected a number of seconds above 0"):
+        CallLimit(seconds, lambda where: None)

@@ -232,13 +232,8 @@ def test_a_function_is_a_predictor_once_it_says_its_outputs(images: Tensor) -> N
     predictor = as_predictor(brightness, outputs="probabilities")
     torch.testing.assert_close(predictor(images).exp(), brightness(images))
     refused("say which it returns", as_predictor, brightness)
-    refused(
-        "expected no mean with a function",
-        as_predictor,
-        brightness,
-        outputs="probabilities",
-        mean=0.5,
-    )
+    with pytest.raises(RelookError, match="expected no mean with a function"):
+        as_predictor(brightness, outputs="probabilities", mean=0.5)
 
 
 def test_a_functions_fingerprint_is_its_name_unless_given() -> None:

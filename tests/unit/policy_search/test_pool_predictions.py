@@ -133,12 +133,8 @@ def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(tmp_pa
     assert tight.trace == roomy.trace
     assert json.loads((tmp_path / "tight/run.json").read_text())["selection"]["mapped"]
     refused("keep predictions on disk", searched, None, memory=roomy.selection.memory - 1)
-    refused(
-        "take fewer images or candidates",
-        searched,
-        tmp_path / "none",
-        memory=tight.selection.working - 1,
-    )
+    with pytest.raises(RelookError, match="take fewer images or candidates"):
+        searched(tmp_path / "none", memory=tight.selection.working - 1)
     assert not (tmp_path / "none").exists()
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
-from tests.support import refused
 
+from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.selection import conservative, greedy_search
 from relook.selection.conservative import (
@@ -195,15 +195,8 @@ def test_a_continued_conservative_search_ends_the_same() -> None:
 
 def test_another_objective_is_refused() -> None:
     log_probs, labels = _pool(5, 20, {})
-    refused(
-        "conservative selection needs the objective cll",
-        greedy_search,
-        log_probs,
-        labels,
-        2,
-        "accuracy",
-        defaults=[0],
-    )
+    with pytest.raises(RelookError, match="conservative selection needs the objective cll"):
+        greedy_search(log_probs, labels, 2, "accuracy", defaults=[0])
 
 
 def test_the_defaults_begin_again_once_all_are_in() -> None:
@@ -243,13 +236,11 @@ def test_few_images_have_no_folds(images: int) -> None:
 @pytest.mark.parametrize("defaults", [[40], [-1], [0, 99]])
 def test_defaults_are_candidates(defaults: list[int]) -> None:
     log_probs, labels = _pool(40, 20, {})
-    refused(
-        "expected defaults from 0 to 39", greedy_search, log_probs, labels, 3, defaults=defaults
-    )
+    with pytest.raises(RelookError, match="expected defaults from 0 to 39"):
+        greedy_search(log_probs, labels, 3, defaults=defaults)
 
 
 def test_groups_are_one_an_image() -> None:
     log_probs, labels = _pool(40, 20, {})
-    refused(
-        "expected 20 groups", greedy_search, log_probs, labels, 3, defaults=[0, 1], groups=[1, 2]
-    )
+    with pytest.raises(RelookError, match="expected 20 groups"):
+        greedy_search(log_probs, labels, 3, defaults=[0, 1], groups=[1, 2])

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from tests.support import refused
 
 from relook.errors import RelookError
 from relook.predictions.store import Predictions
@@ -83,16 +82,8 @@ def test_a_conservative_selection_counts_the_images_that_it_repeats() -> None:
     tempered = 4 * 200 * 1000 * 10
     assert conservative.working == tempered + repeated
     assert conservative.working > plain.working
-    refused(
-        "needs",
-        plan_selection,
-        small,
-        SINGLE,
-        "cll",
-        plain.memory + 10**6,
-        on_disk=False,
-        conservative=True,
-    )
+    with pytest.raises(RelookError, match="needs"):
+        plan_selection(small, SINGLE, "cll", plain.memory + 10**6, on_disk=False, conservative=True)
     # Too large to repeat: nothing more than any other selection takes.
     large = plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True, conservative=True)
     assert large == plan_selection(IMAGENET, HALF, "cll", 16 * 10**9, on_disk=True)

@@ -5,6 +5,7 @@ import pytest
 from tests.oracles.plain_search import Array, random_pool
 from tests.support import refused
 
+from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.selection import SearchResult, greedy_search, selection_needs
 from relook.selection.greedy import extended_mean, floored_log, search_with
@@ -91,14 +92,8 @@ def test_memory_decides_how_many_classes_are_kept() -> None:
 
 def test_what_does_not_fit_is_refused_before_it_starts() -> None:
     log_probs, labels = random_pool(10, 60, 900, 40)
-    refused(
-        r"needs 15\.9 MB of memory, got a limit of 1\.0 MB",
-        greedy_search,
-        log_probs,
-        labels,
-        2,
-        memory=10**6,
-    )
+    with pytest.raises(RelookError, match=r"needs 15\.9 MB of memory, got a limit of 1\.0 MB"):
+        greedy_search(log_probs, labels, 2, memory=10**6)
 
 
 def test_fewer_kept_classes_still_give_exact_scores(monkeypatch: pytest.MonkeyPatch) -> None:

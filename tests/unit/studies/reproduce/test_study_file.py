@@ -129,9 +129,8 @@ def test_what_is_no_toml_is_one_line(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    refused(
-        "expected a study, got nothing: there is no such file", load_study, tmp_path / "none.toml"
-    )
+    with pytest.raises(RelookError, match="expected a study, got nothing: there is no such file"):
+        load_study(tmp_path / "none.toml")
 
 
 def test_given_models_and_kept_back_images_do_not_go_together(tmp_path: Path) -> None:
