@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 sys.path.pop(0)  # this directory, whose coverage.py would hide the package of its name
 
 from relook.evaluation.cross_validation import cross_calibrated
+from relook.evaluation.suspects import self_confidence
 from relook.numerics.arrays import FloatArray, Labels
 from relook.numerics.calibration import mean_log_probs, temper
-from relook.numerics.confident_learning import self_confidence
 from relook.policy.pool import conservative_pool
 from relook.selection import greedy_search
 

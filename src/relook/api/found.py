@@ -240,7 +240,7 @@ class FoundPolicy(PolicySearch):
         `relook.predictions.passes.predict_views`. The model must not have been trained on them.
         """
         from relook.evaluation.suspects import find_suspects
-        from relook.report.suspects import save_suspects
+        from relook.report.gallery import save_suspects
 
         if images is None:
             job = self._job

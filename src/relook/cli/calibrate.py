@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +25,6 @@ from relook.foundation import wording
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
 from relook.policy_search.run_record import was_balanced
 from relook.report.tables import new_table
@@ -87,7 +85,10 @@ def calibrate_command(
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
-    found, target = Policy.load(source.policy), out or _beside(source.policy)
+    found, target = (
+        Policy.load(source.policy),
+        out or sources.derived_policy(source.policy, "calibrated"),
+    )
     sources.check_free(target, force)
     if balanced is None and was_balanced(source.record()):
         balanced = weights == "equal"
@@ -150,7 +151,7 @@ def _print(
     else:
         _print_scores(made)
     _print_fitted(old, made.policy)
-    say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
+    sources.say_written(target)
 
 
 def _print_scores(fitted: CalibratedPolicy) -> None:
@@ -178,13 +179,6 @@ def _print_fitted(old: Policy, new: Policy) -> None:
     for length in shown:
         was = "" if known is None else f" (was {known[length - 1]:.4f})"
         console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}{was}")
-
-
-def _beside(policy: Path) -> Path:
-    """Return where the calibrated policy goes; a preset's goes here, under its name."""
-    if is_preset(policy):
-        return Path(f"{preset_name(policy)}.calibrated.json")
-    return policy.with_suffix(".calibrated.json")
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:

@@ -11,10 +11,17 @@ import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import NOT_MET, console, print_json, resumable, say
+from relook.cli.shared.console import (
+    NOT_MET,
+    check_log,
+    console,
+    log_at_end,
+    print_json,
+    resumable,
+    say,
+)
+from relook.cli.shared.groups import LatencyOptions, keep
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
-from relook.cli.shared.latency import LatencyOptions, keep
-from relook.cli.shared.tracking import check_log, log_at_end
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
@@ -33,19 +40,17 @@ from relook.evaluation.requirement import Checked, Requirement, check, read_requ
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import plain, views_text
 from relook.io.files import write_text_atomic
-from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
-from relook.policy.file import policy_to_json
 from relook.policy_search.held_out import pool_views
 from relook.predictions.passes import Images
 from relook.report.comparison_tables import (
     comparison_table,
     frontier_table,
+    junit_xml,
     latency_table,
     to_csv,
     to_latex,
 )
-from relook.report.junit import junit_xml
 from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
@@ -220,6 +225,8 @@ def compare_command(
     if dry_run:
         return
     as_given, inputs = inputs, inputs.on(planned.model)
+    decisive = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
+    mark = inputs.mark(keywords["options"] or Options(), *decisive)
     with (
         RunDirectory(target),
         resumable(_GO_ON, timeout),
@@ -232,7 +239,7 @@ def compare_command(
             indices=inputs.indices,
             validation=inputs.validation,
             recipe=inputs.recipe,
-            store_path=target / _store_name(inputs, keywords),
+            store_path=target / f"compare-{mark}.zarr",
             progress=bars,
             record=inputs.record,
             known=pool_views(compared.source.directory or target, inputs.predictor, inputs.dataset),
@@ -275,20 +282,6 @@ def _latency(inputs: ComparisonInputs, comparison: Comparison, limit: Limit, out
     found = fit_latency(*given, engine=engine, **how).latency
     keep(out, found)
     return found
-
-
-def _store_name(inputs: ComparisonInputs, asked: ComparisonKeywords) -> str:
-    """Name the store by what is asked for, so that no other question meets its predictions."""
-    decisive = ("budgets", "methods", "runs", "seed", "batch")
-    identity = fingerprint(
-        inputs.predictor.fingerprint,
-        inputs.dataset.fingerprint,
-        inputs.recipe.to_json(),
-        [policy_to_json(policy) for policy in inputs.policies],
-        asdict(asked["options"] or Options()),
-        *(asked[name] for name in decisive),  # type: ignore[literal-required]
-    )
-    return f"compare-{identity[:8]}.zarr"
 
 
 def _picked_text(comparison: Comparison, picked: Row) -> str:

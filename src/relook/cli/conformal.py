@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,13 +11,12 @@ import typer
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import PolicyInputs, PolicySource
+from relook.cli.shared.inputs import PolicyInputs, PolicySource, of_images
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
 from relook.numerics.conformal import FREE, PENALTY
 from relook.policy.file import policy_to_json
-from relook.policy.presets import is_preset, preset_name
 from relook.policy_search.held_out import used_images
 from relook.report.prediction_sets import sets_sentence, sets_table
 from relook.report.tables import terminal
@@ -32,11 +30,9 @@ class SetSource(PolicySource):
 
     data: Annotated[
         str | None,
-        options.of_data(
-            "--data",
-            "-d",
-            help="Labelled images that set the threshold: nothing may be learned on them.",
-            show_default="those that the search's --split left out",
+        of_images(
+            "Labelled images that set the threshold: nothing may be learned on them.",
+            "those that the search's --split left out",
         ),
     ] = None
 
@@ -57,7 +53,7 @@ def conformal_command(
     ] = "aps",
     per_class: Annotated[
         bool,
-        typer.Option("--per-class", help="Cover each class so often, not only all together."),
+        typer.Option("--per-class", help="Cover each class that often, not only all together."),
     ] = False,
     method: sources.MethodOption = None,
     views: sources.ViewsOption = None,
@@ -83,7 +79,7 @@ def conformal_command(
     policy remembers the images; TTA.predict_set and exported ONNX files return the sets.
     """
     source = scored.source
-    target = out or _beside(source.policy)
+    target = out or sources.derived_policy(source.policy, "sets")
     sources.check_free(target, force)
     chosen = sources.deployed_of(source, options.origin(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
@@ -109,7 +105,7 @@ def conformal_command(
         print_json({"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()})
         return
     _print(found, coverage)
-    say(f"written to {target};  relook export {shlex.quote(str(target))} -o model.onnx  deploys it")
+    sources.say_written(target)
 
 
 def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
@@ -139,13 +135,6 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     shown = "" if others is None else f", {len(others):,} to show what it is worth"
     say(f"{len(dataset):,} images to set the threshold{shown}")
     return inputs, dataset, others
-
-
-def _beside(policy: Path) -> Path:
-    """Return where the policy with its sets goes; a preset's goes here, under its name."""
-    if is_preset(policy):
-        return Path(f"{preset_name(policy)}.sets.json")
-    return policy.with_suffix(".sets.json")
 
 
 def _print(found: PolicySets, coverage: float) -> None:

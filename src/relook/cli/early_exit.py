@@ -37,8 +37,8 @@ def early_exit_command(
     target: Annotated[
         str,
         typer.Option(
-            help="What to learn for: accuracy-loss=0.005 (at most so much less accuracy than all "
-            "views, with 95 % confidence) or views=5 (the mean number of views).",
+            help="What to learn for: accuracy-loss=0.005 (at most this loss of accuracy compared "
+            "with all views, with 95 % confidence) or views=5 (the mean number of views).",
             show_default=False,
         ),
     ],

@@ -14,7 +14,7 @@ from torch import Tensor
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
-from relook.cli.shared.latency import LatencyOptions, keep
+from relook.cli.shared.groups import LatencyOptions, keep
 from relook.data.class_map import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export

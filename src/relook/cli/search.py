@@ -16,8 +16,7 @@ from relook.api.progress_bars import search_bars
 from relook.cli.shared import engine as engines
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options
-from relook.cli.shared.console import print_json, resumable, say
-from relook.cli.shared.tracking import check_log, log_at_end
+from relook.cli.shared.console import check_log, log_at_end, print_json, resumable, say
 from relook.cli.show import print_policy
 from relook.errors import RelookError
 from relook.foundation.memory import size_text

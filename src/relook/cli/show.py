@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.options import JsonOption
 from relook.errors import RelookError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
@@ -52,9 +53,7 @@ def show_command(
     out: Annotated[
         Path | None, typer.Option(help="Where to write the picture, as PNG.", dir_okay=False)
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the transforms, a policy or a run; --image or --out also draw a picture."""
     path = Path(target)

@@ -11,12 +11,12 @@ import typer
 from relook.cli.shared import options
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.groups import spelled_out
-from relook.cli.shared.inputs import PolicySource
+from relook.cli.shared.inputs import PolicySource, of_images
 from relook.evaluation.suspects import Suspects, find_suspects
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
 from relook.policy.file import policy_to_json
-from relook.report.suspects import save_suspects
+from relook.report.gallery import save_suspects
 from relook.report.tables import new_table
 
 _SHOWN = 20
@@ -28,11 +28,9 @@ class SuspectSource(PolicySource):
 
     data: Annotated[
         str | None,
-        options.of_data(
-            "--data",
-            "-d",
-            help="Labelled images that the model was not trained on.",
-            show_default="the search's test set, or else all of its images",
+        of_images(
+            "Labelled images that the model was not trained on.",
+            "the search's test set, or else all of its images",
         ),
     ] = None
 

@@ -77,132 +77,60 @@ class Verb:
         return getattr(module, f"{own}_command")
 
 
+_HELP: Mapping[str, Mapping[str, str]] = {
+    LEARN: {
+        "demo": "Train a small network on handwritten digits, search, compare, and write the "
+        "report.",
+        "search": "Learn which views to average, and show on held-out images whether they help.",
+    },
+    JUDGE: {
+        "compare": "Compare a policy with every baseline on held-out images, and say whether it "
+        "helps.",
+        "report": "Write a run's report, one HTML file that needs no network; prints its path.",
+        "show": "Show the transforms, a policy or a run; --image or --out also draw a picture.",
+        "suspects": "List images whose labels confident, agreeing views contradict, the most "
+        "suspect first.",
+    },
+    DEPLOY: {
+        "predict": "Predict images without labels with a policy: top classes, entropy, views' "
+        "disagreement.",
+        "export": "Write views, network, average and temperature as one ONNX file, checked on "
+        "images.",
+        "early-exit": "Learn how many views each image needs, so that easy images get few and hard "
+        "ones more.",
+        "calibrate": "Fit a policy's temperatures on labelled images: other data, another model, a "
+        "frozen policy.",
+        "conformal": "Make sets of classes that hold the true one as often as asked for.",
+    },
+    MORE: {
+        "doctor": "Say what is installed, what of it works here, and the one command that adds the "
+        "rest.",
+        "policy import": "Turn a published GPS policy into a relook policy file.",
+        "policy freeze": "Draw signs, places and flips once, for all images; what exported models "
+        "run.",
+        "policy select": "Pick, one by one, the candidates whose average predicts best: views, "
+        "models, anything.",
+        "study run": "Run a whole study from one file, and write the paper's tables and figures.",
+        "study train": "Train a network, with the paper's RandAugment or without; can be "
+        "interrupted.",
+        "study corrupt": "Write corrupted versions of labelled images, to measure robustness on.",
+        "study robustness": "Measure how errors grow under common corruptions, with and without "
+        "the policy.",
+        "study transfer": "Apply policies to other models and data than they were found on.",
+        "study ensembles": "Search for an ensemble in three ways, and score them alongside the "
+        "usual baselines.",
+        "study objectives": "Search the same pool with accuracy, LL and cLL as the objective, and "
+        "score what is found.",
+        "study magnitudes": "Score RandAugment at test time for rising magnitudes, and find the "
+        "best by each metric.",
+        "study statistics": "Count the transforms of policies and their mean magnitudes, in groups "
+        "side by side.",
+    },
+}
+"""One line of help for each verb, by the panel of `relook --help` that lists it."""
+
 VERBS: Mapping[str, Verb] = by_name(
-    (
-        Verb(
-            "demo",
-            LEARN,
-            "Train a small network on handwritten digits, search, compare, and write the report.",
-        ),
-        Verb(
-            "search",
-            LEARN,
-            "Learn which views to average, and show on held-out images whether they help.",
-        ),
-        Verb(
-            "compare",
-            JUDGE,
-            "Compare a policy with every baseline on held-out images, and say whether it helps.",
-        ),
-        Verb(
-            "report",
-            JUDGE,
-            "Write a run's report, one HTML file that needs no network; prints its path.",
-        ),
-        Verb(
-            "show",
-            JUDGE,
-            "Show the transforms, a policy or a run; --image or --out also draw a picture.",
-        ),
-        Verb(
-            "suspects",
-            JUDGE,
-            "List images whose labels confident, agreeing views contradict, the most suspect "
-            "first.",
-        ),
-        Verb(
-            "predict",
-            DEPLOY,
-            "Predict images without labels with a policy: top classes, entropy, "
-            "views' disagreement.",
-        ),
-        Verb(
-            "export",
-            DEPLOY,
-            "Write views, network, average and temperature as one ONNX file, checked on images.",
-        ),
-        Verb(
-            "early-exit",
-            DEPLOY,
-            "Learn how many views each image needs, so that easy images get few and hard ones "
-            "more.",
-        ),
-        Verb(
-            "calibrate",
-            DEPLOY,
-            "Fit a policy's temperatures on labelled images: other data, another model, "
-            "a frozen policy.",
-        ),
-        Verb(
-            "conformal",
-            DEPLOY,
-            "Make sets of classes that hold the true one as often as asked for.",
-        ),
-        Verb(
-            "doctor",
-            MORE,
-            "Say what is installed, what of it works here, and the one command that adds the rest.",
-        ),
-        Verb("policy import", MORE, "Turn a published GPS policy into a relook policy file."),
-        Verb(
-            "policy freeze",
-            MORE,
-            "Draw signs, places and flips once, for all images; what exported models run.",
-        ),
-        Verb(
-            "policy select",
-            MORE,
-            "Pick, one by one, the candidates whose average predicts best: "
-            "views, models, anything.",
-        ),
-        Verb(
-            "study run",
-            MORE,
-            "Run a whole study from one file, and write the paper's tables and figures.",
-        ),
-        Verb(
-            "study train",
-            MORE,
-            "Train a network, with the paper's RandAugment or without; can be interrupted.",
-        ),
-        Verb(
-            "study corrupt",
-            MORE,
-            "Write corrupted versions of labelled images, to measure robustness on.",
-        ),
-        Verb(
-            "study robustness",
-            MORE,
-            "Measure how errors grow under common corruptions, with and without the policy.",
-        ),
-        Verb(
-            "study transfer",
-            MORE,
-            "Apply policies to other models and data than they were found on.",
-        ),
-        Verb(
-            "study ensembles",
-            MORE,
-            "Search for an ensemble in three ways, and score them alongside the usual baselines.",
-        ),
-        Verb(
-            "study objectives",
-            MORE,
-            "Search the same pool with accuracy, LL and cLL as the objective, and score what is "
-            "found.",
-        ),
-        Verb(
-            "study magnitudes",
-            MORE,
-            "Score RandAugment at test time for rising magnitudes, and find the best by each "
-            "metric.",
-        ),
-        Verb(
-            "study statistics",
-            MORE,
-            "Count the transforms of policies and their mean magnitudes, in groups side by side.",
-        ),
-    )
+    Verb(name, panel, text) for panel, verbs in _HELP.items() for name, text in verbs.items()
 )
 """All verbs, in the order of `relook --help`."""
 

@@ -42,7 +42,7 @@ class DataSource:
 
 
 def full_spec(spec: str) -> str:
-    """Return the spec of a path that was given alone: what it holds tells its source."""
+    """Return the spec of a path that was given alone: what it holds says which source it is."""
     path = Path(spec).expanduser()
     if ":" in spec or spec in DATA_SOURCES:
         return spec

@@ -45,7 +45,7 @@ FEW = 1000
 """With fewer independent images than this, halves of them are too small to calibrate on."""
 
 MANY = 5000
-"""With so many independent images both protocols are one: nothing needs to be shrunk."""
+"""With at least this many independent images both protocols are one: nothing needs to be shrunk."""
 
 FEWEST_SELECTIVE = 100
 """With fewer independent images nothing is said of leaving the least sure ones out."""

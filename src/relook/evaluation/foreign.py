@@ -11,8 +11,14 @@ from relook.evaluation.comparison import Detection
 from relook.evaluation.scoring import MethodRun, Setup
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import mean_log_probs, temper
-from relook.numerics.detection import auroc, auroc_gain, fpr95
-from relook.numerics.metrics import confidences, entropy, mutual_information
+from relook.numerics.metrics import (
+    auroc,
+    auroc_gain,
+    confidences,
+    entropy,
+    fpr95,
+    mutual_information,
+)
 from relook.policy import SubPolicy
 from relook.predictions.passes import Images, View, predict_views
 

@@ -31,7 +31,7 @@ _UNITS = {"ms": 1.0, "s": 1000.0}
 
 @dataclass(frozen=True)
 class Limit:
-    """So many milliseconds for a call of the model with so many images."""
+    """The milliseconds that a call of the model may take, and the images in it."""
 
     milliseconds: float
     batch: int = 1
@@ -51,7 +51,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Rung:
-    """A method with so many views, its held-out cLL and gain over the plain image, where known.
+    """A method with a number of views, its held-out cLL and gain over the plain image, where known.
 
     `milliseconds` is the median of a call; None where it was not measured.
     """

@@ -64,7 +64,7 @@ class SetReport:
 class SetsRecord:
     """What a run keeps of prediction sets: which they are, and the report of other images.
 
-    So many `images` set the threshold of what is deployed, `text`; `policy` is the fingerprint of
+    This many `images` set the threshold of what is deployed, `text`; `policy` is the fingerprint of
     the run's policy. `coverage` is what was asked for, `deviation` how much it varies.
     """
 

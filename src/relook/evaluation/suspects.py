@@ -1,4 +1,7 @@
-"""Suspect labels: images whose label the average of a policy's views contradicts, ranked."""
+"""Suspect labels: images whose label the average of a policy's views contradicts, ranked.
+
+By confident learning (Northcutt et al. 2021): labels that confident predictions contradict.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,39 @@ from relook.foundation.wording import count, views_text
 from relook.io.files import csv_safe, write_text_atomic
 from relook.io.identities import is_in
 from relook.models import Predictor
+from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import mean_log_probs
-from relook.numerics.confident_learning import (
-    class_thresholds,
-    confident_classes,
-    self_confidence,
-)
 from relook.policy import Policy
 from relook.predictions.passes import View, distinct_views, predict_views
+
+NO_CLASS = -1
+
+_SLACK = 1e-6  # a probability that equals its threshold but for rounding is confident
+
+
+def self_confidence(log_probs: LogProbs, labels: Labels) -> FloatArray:
+    """Return the probability of each image's own label `[n]`: the lower, the more suspect."""
+    own = np.take_along_axis(log_probs, labels[:, None], axis=1)[:, 0]
+    return np.exp(own, dtype=np.float64)
+
+
+def class_thresholds(log_probs: LogProbs, labels: Labels, fewest: int = 1) -> FloatArray:
+    """Return the mean self-confidence of each class's images `[c]`.
+
+    A class with fewer images than `fewest` has none: infinity.
+    """
+    classes = log_probs.shape[1]
+    images = np.bincount(labels, minlength=classes)
+    sums = np.bincount(labels, self_confidence(log_probs, labels), minlength=classes)
+    return np.where(images >= fewest, sums / np.maximum(images, 1), np.inf)
+
+
+def confident_classes(log_probs: LogProbs, thresholds: FloatArray) -> Labels:
+    """Return the likeliest class of each image that reaches its threshold `[n]`, or `NO_CLASS`."""
+    reached = np.exp(log_probs, dtype=np.float64) >= thresholds - _SLACK
+    likeliest = np.where(reached, log_probs, -np.inf).argmax(axis=1)
+    return np.where(reached.any(axis=1), likeliest, NO_CLASS)
+
 
 FEWEST = 5
 """A class with fewer images has no threshold: no prediction of it is called confident."""

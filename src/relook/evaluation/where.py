@@ -61,7 +61,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A class taken for another, in so many images; `examples` are some of them."""
+    """A class taken for another, in how many images; `examples` are some of them."""
 
     label: int
     answer: int
@@ -71,7 +71,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Where:
-    """What one method, with so many views, changes in the plain image's answers, slice by slice.
+    """What one method, with its number of views, changes in the plain image's answers, by slice.
 
     `mended` are wrong answers of the plain image to images that the method gets right, `made` are
     wrong answers of the method to images that the plain image gets right, the most frequent first.

@@ -5,6 +5,7 @@ Each takes optional weights `[n]`, one for each image, and returns a float.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.calibration import floor_log_probs, weighted_mean
-from relook.numerics.intervals import Interval, share_interval
+from relook.numerics.intervals import Interval, paired_interval, share_interval
 
 ECE_BINS = 15
 
@@ -26,19 +27,6 @@ _CURVE = np.arange(1, 101) / 100
 def accuracy(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) -> float:
     """Return the share of images whose most probable class is the label."""
     return float(weighted_mean(per_image_accuracy(log_probs, labels), weights))
-
-
-def top_k_accuracy(
-    log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None, k: int = 5
-) -> float:
-    """Return the share of images whose label is among the k most probable classes.
-
-    With k classes or fewer it is 1; of equally probable classes the lower index comes first.
-    """
-    own = np.take_along_axis(log_probs, labels[:, None], axis=1)
-    earlier = np.arange(log_probs.shape[1]) < labels[:, None]
-    rank = ((log_probs > own) | ((log_probs == own) & earlier)).sum(axis=1)
-    return float(weighted_mean((rank < k).astype(np.float64), weights))
 
 
 def log_likelihood(log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None) -> float:
@@ -237,3 +225,39 @@ def _weights(labels: Labels, weights: FloatArray | None) -> FloatArray:
 def _binned_error(surplus: FloatArray, bins: Labels, weights: FloatArray) -> float:
     """Return the mean over images of what their bin's mean surplus differs from 0."""
     return float(np.abs(np.bincount(bins, weights * surplus)).sum() / weights.sum())
+
+
+def auroc(own: FloatArray, foreign: FloatArray) -> float:
+    """Return how often an own image has the higher score of a pair; ties count half."""
+    return float(_placements(own, foreign).mean())
+
+
+def fpr95(own: FloatArray, foreign: FloatArray) -> float:
+    """Return the share of foreign images that pass where 95 % of the own ones do."""
+    threshold = np.quantile(own, 0.05, method="lower")
+    return float((foreign >= threshold).mean())
+
+
+def auroc_gain(
+    one: tuple[FloatArray, FloatArray],
+    other: tuple[FloatArray, FloatArray],
+    groups: ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> Interval:
+    """Return the difference of two scores of the same images in AUROC (DeLong et al. 1988).
+
+    Each is a pair of own and foreign scores; `groups` `[n]` are those of the own images.
+    """
+    differences = _placements(*one) - _placements(*other)
+    own = paired_interval(differences, groups=groups, confidence=confidence)
+    swapped = (_placements(-foreign, -mine) for mine, foreign in (one, other))
+    foreign = paired_interval(np.subtract(*swapped), confidence=confidence)
+    reach = math.hypot(own.high - own.estimate, foreign.high - foreign.estimate)
+    return Interval(own.estimate, own.estimate - reach, own.estimate + reach, confidence)
+
+
+def _placements(scores: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the share of the others below each score `[n]`, ties by half."""
+    ordered = np.sort(others)
+    sides = [np.searchsorted(ordered, scores, side) for side in ("left", "right")]
+    return np.asarray((sides[0] + sides[1]) / (2 * len(others)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
@@ -12,10 +13,12 @@ from rich.text import Text
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.latency import Latency, milliseconds
+from relook.evaluation.requirement import Checked
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
 from relook.foundation.wording import interval, plain, signed, views_text
+from relook.io.files import for_terminal
 from relook.report.latex import latex
 from relook.report.metrics import metric_of
 from relook.report.style import shorten
@@ -66,7 +69,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
     most the same, then to the plain image. Where a learned average changes a method, cLL and
-    differences are those with learned averages, and the usual average's cLL stands beside them.
+    differences are those with learned averages, and the usual average's cLL stands next to them.
     """
     title = f"{comparison.images_text}; cLL: calibrated log-likelihood, higher is better"
     metrics = ("slowdown", "cll", "accuracy")
@@ -305,3 +308,20 @@ def about(method: str) -> str:
     if method == POLICY_METHOD:
         return "the learned policy"
     return BASELINES[method].about if method in BASELINES else method
+
+
+def junit_xml(checked: Sequence[Checked], verdict: str) -> str:
+    """Return a test case per requirement, failed where it is not met, and the verdict."""
+    failures = sum(not one.met for one in checked)
+    counts = {"tests": str(len(checked)), "failures": str(failures), "errors": "0"}
+    suite = ElementTree.Element("testsuite", {"name": "relook compare", **counts})
+    for one in checked:
+        named = {"classname": "relook.compare", "name": for_terminal(one.requirement)}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        part = ElementTree.SubElement(case, "system-out" if one.met else "failure")
+        part.text = for_terminal(str(one))
+        if not one.met:
+            part.set("message", part.text)
+    ElementTree.SubElement(suite, "system-out").text = for_terminal(verdict)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

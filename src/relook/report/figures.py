@@ -80,7 +80,7 @@ _BOTH = (
     MethodStyle("policy", "policy", POLICY_COLOR),
     MethodStyle("plain", "plain image", PLAIN_COLOR),
 )
-_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     axes.step(reach, [*scores, scores[-1]], where="post", color=FAINT, lw=1, zorder=2)
     for row in comparison.rows:
         _dot(axes, row, styles[row.method], faint=row not in best)
-    ticks = [tick for tick in _STEPS if tick <= reach[-1]]
+    ticks = [tick for tick in STEPS if tick <= reach[-1]]
     log_axis(axes, ticks, (0.85, reach[-1] * 1.2), "measured time, one plain pass = 1×", "×")
     axes.set_ylim(shown.low, shown.high)
     axes.set_ylabel(metric_of("cll").title)
@@ -385,14 +385,15 @@ def legend_rows(names: Sequence[object]) -> int:
 def _curve_words(drawn: Sequence[Curve], label: str, scale: float) -> str:
     return (
         f"{label} by method, at its fewest and most views: "
-        + "; ".join(_one_curve_words(curve, scale) for curve in drawn)
+        + "; ".join(curve_words(curve, scale) for curve in drawn)
         + "."
     )
 
 
-def _one_curve_words(curve: Curve, scale: float) -> str:
+def curve_words(curve: Curve, scale: float) -> str:
+    """Say where a curve begins and ends: values, with the views of each."""
     first, last = curve.points[0], curve.points[-1]
-    words = f"{curve.style.label} {first.value * scale:.4g} ({first.views})"
+    words = f"{curve.style.label} {first.value * scale:.4g} ({first.views:g})"
     if last is not first:
-        words += f" to {last.value * scale:.4g} ({last.views})"
+        words += f" to {last.value * scale:.4g} ({last.views:g})"
     return words

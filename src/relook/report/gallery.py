@@ -7,11 +7,16 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from relook.evaluation.suspects import Suspects
+from relook.io.files import write_text_atomic
 from relook.policy import Policy, SubPolicy
+from relook.report.html import render
 from relook.report.pictures import policy_views, to_picture
 from relook.report.run_files import Examples
 from relook.report.style import shorten
@@ -112,3 +117,33 @@ def _cards(policy: Policy, images: Tensor, indices: Sequence[int], most: int) ->
 
 def _pictures(images: Tensor) -> tuple[Picture, ...]:
     return tuple(map(picture_of, images))
+
+
+MOST_SUSPECTS = 60
+_SUSPECT_SIDE = 96
+
+
+def save_suspects(
+    suspects: Suspects, csv: str | Path | None = None, gallery: str | Path | None = None
+) -> None:
+    """Write the files that are asked for."""
+    if csv is not None:
+        suspects.to_csv(csv)
+    if gallery is not None:
+        write_gallery(suspects, gallery)
+
+
+def write_gallery(suspects: Suspects, path: str | Path, most: int = MOST_SUSPECTS) -> None:
+    """Write the page with the `most` suspect images, whole or not at all."""
+    shown = suspects.found[:most]
+    places = np.array([one.index for one in shown], dtype=np.int64)
+    plain = suspects.dataset.subset(places).plain if shown else ()
+    pictures = [picture_of(image, _SUSPECT_SIDE) for image in plain]
+    page = render(
+        "suspects.html",
+        suspects=suspects,
+        cards=list(zip(shown, pictures, strict=True)),
+        shorten=shorten,
+        sections={},
+    )
+    write_text_atomic(Path(path), str(page))

@@ -9,7 +9,18 @@ from typing import Any
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.results import Result
-from relook.report.figures import HEIGHT, WIDTH, Drawing, house_style, legend_rows, line_look, panel
+from relook.report.figures import (
+    HEIGHT,
+    STEPS,
+    VIEWS_LABEL,
+    WIDTH,
+    Drawing,
+    curve_words,
+    house_style,
+    legend_rows,
+    line_look,
+    panel,
+)
 from relook.report.metrics import metric_of
 from relook.report.series import Curve, shown_range
 from relook.report.style import (
@@ -33,9 +44,7 @@ try:
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
 
-VIEWS = "views (model passes per image)"
 _PANEL = (2.65, 2.25)  # inches of one of several panels
-_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BAR, _DOT = 0.12, 0.34  # inches
 _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
     ((), ()),
@@ -93,7 +102,7 @@ def curves_drawing(
     title: str,
     rows: Sequence[Sequence[Panel]],
     *,
-    across: str = VIEWS,
+    across: str = VIEWS_LABEL,
     log: bool = True,
     legend: Sequence[tuple[str, Mapping[str, Any]]] = (),
 ) -> Drawing:
@@ -244,7 +253,7 @@ def _draw_curve(axes: Axes, curve: Curve, scale: float, log: bool, small: bool) 
     if not log:
         look["marker"] = None
     elif len(views) > 8:
-        look["markevery"] = [i for i, v in enumerate(views) if v in _STEPS]
+        look["markevery"] = [i for i, v in enumerate(views) if v in STEPS]
     axes.plot(views, values, zorder=4.0 if policy else 3.0, **look)
 
 
@@ -268,7 +277,7 @@ def _ticks(spent: Sequence[float], log: bool) -> list[float]:
     if not log:
         return list(spent[::2] if len(spent) > 7 else spent)
     if len(spent) > 8:
-        return [step for step in _STEPS if step <= spent[-1]]
+        return [step for step in STEPS if step <= spent[-1]]
     ticks = [spent[-1]]
     for tick in reversed(spent):
         if ticks[-1] >= 1.4 * tick:
@@ -287,13 +296,7 @@ def _below(one: Panel) -> str:
 
 
 def _words(one: Panel) -> str:
-    parts = []
-    for curve in one.curves:
-        first, last = curve.points[0], curve.points[-1]
-        text = f"{curve.style.label} {first.value * one.scale:.4g} ({first.views:g})"
-        if last is not first:
-            text += f" to {last.value * one.scale:.4g} ({last.views:g})"
-        parts += [text] if curve.style.label else []
+    parts = [curve_words(curve, one.scale) for curve in one.curves if curve.style.label]
     where = f"{one.title}: " if one.title else ""
     return f"{where}{'; '.join(parts)}. {one.label} from the first point to the last."
 

@@ -42,7 +42,7 @@ class Summary:
     its own figures would be a little too good. `about` says what methods are, as far as relook
     knows them. `reach` is how far the bars of differences in cLL go. `leaving` are the methods
     that a metric's curves do not show, in part or whole; `confidence` is that of intervals. With
-    `both_averages` the figures are those of learned averages, and the usual ones are beside them.
+    `both_averages` the figures are those of learned averages, and the usual ones are next to them.
     """
 
     comparison: Comparison

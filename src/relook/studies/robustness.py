@@ -38,9 +38,8 @@ from relook.report.tables import (
     side_by_side,
     table_of,
 )
-from relook.studies.corruption_error import has_normaliser
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
-from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
+from relook.studies.robustness_scores import CLEAN, Condition, Tally, has_normaliser, rows_of
 from relook.studies.shared import StudyKeywords, asked_for, corrected_change
 from relook.studies.study import Study
 

@@ -1,20 +1,24 @@
-"""What policies are applied to: models with images, checked, and the views that each sees."""
+"""What policies are applied to: models with images that no search saw, and the views of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from numpy.typing import ArrayLike
 
-from relook.data.base import Dataset
+from relook.data import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD
 from relook.evaluation.compare import available_methods
 from relook.evaluation.scoring import MethodRun, Setup, lines_of, policy_run
+from relook.evaluation.unseen import unseen_places
 from relook.models import Predictor
+from relook.numerics.arrays import Indices
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
+from relook.policy_search.held_out import held_out_part
 from relook.predictions.passes import distinct_views
 
 
@@ -106,3 +110,14 @@ def common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -
 def _lines(setup: Setup, name: str, policy: Policy) -> list[MethodRun]:
     repeats = 1 if policy.is_fixed else setup.runs
     return [policy_run(setup, name, run, policy) for run in range(repeats)]
+
+
+def unseen_images(dataset: Dataset, policies: Sequence[Path]) -> Indices:
+    """Return the places of the images that none of the policies was found on.
+
+    A policy says itself which it was found on, and the record of a search next to it which of
+    its images were held out.
+    """
+    found = [Policy.load(path) for path in policies]
+    splits = (held_out_part(path, dataset) for path in policies)
+    return unseen_places(dataset, found, [one.split.held_out for one in splits if one is not None])

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.policy_search.searched_run import searched_run
 
 from relook.cli.shared import options
-from relook.cli.study.transfer_inputs import read_transfer, wanted_targets
+from relook.cli.study.transfer import read_transfer, wanted_targets
 from relook.data import Dataset
 from relook.policy import Policy
 from relook.transforms.centre_crop import CentreCrop

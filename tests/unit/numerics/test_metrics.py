@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 from tests.oracles.plain_search import Array, random_pool
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -17,15 +17,17 @@ from relook.numerics.metrics import (
     adaptive_ece,
     answered,
     aurc,
+    auroc,
+    auroc_gain,
     brier,
     classwise_ece,
     ece,
+    fpr95,
     log_likelihood,
     mutual_information,
     per_image_accuracy,
     per_image_log_likelihood,
     selective,
-    top_k_accuracy,
 )
 
 CASES = given(
@@ -56,10 +58,6 @@ def test_metrics_agree_with_scikit_learn(
         assert accuracy(log_probs, labels, weights) == pytest.approx(
             accuracy_score(labels, probabilities.argmax(axis=1), **known)
         )
-        for k in (1, 2, min(5, classes - 1)):
-            assert top_k_accuracy(log_probs, labels, weights, k=k) == pytest.approx(
-                top_k_accuracy_score(labels, probabilities, k=k, labels=every, **known)
-            )
         assert log_likelihood(log_probs, labels, weights) == pytest.approx(
             -log_loss(labels, probabilities, labels=every, **known)
         )
@@ -96,16 +94,9 @@ def test_ece_of_certain_predictions_is_the_error_rate() -> None:
     assert ece(certain + 1e-7, np.array([0, 1, 2, 3])) == pytest.approx(0, abs=1e-6)
 
 
-def test_top_5_of_few_classes_is_1() -> None:
-    pool, labels = random_pool(0, 1, 30, 4, skill=-5.0)
-    assert top_k_accuracy(pool[0], labels) == 1.0
-    assert top_k_accuracy(pool[0], labels, k=3) < 1.0
-
-
-def test_equal_probabilities_go_to_the_lower_class_in_top_1_as_in_accuracy() -> None:
+def test_equal_probabilities_go_to_the_lower_class_in_accuracy() -> None:
     uniform, labels = np.full((4, 4), -np.log(4)), np.arange(4)
-    assert accuracy(uniform, labels) == top_k_accuracy(uniform, labels, k=1) == 0.25
-    assert top_k_accuracy(uniform, labels, k=3) == 0.75
+    assert accuracy(uniform, labels) == 0.25
 
 
 def test_log_likelihood_has_a_floor() -> None:
@@ -125,7 +116,6 @@ def test_brier_is_summed_over_classes() -> None:
     ("function", "higher_is_better"),
     [
         (accuracy, True),
-        (top_k_accuracy, True),
         (log_likelihood, True),
         (brier, False),
         (ece, False),
@@ -214,3 +204,33 @@ def test_mutual_information_is_entropy_of_the_mean_less_the_mean_entropy() -> No
     wanted = entropy(views.mean(axis=0), axis=1) - entropies.mean(axis=0)
     np.testing.assert_allclose(mutual_information(np.log(views)), wanted, atol=1e-9)
     np.testing.assert_allclose(mutual_information(np.log(views[:1])), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_auroc_and_fpr95_are_those_of_scikit_learn(ties: bool) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        own, foreign = generator.normal(1, 1, 150), generator.normal(0, 1, 90)
+        if ties:
+            own, foreign = own.round(1), foreign.round(1)
+        is_own = np.repeat([1, 0], [150, 90])
+        scores = np.concatenate([own, foreign])
+        assert auroc(own, foreign) == pytest.approx(roc_auc_score(is_own, scores), abs=1e-9)
+        passing, kept, _ = roc_curve(is_own, scores, drop_intermediate=False)
+        assert fpr95(own, foreign) == pytest.approx(passing[np.argmax(kept >= 0.95)], abs=1e-9)
+
+
+def test_the_interval_of_a_difference_is_about_that_of_the_bootstrap() -> None:
+    generator = np.random.default_rng(1)
+    own, foreign = generator.normal(1, 1, (2, 300)), generator.normal(0, 1, (2, 200))
+    own[1] += 0.5 * own[0]
+    foreign[1] += 0.5 * foreign[0]
+    found = auroc_gain((own[0], foreign[0]), (own[1], foreign[1]))
+    assert found.estimate == pytest.approx(auroc(own[0], foreign[0]) - auroc(own[1], foreign[1]))
+    drawn = []
+    for _ in range(500):
+        mine, theirs = own[:, generator.integers(0, 300, 300)], generator.integers(0, 200, 200)
+        one, other = (auroc(mine[i], foreign[i, theirs]) for i in range(2))
+        drawn.append(one - other)
+    half = (found.high - found.low) / 2
+    assert half == pytest.approx(1.96 * np.std(drawn), rel=0.12)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support import refused
 
 from relook.api.progress_bars import STAGES
 from relook.data import Dataset, load_data
@@ -137,10 +138,8 @@ def test_a_run_is_compared_again_and_resumed_to_the_same_policy(tmp_path: Path) 
 
 
 def test_what_cannot_be_proved_by_halves_is_refused() -> None:
-    with pytest.raises(RelookError, match="--race, or --cross-fit"):
-        replace(SETTINGS, race=True)
-    with pytest.raises(RelookError, match="leave out --split"):
-        SETTINGS.with_split("0.5:0.5", 100)
+    refused("--race, or --cross-fit", replace, SETTINGS, race=True)
+    refused("leave out --split", SETTINGS.with_split, "0.5:0.5", 100)
     with pytest.raises(RelookError, match="leave out --test"):
         search_dataset(MODEL, DIGITS, SETTINGS, test=load_data("digits").subset([500, 501, 502]))
 

@@ -24,8 +24,15 @@ from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views, predict_views
 from relook.report.latex import latex
 from relook.selection import greedy_search
-from relook.studies.objectives import STUDY, objectives, paper_table, sentence, tables
-from relook.studies.objectives_search import PLAIN, label_of
+from relook.studies.objectives import (
+    PLAIN,
+    STUDY,
+    label_of,
+    objectives,
+    paper_table,
+    sentence,
+    tables,
+)
 
 POOL, LENGTH = 12, 4
 SETTINGS = SearchSettings(

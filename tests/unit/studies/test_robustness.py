@@ -1,12 +1,13 @@
 """The study on a network whose errors can be counted by hand."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tests.support import different, refused
+from tests.unit.studies.brightness_model import ByBrightness
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.results import Result, Results
 from relook.policy import Policy, Step, SubPolicy
 from relook.report.latex import latex
-from relook.studies.corruptions import corrupt_images
+from relook.studies.corruptions import CORRUPTIONS, corrupt_images
 from relook.studies.robustness import (
     STUDY,
     Shift,
@@ -28,26 +29,17 @@ from relook.studies.robustness import (
     stratified_part,
     tables,
 )
+from relook.studies.robustness_scores import (
+    ALEXNET_ERRORS,
+    has_normaliser,
+    mean_over_corruptions,
+    normalised_errors,
+    unnormalised,
+)
 
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
 NEGATIVE = Policy((SubPolicy((Step("invert", 0),)),), recipe="cifar")
-
-
-@dataclass
-class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
-
-    classes: int = 2
-    calls: int = 0
-    fingerprint: str = "by brightness"
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.calls += 1
-        bright = images.double().mean((1, 2, 3)) > 127.5
-        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
-        chances[torch.arange(len(images)), bright.long()] = 0.8
-        return chances.log()
 
 
 @pytest.fixture
@@ -304,3 +296,41 @@ def test_being_worse_than_the_best_of_many_baselines_takes_more() -> None:
     assert "is less robust than" in said(1)
     assert "shows no difference from" in said(7)
     assert "(for the best of 7)" in said(7)
+
+
+ERRORS = {"fog": (0.1, 0.2, 0.3, 0.4, 0.5), "snow": (0.2, 0.2, 0.2, 0.2, 0.7)}
+
+
+def test_uce_and_muce_by_hand() -> None:
+    # (0.1 + 0.2 + 0.3 + 0.4 + 0.5) / 5 = 0.3 and (4 · 0.2 + 0.7) / 5 = 0.3
+    assert unnormalised(ERRORS) == pytest.approx({"fog": 0.3, "snow": 0.3})
+    assert mean_over_corruptions({"fog": 0.3, "snow": 0.5}) == pytest.approx(0.4)
+
+
+def test_ce_and_mce_by_hand() -> None:
+    # 1.5 / (5 · 0.819324) = 0.366156… and 1.5 / (5 · 0.866816) = 0.346094…
+    found = normalised_errors(ERRORS)
+    assert found == pytest.approx({"fog": 0.3661555, "snow": 0.3460942}, abs=1e-6)
+    assert mean_over_corruptions(found) == pytest.approx(0.3561249, abs=1e-6)
+
+
+def test_alexnet_itself_has_an_mce_of_one() -> None:
+    errors = {name: (error,) * 5 for name, error in ALEXNET_ERRORS.items()}
+    assert list(errors) == list(CORRUPTIONS)
+    assert mean_over_corruptions(normalised_errors(errors)) == pytest.approx(1)
+    # The published mean of AlexNet's errors.
+    assert sum(ALEXNET_ERRORS.values()) / 15 == pytest.approx(0.789, abs=5e-4)
+
+
+def test_ce_needs_all_severities_of_a_known_corruption() -> None:
+    refused(
+        r"CE of fog: expected .* five severities, got 2", normalised_errors, {"fog": (0.1, 0.2)}
+    )
+    refused("CE of spatter", normalised_errors, {"spatter": (0.1,) * 5})
+    refused("got none", unnormalised, {"fog": ()})
+
+
+def test_ce_is_for_imagenet_alone() -> None:
+    assert has_normaliser(1000, (1, 2, 3, 4, 5))
+    assert not has_normaliser(10, (1, 2, 3, 4, 5))
+    assert not has_normaliser(1000, (1, 3, 5))

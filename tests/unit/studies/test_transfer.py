@@ -1,7 +1,8 @@
 """Transfer on a network whose calibrated log-likelihood can be written down by hand."""
 
+import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from tests.support import different, refused
+from tests.unit.policy_search.searched_run import SearchedRun, searched_run
+from tests.unit.studies.brightness_model import ByBrightness
 from tests.unit.studies.shown import printed
 from torch import Tensor
 
@@ -16,7 +19,10 @@ from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.results import Result, Results
-from relook.numerics.splits import halvings
+from relook.io.files import write_json_atomic
+from relook.io.fingerprint import fingerprint
+from relook.io.identities import set_of
+from relook.numerics.splits import halvings, stratified_split
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES
 from relook.report.latex import latex
@@ -29,28 +35,12 @@ from relook.studies.transfer import (
     transfer,
     views_drawing,
 )
-from relook.studies.transfer_targets import Target
+from relook.studies.transfer_targets import Target, unseen_images
 
 IMAGES = 80
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
 # Pixels of 215 and more are inverted: a bright image of 230 becomes dark, one of 200 stays.
 DARKER = Policy((SubPolicy((Step("solarize", (256 - 215) * 15 / 64),)),), recipe="cifar")
-
-
-@dataclass
-class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones."""
-
-    fingerprint: str = "by brightness"
-    classes: int = 2
-    calls: int = 0
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.calls += 1
-        bright = images.double().mean((1, 2, 3)) > 127.5
-        chances = torch.full((len(images), self.classes), 0.2 / (self.classes - 1))
-        chances[torch.arange(len(images)), bright.long()] = 0.8
-        return chances.log()
 
 
 def levels_and_labels(wrong: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -289,10 +279,12 @@ def test_wrong_requests_are_one_line() -> None:
 def test_policies_of_another_recipe_are_refused() -> None:
     one = Target("one", ByBrightness(), dataset(8))
     other = replace(DARKER, recipe="imagenet")
-    with pytest.raises(
-        RelookError, match=r"'darker': expected one of the recipe 'cifar'.*imagenet"
-    ):
-        transfer([one], {"mirror": MIRROR, "darker": other})
+    refused(
+        r"'darker': expected one of the recipe 'cifar'.*imagenet",
+        transfer,
+        [one],
+        {"mirror": MIRROR, "darker": other},
+    )
     refused("recipe 'small'", transfer, [one], {"mirror": MIRROR}, recipe="small")
     refused("which recipe", transfer, [one], {"mirror": replace(MIRROR, recipe=None)})
 
@@ -300,8 +292,9 @@ def test_policies_of_another_recipe_are_refused() -> None:
 def test_other_channels_and_other_classes_are_refused() -> None:
     one = Target("one", ByBrightness(), dataset(8))
     grey = Target("grey", ByBrightness(), dataset(8, channels=1))
-    with pytest.raises(RelookError, match="same number of channels, got 3 for 'one' and 1"):
-        transfer([one, grey], {"mirror": MIRROR})
+    refused(
+        "same number of channels, got 3 for 'one' and 1", transfer, [one, grey], {"mirror": MIRROR}
+    )
     three = replace(dataset(8), classes=("a", "b", "c"), labels=np.arange(IMAGES) % 3)
     with pytest.raises(RelookError, match="expected labels from 0 to 1"):
         transfer([Target("three", ByBrightness(), three)], {"mirror": MIRROR}, budgets=[1])
@@ -318,3 +311,72 @@ def test_counts_of_foreign_policies_hold_for_all_of_them_together() -> None:
 
     assert "is better than random crops" in said(1)
     assert "better than random crops on 0 of 8, worse on 0" in said(8)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> SearchedRun:
+    return searched_run(tmp_path)
+
+
+def found_on(run: SearchedRun, images: Dataset, path: Path | None = None) -> Path:
+    """Write the run's policy as one that was found on these images, in the run or elsewhere."""
+    policy = replace(Policy.load(run.policy), seen=set_of(images.identities))
+    policy.save(path or run.policy)
+    return path or run.policy
+
+
+def resized(dataset: Dataset) -> Dataset:
+    return replace(dataset, images=dataset.plain[:, :, ::2, ::2].contiguous())
+
+
+def test_a_run_leaves_its_held_out_images(run: SearchedRun) -> None:
+    left = unseen_images(run.dataset, [run.policy])
+    np.testing.assert_array_equal(left, run.held_out)
+    found_on(run, run.dataset.subset(run.search))
+    np.testing.assert_array_equal(unseen_images(run.dataset, [run.policy]), left)
+
+
+def test_several_searches_leave_what_none_of_them_saw(run: SearchedRun, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = searched_run(tmp_path / "other")
+    record = json.loads((other.path / "run.json").read_text())
+    search, held_out = stratified_split(other.dataset.labels, 1 / 3, 7)
+    record["settings"]["seed"] = 7
+    record["split"]["held_out_fingerprint"] = fingerprint(held_out)
+    write_json_atomic(other.path / "run.json", record)
+    left = unseen_images(run.dataset, [run.policy, other.policy])
+    np.testing.assert_array_equal(left, np.intersect1d(run.held_out, held_out))
+    assert 4 <= len(left) < len(held_out)
+    assert not set(left) & set(search)
+
+
+def test_a_group_is_seen_with_one_of_its_images(run: SearchedRun, tmp_path: Path) -> None:
+    images = replace(run.dataset, groups=np.arange(len(run.dataset)) // 3)
+    policy = found_on(run, images.subset([0, 4]), tmp_path / "elsewhere.json")
+    np.testing.assert_array_equal(unseen_images(images, [policy]), np.arange(6, len(images)))
+
+
+def test_nothing_left_is_refused(run: SearchedRun) -> None:
+    found_on(run, run.dataset)
+    refused(r"at least 4 images that no policy .* got 0", unseen_images, run.dataset, [run.policy])
+
+
+def test_a_policy_alone_says_what_it_was_found_on(run: SearchedRun, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.json"
+    alone.write_bytes(run.policy.read_bytes())
+    assert len(unseen_images(run.dataset, [alone])) == len(run.dataset)  # nobody can know
+    found_on(run, run.dataset.subset(run.search), alone)
+    np.testing.assert_array_equal(unseen_images(run.dataset, [alone]), run.held_out)
+
+
+def test_searched_images_are_found_in_another_data_set(run: SearchedRun, tmp_path: Path) -> None:
+    alone = found_on(run, run.dataset.subset(run.search), tmp_path / "alone.json")
+    part = resized(run.dataset).subset(np.arange(50)[::-1])
+    left = unseen_images(part, [alone])
+    np.testing.assert_array_equal(np.sort(49 - left), np.setdiff1d(np.arange(50), run.search))
+
+
+def test_other_labels_are_the_same_images(run: SearchedRun) -> None:
+    found_on(run, run.dataset.subset(run.search))
+    mixed = resized(replace(run.dataset, labels=np.roll(run.dataset.labels, 1)))
+    np.testing.assert_array_equal(unseen_images(mixed, [run.policy]), run.held_out)

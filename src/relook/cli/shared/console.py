@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -88,6 +91,31 @@ def _give_up(how_to_go_on: str, timeout: float, where: str) -> NoReturn:
     os._exit(USER_ERROR)
 
 
+def typed_command() -> str:
+    """Return the command as it was typed."""
+    return shlex.join(["relook", *sys.argv[1:]])
+
+
 def print_json(content: Any) -> None:
     """Print a result as JSON, for programs."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def check_log(to: str | None) -> None:
+    """Raise where a tracker is unknown or not installed, before any work is done."""
+    if to is not None:
+        from relook.adapters.tracking import check_tracker
+
+        check_tracker(to)
+
+
+def log_at_end(run: Path, to: str | None) -> None:
+    """Log a finished run; what fails is a note."""
+    if to is not None:
+        from relook.adapters.tracking import log_run
+
+        if log_run(run, to):
+            look = {"tensorboard": f"tensorboard --logdir {run / to}", "mlflow": "mlflow ui"}.get(
+                to
+            )
+            say(f"logged to {to}" + (f"; to look at it: {look}" if look else ""))

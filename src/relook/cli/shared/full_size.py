@@ -14,7 +14,7 @@ from relook.cli.shared.options import of_model
 from relook.policy import Policy
 from relook.policy.presets import is_preset
 from relook.policy.recipes import STARTS
-from relook.policy_search.run_record import load_run
+from relook.policy_search.run_record import RunRecord, load_run
 
 FullSizeOption = Annotated[
     str,
@@ -34,11 +34,17 @@ CacheOption = Annotated[
 ]
 
 
-def was_full_size(policy: Path) -> bool | None:
-    """Return how the search next to a policy file saw its images; None: no such run."""
+def search_of(policy: Path) -> RunRecord | None:
+    """Read the record of the search next to a policy file; None: no such run."""
     if is_preset(policy) or not (policy.parent / "run.json").is_file():
         return None
-    return bool(load_run(policy.parent).data.get("full_size", False))
+    return load_run(policy.parent)
+
+
+def was_full_size(policy: Path) -> bool | None:
+    """Return how the search next to a policy file saw its images; None: no such run."""
+    record = search_of(policy)
+    return None if record is None else bool(record.data.get("full_size", False))
 
 
 def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:

@@ -13,7 +13,10 @@ import typer
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import options
+from relook.cli.shared.console import say
 from relook.data import Dataset
+from relook.evaluation.latency import LATENCY, Latency, Limit
+from relook.io.files import one_line
 from relook.models import Predictor
 from relook.policy_search.settings import Option, SearchSettings
 
@@ -238,3 +241,36 @@ def _given(group: ImageOptions | NetworkOptions) -> dict[str, Any]:
         for name, value in vars(group).items()
         if value is not None and value is not False
     }
+
+
+_PANEL = "Latency"
+
+
+@dataclass(frozen=True)
+class LatencyOptions:
+    """What a call of the deployed model may take."""
+
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            help="Take the best views whose call is no slower than this, as 40ms: a median, "
+            "measured here on the file.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    latency_batch: Annotated[
+        int,
+        typer.Option(help="Images in a call for --latency.", min=1, rich_help_panel=_PANEL),
+    ] = 1
+
+    def limit(self) -> Limit | None:
+        """Return what was asked for, read."""
+        return None if self.latency is None else Limit.read(self.latency, self.latency_batch)
+
+
+def keep(directory: Path | None, latency: Latency) -> None:
+    """Write what was measured into the run, for `relook show` and the report."""
+    if directory is not None:
+        LATENCY.write(directory / "latency.json", latency)
+        say(f"times are kept in {one_line(str(directory / 'latency.json'))}")

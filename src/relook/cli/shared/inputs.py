@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -14,16 +12,18 @@ from numpy.typing import NDArray
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import say
+from relook.cli.shared.console import say, typed_command
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.evaluation.baselines import Options
 from relook.evaluation.unseen import apart, left_out_note, unseen_places, unused_part
 from relook.io.files import one_line
+from relook.io.fingerprint import fingerprint
 from relook.io.identities import is_in
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate_run
 from relook.policy import Policy
-from relook.policy.presets import is_preset
+from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import held_out_part, recorded_recipe, used_images
 from relook.policy_search.run_record import RunRecord, engine_of, load_run, was_balanced
@@ -69,6 +69,23 @@ class ComparisonInputs(PolicyInputs):
 
     recipe: Recipe = field(kw_only=True)
 
+    def mark(self, baselines: Options, *asked: object) -> str:
+        """Return what stands for the inputs and what is asked, so that stores do not mix."""
+        identity = fingerprint(
+            self.predictor.fingerprint,
+            self.dataset.fingerprint,
+            self.recipe.to_json(),
+            [policy_to_json(policy) for policy in self.policies],
+            asdict(baselines),
+            *asked,
+        )
+        return identity[:8]
+
+
+def of_images(text: str, default: str) -> Any:
+    """Return the option `--data` of a command that has images without it."""
+    return options.of_data("--data", "-d", help=text, show_default=default)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySource:
@@ -78,11 +95,8 @@ class PolicySource:
     model: sources.SearchedModelOption = None
     data: Annotated[
         str | None,
-        options.of_data(
-            "--data",
-            "-d",
-            help="Labelled images that the policy was not searched on.",
-            show_default="the search's held-out ones",
+        of_images(
+            "Labelled images that the policy was not searched on.", "the search's held-out ones"
         ),
     ] = None
     group: options.GroupOption = None
@@ -207,10 +221,7 @@ class _Completed:
 
     def nearest(self) -> RunRecord | None:
         """Return the record of the run, or of the search next to the first policy."""
-        first = self.paths[0]
-        if self.record is not None or is_preset(first):
-            return self.record
-        return load_run(first.parent) if (first.parent / "run.json").is_file() else None
+        return self.record or images_kept.search_of(self.paths[0])
 
 
 def _read(
@@ -237,7 +248,7 @@ def _read(
         dataset, indices, searched = _held_out(paths, policies, dataset)
     validation = searched if validation is None else _apart(validation, dataset)
     kept = {
-        "command": shlex.join(["relook", *sys.argv[1:]]),
+        "command": typed_command(),
         "model": {"spec": " + ".join(options.as_list(given["model"]))},
         "data": {"spec": given["data"]},
     }
@@ -303,10 +314,5 @@ def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) 
 
 
 def read_budgets(text: str) -> tuple[int, ...]:
-    """Read `1,5,10,20`."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise RelookError(
-            f"--budgets: expected whole numbers like 1,5,10,20; got {text!r}"
-        ) from None
+    """Read `--budgets`."""
+    return options.whole_numbers(text, "--budgets", "like 1,5,10,20")

@@ -17,6 +17,7 @@ from relook.api.recorded import pixels as pixels
 from relook.cli.shared.console import say, stage_bars
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data import specs as specs_of_data
+from relook.errors import RelookError
 from relook.foundation.memory import SHARE, parse_size
 from relook.foundation.progress import StageProgress
 from relook.foundation.wording import count
@@ -357,6 +358,14 @@ def bytes_of(memory: str | None) -> int | None:
 def reading_bars() -> AbstractContextManager[StageProgress]:
     """Show a bar for each stage of reading files, and none where no files are read."""
     return stage_bars(lambda stage: (stage, "files"))
+
+
+def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
+    """Read `1,5,10,20`."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise RelookError(f"{option}: expected whole numbers {example}; got {text!r}") from None
 
 
 def names(text: str | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from relook.evaluation.comparison import Comparison, load_comparison
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.policy import Policy
-from relook.policy.presets import is_preset
+from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.run_record import RunRecord, load_run
@@ -266,6 +267,18 @@ def temperature_of(text: str, own: TemperatureChoice = "policy") -> TemperatureC
         raise RelookError(
             f"--temperature: expected policy, none or a number, got {text!r}"
         ) from None
+
+
+def derived_policy(policy: Path, kind: str) -> Path:
+    """Return where a policy made of another goes: next to it; a preset's goes here."""
+    if is_preset(policy):
+        return Path(f"{preset_name(policy)}.{kind}.json")
+    return policy.with_suffix(f".{kind}.json")
+
+
+def say_written(policy: Path) -> None:
+    """Say where a policy was written, and what deploys it."""
+    say(f"written to {policy};  relook export {shlex.quote(str(policy))} -o model.onnx  deploys it")
 
 
 def check_free(out: Path, force: bool) -> None:

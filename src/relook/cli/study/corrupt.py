@@ -84,15 +84,7 @@ def corrupt_command(
 def read_shift(corruptions: str | None, severities: str | None) -> Shift:
     """Read `fog,snow` and `1,3,5`, checked; None: all."""
     names = check_corruptions(None if corruptions is None else options.names(corruptions))
-    return Shift(names, check_severities(_severities(severities)))
-
-
-def _severities(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise RelookError(
-            f"--severities: expected whole numbers from 1 to 5 like 1,3,5; got {text!r}"
-        ) from None
+    levels = None
+    if severities is not None:
+        levels = options.whole_numbers(severities, "--severities", "from 1 to 5 like 1,3,5")
+    return Shift(names, check_severities(levels))

@@ -9,10 +9,10 @@ import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import resumable, say
+from relook.cli.shared.console import resumable, say, typed_command
 from relook.cli.shared.inputs import read_budgets
 from relook.cli.study import shared as study
-from relook.cli.study.transfer_inputs import model_names
+from relook.cli.study.transfer import model_names
 from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.models import EnsemblePredictor
@@ -116,7 +116,7 @@ def ensembles_command(
             progress=progress,
             log=say,
             record={
-                "command": study.command(),
+                "command": typed_command(),
                 "specs": {"models": list(model), "data": data, "test": test},
             },
         )

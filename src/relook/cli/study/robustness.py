@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +10,11 @@ import typer
 
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import say
-from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
+from relook.cli.shared.inputs import ComparisonSource, read_budgets
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
-from relook.io.fingerprint import fingerprint
-from relook.policy.file import policy_to_json
 from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
 
 _METHODS = ",".join(METHODS)
@@ -79,7 +76,7 @@ def robustness_command(
             validation=inputs.validation,
             shift=shift,
             indices=inputs.indices,
-            store_path=target / _store_name(inputs, settings, rest),
+            store_path=target / f"robustness-{inputs.mark(settings, *rest)}",
             progress=bar,
             record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
             budgets=asked,
@@ -95,16 +92,3 @@ def robustness_command(
             "mCE divides by AlexNet's errors on the published ImageNet-C; these corruptions were "
             "made here, so it is close to, but not, the published measure"
         )
-
-
-def _store_name(inputs: ComparisonInputs, settings: Options, rest: Sequence[object]) -> str:
-    """Name the stores by what is asked for; more corruptions find those that are done."""
-    identity = fingerprint(
-        inputs.predictor.fingerprint,
-        inputs.dataset.fingerprint,
-        inputs.recipe.to_json(),
-        [policy_to_json(policy) for policy in inputs.policies],
-        asdict(settings),
-        *rest,
-    )
-    return f"robustness-{identity[:8]}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from relook.cli.shared.console import (
     progress_bar,
     resumable,
     say,
+    typed_command,
 )
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import BASELINES
@@ -171,15 +170,10 @@ class ResultOptions:
             return []
 
 
-def command() -> str:
-    """Return the command as it was typed."""
-    return shlex.join(["relook", *sys.argv[1:]])
-
-
 def model_record(label: str, predictor: Predictor) -> dict[str, Any]:
     """Return what a study's results say of the command and its model."""
     return {
-        "command": command(),
+        "command": typed_command(),
         "model": {"spec": label, "fingerprint": predictor.fingerprint},
     }
 

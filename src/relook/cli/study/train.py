@@ -107,7 +107,7 @@ class PlanOptions:
             raise RelookError("--all goes with --validation; without it all images are used anyway")
         read = {
             "exclude": options.names(self.exclude),
-            "seeds": _seeds(self.seeds),
+            "seeds": options.whole_numbers(self.seeds, "--seeds", "like 0,1,2"),
             "validation": _validation(self.validation),
         }
         return TrainingPlan(**{**vars(self), **read})
@@ -204,13 +204,6 @@ def _bars(plan: TrainingPlan) -> Iterator[Progress]:
             bars[model.path](done, total, note=note)
 
         yield update
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise RelookError(f"--seeds: expected whole numbers like 0,1,2; got {text!r}") from None
 
 
 def _validation(text: str | None) -> float | None:

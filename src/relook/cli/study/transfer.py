@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
-from relook.cli.shared.console import say
-from relook.cli.shared.inputs import read_budgets
+from relook.cli.shared.console import say, typed_command
+from relook.cli.shared.inputs import UNBALANCED, read_budgets
+from relook.cli.shared.sources import model_of
 from relook.cli.study import shared as study
-from relook.cli.study.transfer_inputs import read_transfer, wanted_targets
+from relook.data import Dataset
+from relook.errors import RelookError
+from relook.models.base import input_of
+from relook.policy import Policy
+from relook.policy.recipes import Recipe, get_recipe
+from relook.policy_search.held_out import recorded_recipe
+from relook.policy_search.run_record import RunRecord, load_run, was_balanced
 from relook.studies.transfer import METHODS, STUDY, transfer
+from relook.studies.transfer_targets import Target, unseen_images
 
 _METHODS = ",".join(METHODS)
 
@@ -92,9 +105,213 @@ def transfer_command(
             store_path=out / "predictions",
             batch=work.batch,
             progress=bar,
-            record={"command": study.command(), **inputs.record},
+            record={"command": typed_command(), **inputs.record},
         )
     most = found.settings["budgets"][-1]
     if most < max(asked):
         say(f"compared with at most {most} views: the shortest policy has no more distinct ones")
     results.show(STUDY, found, out)
+
+
+_OF_DATA = ("data", "group", "skip_bad", "classes", "cache")
+
+
+@dataclass(frozen=True)
+class TransferInputs:
+    """What is compared; `record` says where it came from."""
+
+    targets: tuple[Target, ...]
+    policies: Mapping[str, Policy]
+    recipe: Recipe | None
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A target as it is asked for: options of its model and data, and its policy, if it has one."""
+
+    name: str
+    given: Mapping[str, Any]
+    policy: Path | None
+
+
+def read_transfer(
+    wanted: Sequence[Wanted],
+    foreign: Mapping[str, Path],
+    recipe: str | None,
+    device: str,
+    full_size: str,
+    overflow: Path,
+) -> TransferInputs:
+    """Load models, policies and the images that no policy's search saw."""
+    paths = {one.name: one.policy for one in wanted if one.policy is not None} | dict(foreign)
+    policies = {name: Policy.load(path) for name, path in paths.items()}
+    records = {name: images_kept.search_of(path) for name, path in paths.items()}
+    targets: list[Target] = []
+    read: dict[str, tuple[Dataset, NDArray[np.int64]]] = {}
+    for one in wanted:
+        predictor = model_of(one.given, device)
+        near = one.policy or next(iter(paths.values()))
+        kept = images_kept.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        given = {**one.given, "full_size": kept}
+        images = options.images_of(given)
+        searched = None if one.policy is None else policies[one.name].preparation
+        key = repr((given["data"], given.get("group"), images, input_of(predictor), searched))
+        if key not in read:
+            dataset = options.read_data(
+                *(given["data"], given.get("group")),
+                model=predictor,
+                overflow=overflow,
+                searched=searched,
+                **images,
+            )
+            _check_channels(one.name, dataset, records)
+            places = unseen_images(dataset, list(paths.values()))
+            say(f"{dataset.name}: {_amount(len(places), len(dataset))}")
+            read[key] = dataset.subset(places), places
+        own = None if one.policy is None else one.name
+        targets.append(Target(one.name, predictor, read[key][0], own, read[key][1]))
+    _check_owners(targets, records)
+    if any(map(was_balanced, records.values())):
+        say(UNBALANCED)
+    found = next((record for record in records.values() if record is not None), None)
+    prior = get_recipe(recipe) if recipe is not None else None
+    if prior is None and found is not None:
+        prior = recorded_recipe(found)
+    return TransferInputs(tuple(targets), policies, prior, _record(wanted, paths))
+
+
+def wanted_targets(
+    runs: Sequence[Path],
+    models: Sequence[str],
+    policies: Sequence[Path],
+    data: Sequence[str],
+    names: Sequence[str],
+    given: Mapping[str, Any],
+) -> tuple[list[Wanted], dict[str, Path]]:
+    """Say which policy belongs to which model and images, and which are of other models."""
+    count = len(runs) + len(models)
+    _check_counts(len(runs), len(models), len(policies))
+    for option, got, once in (("--data", data, True), ("--name", names, False)):
+        if got and len(got) != count and not (once and len(got) == 1):
+            raise RelookError(
+                f"expected {option} {'once or ' if once else ''}{count} times, one per run and "
+                f"model, in order; got {len(got)}"
+            )
+    paired = len(models) > 1 and bool(policies)
+    files = [one / "policy.json" if one.is_dir() else one for one in policies]
+    givens = [_of_run(run, given) for run in runs]
+    shared = {name: value for name, value in (givens or [{}])[0].items() if name in _OF_DATA}
+    givens += [{**shared, **given, "model": spec} for spec in models]
+    chosen = list(data) * count if len(data) == 1 else list(data)
+    if chosen:
+        givens = [{**one, "data": spec} for one, spec in zip(givens, chosen, strict=True)]
+    if any("data" not in one for one in givens):
+        raise RelookError("expected --data: labelled images to score on, got none")
+    titles = list(names) or [run.resolve().name for run in runs] + [_short(m) for m in models]
+    own = [run / "policy.json" for run in runs] + (files if paired else [None] * len(models))
+    used = _all_distinct(titles)
+    wanted = [Wanted(*one) for one in zip(used, givens, own, strict=True)]
+    foreign: dict[str, Path] = {}
+    for file in [] if paired else files:
+        title = file.resolve().parent.name if file.name == "policy.json" else file.stem
+        foreign[_distinct(title, [*used, *foreign])] = file
+    return wanted, foreign
+
+
+def model_names(specs: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return what tables call the models: the names given, or those of their files."""
+    if names and len(names) != len(specs):
+        raise RelookError(f"expected --name {len(specs)} times, one per model, got {len(names)}")
+    return _all_distinct(names or [_short(spec) for spec in specs])
+
+
+def _check_counts(runs: int, models: int, policies: int) -> None:
+    if not runs and not (models and policies):
+        raise RelookError(
+            "expected RUN, or --model and a policy file; a policy of one model on another is  "
+            "relook study transfer runs/small --model timm:large@FILE"
+        )
+    if models > 1 and policies and policies != models:
+        raise RelookError(
+            f"expected a policy for each --model, in the same order, got {policies} for {models}"
+            ": policies that were found elsewhere go with one --model"
+        )
+
+
+def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a search was given as model and data, and its test images, if it had some."""
+    origin = dict(load_run(run).origin)
+    if "model" not in origin or "data" not in origin:
+        raise RelookError(
+            f"{run} was searched from Python: give --model, its policy.json and --data"
+        )
+    if "test" in origin:
+        origin["data"] = origin.pop("test")
+        origin["group"] = options.group_of_test(origin.get("group"))
+    return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
+
+
+def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunRecord | None]) -> None:
+    """Refuse a policy that was searched on images with another number of channels."""
+    here = dataset.images.shape[1]
+    for name, record in records.items():
+        shape = None if record is None else record.data.get("shape")
+        if isinstance(shape, list) and shape and shape[0] != here:
+            raise RelookError(
+                f"the policy of {name} was searched on images with {shape[0]} channels, those of "
+                f"{target} have {here}: read them alike with --channels, or leave it out"
+            )
+
+
+def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | None]) -> None:
+    """Refuse policies in another order than their models, where their searches show it."""
+    owners = {target.predictor.fingerprint: target.name for target in targets}
+    for target in targets:
+        record = records.get(target.own or "")
+        searched = None if record is None else record.settings.get("model")
+        owner = owners.get(str(searched), target.name)
+        if owner != target.name and searched != target.predictor.fingerprint:
+            raise RelookError(
+                f"the policy given for {target.name} was searched for {owner}: give policies in "
+                "the order of --model"
+            )
+
+
+def _amount(kept: int, images: int) -> str:
+    if kept == images:
+        return f"all {kept:,} images"
+    return f"{kept:,} of its {images:,} images, those that no policy was searched on"
+
+
+def _short(spec: str) -> str:
+    """Return what a model spec is called: its file's or its last part's name."""
+    last = re.split("[@:]", spec)[-1]
+    return Path(last).stem or spec
+
+
+def _all_distinct(names: Sequence[str]) -> list[str]:
+    used: list[str] = []
+    for name in names:
+        used.append(_distinct(name, used))
+    return used
+
+
+def _distinct(name: str, used: Collection[str]) -> str:
+    """Return the name with a number where it is taken."""
+    number = 2
+    found = name
+    while found in used:
+        found, number = f"{name} {number}", number + 1
+    return found
+
+
+def _record(wanted: Sequence[Wanted], paths: Mapping[str, Path]) -> dict[str, Any]:
+    models = {
+        one.name: {
+            "model": " + ".join(options.as_list(one.given["model"])),
+            "data": one.given["data"],
+        }
+        for one in wanted
+    }
+    return {"specs": models, "policy_files": {name: str(path) for name, path in paths.items()}}

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.evaluation.baselines import check_methods
 from relook.io.files import one_line, read_toml
 from relook.io.records import convert
-from relook.studies.reproduce.checks import check_study
-from relook.studies.reproduce.settings import StudyFile
+from relook.models.base import check_outputs
+from relook.numerics.splits import parse_split
+from relook.policy_search.settings import STRATEGIES
+from relook.selection.objectives import OBJECTIVES
+from relook.studies.corruptions import check_corruptions, check_severities
+from relook.studies.reproduce.settings import PARTS, StudyData, StudyFile, StudyModel
+from relook.studies.training.networks import get_network
+from relook.studies.training.train import AUGMENTS
 
 
 def load_study(
@@ -86,3 +95,128 @@ def _set_path(content: dict[str, Any], name: str, folder: str, where: str) -> No
     if not isinstance(known, dict) or not isinstance(known.get(name), dict):
         raise RelookError(f"--data: {unknown_name(f'data set of {where}', name, known or ())}")
     known[name]["path"] = str(Path(folder).expanduser().resolve())
+
+
+_OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
+_DRAWS = ("fixed", "fresh")
+_MANY = 10**9  # images, where the file does not say how many there are
+
+
+def check_study(study: StudyFile) -> None:
+    """Raise what can be known to go wrong before anything is run; the message names the key."""
+    _known("parts", "part", study.parts, PARTS)
+    if not study.parts:
+        raise RelookError("parts: expected at least one part, got none")
+    for name, data in study.data.items():
+        _check_data(study, f"data.{name}", data)
+    for name, model in study.models.items():
+        _check_model(study, f"models.{name}", model)
+    _distinct_names(study)
+    _check_parts(study)
+    try:
+        _ = study.views
+    except RelookError as error:
+        raise RelookError(f"recipe: {error}") from None
+
+
+def slug(text: str) -> str:
+    """Return a name as it stands in file names: `EfficientNet B2` is `efficientnet-b2`."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _check_data(study: StudyFile, where: str, data: StudyData) -> None:
+    for key in ("test", "train", "corrupted"):
+        if data.path is None and "{path}" in (getattr(data, key) or ""):
+            raise RelookError(f"{where}.{key}: {{path}} stands for {where}.path, which is missing")
+    if data.validation is None:
+        _said(f"{where}.split", partial(parse_split, data.split, data.test_images or _MANY))
+    if study.trained() and data.train is None:
+        raise RelookError(f"expected the key {where}.train, as networks are trained, got none")
+    if data.validation is not None:
+        given = [name for name, model in study.models.items() if model.network is None]
+        if given:
+            raise RelookError(
+                f"{where}.validation: expected networks that are trained here, without these "
+                f"images, but models.{given[0]} is trained already: give a split instead"
+            )
+
+
+def _check_model(study: StudyFile, where: str, model: StudyModel) -> None:
+    if (model.network is None) == (model.spec is None):
+        got = "neither" if model.spec is None else "both"
+        raise RelookError(f"{where}: expected either network or spec, got {got}")
+    if model.network is None and (model.members > 1 or model.weight_decay is not None):
+        raise RelookError(f"{where}: members and weight_decay are for a network trained here")
+    paths = [one.path for one in study.data.values()]
+    if "{path}" in (model.spec or "") and (len(paths) > 1 or None in paths):
+        raise RelookError(f"{where}.spec: {{path}} stands for the path of the study's one data set")
+    if model.network is not None:
+        _said(f"{where}.network", partial(get_network, model.network))
+    if model.outputs is not None:
+        _said(f"{where}.outputs", partial(check_outputs, model.outputs))
+    said = [key for key in _OF_SPECS if getattr(model, key) not in (None, False)]
+    if model.network is not None and said:
+        raise RelookError(f"{where}.{said[0]}: expected only with a model that is given by spec")
+    if not any(one.searched for one in study.models.values()):
+        raise RelookError(f"{where}.searched: expected a model to search a policy for, got none")
+
+
+def _distinct_names(study: StudyFile) -> None:
+    for key, names in (("data", list(study.data)), ("models", list(study.models))):
+        slugs = [slug(name) for name in names]
+        for name, one in zip(names, slugs, strict=True):
+            if not one or not name.isprintable() or slugs.count(one) > 1:
+                raise RelookError(
+                    f"{key}: expected names that differ in letters or digits, got {name!r}"
+                )
+
+
+def _check_parts(study: StudyFile) -> None:
+    _known("train.augments", "augmentation", study.train.augments, AUGMENTS)
+    if len(set(study.train.augments)) != len(study.train.augments) or not study.train.augments:
+        raise RelookError("train.augments: expected each augmentation once, and at least one")
+    _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
+    _known("search.draws", "kind of draws", (study.search.draws,), _DRAWS)
+    _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
+    _known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
+    for part in ("compare", "robustness", "transfer"):
+        methods = getattr(study, part).methods
+        _said(f"{part}.methods", partial(check_methods, methods))
+    _said("robustness.corruptions", lambda: check_corruptions(study.robustness.corruptions))
+    _said("robustness.severities", lambda: check_severities(study.robustness.severities))
+    _check_ensemble(study)
+    searched = [name for name, one in study.models.items() if one.searched]
+    for part in ("robustness", "objectives"):
+        wanted = getattr(study, part).models
+        _known(f"{part}.models", "model that is searched for", wanted, searched)
+    for budget in study.compare.table:
+        if budget not in study.compare.budgets:
+            raise RelookError(f"compare.table: {budget} is not among compare.budgets")
+
+
+def _check_ensemble(study: StudyFile) -> None:
+    models = study.ensembles.models
+    given = [name for name, one in study.models.items() if one.network is None]
+    _known("ensembles.models", "model that is given by its spec", models, given)
+    if len(set(models)) != len(models) or len(models) == 1:
+        raise RelookError("ensembles.models: expected two or more models, each once")
+    several = models or any(one.members > 1 for one in study.models.values())
+    if study.search.race and several and "ensembles" in study.parts:
+        raise RelookError(
+            "search.race: a race drops other candidates for each member of an ensemble: leave "
+            "it out, or the part ensembles"
+        )
+
+
+def _known(where: str, kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise RelookError(f"{where}: {unknown_name(kind, name, known)}")
+
+
+def _said(where: str, check: Callable[[], object]) -> None:
+    """Add the key to what a check of relook's own says."""
+    try:
+        check()
+    except RelookError as error:
+        raise RelookError(f"{where}: {error}") from None

@@ -76,18 +76,6 @@ class JobInputs:
             return validation_spec(job.need("train", entry).directory(self.jobs) / NETWORKS)
         return resolved(self.study, data, "test") or ""
 
-    def search_images(
-        self, job: Job, entry: Entry, predictor: Predictor
-    ) -> tuple[Dataset, NDArray[np.int64]]:
-        """Return the images that may be searched with, and their places in the data set."""
-        return self._part(job, entry, predictor, "search")
-
-    def score_images(
-        self, job: Job, entry: Entry, predictor: Predictor
-    ) -> tuple[Dataset, NDArray[np.int64]]:
-        """Return the images that no search has seen, and their places in the data set."""
-        return self._part(job, entry, predictor, "score")
-
     def images(self, job: Job, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
         """Return the whole set that the images of a use come from, as the model takes them."""
         spec = self.data_spec(job, entry, use)
@@ -118,9 +106,10 @@ class JobInputs:
                     "other --jobs, to do it again"
                 )
 
-    def _part(
+    def part(
         self, job: Job, entry: Entry, predictor: Predictor, use: Use
     ) -> tuple[Dataset, NDArray[np.int64]]:
+        """Return the images to search with, or those that no search has seen, and their places."""
         dataset, data = self.images(job, entry, predictor, use), self.study.data[entry.data]
         if data.validation is not None or self.study.search.cross_fit:
             return dataset, np.arange(len(dataset))

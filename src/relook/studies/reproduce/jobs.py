@@ -105,7 +105,7 @@ def run_magnitudes(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
     """Score RandAugment at every magnitude, on the images to search with."""
     entry, study = job.entry, inputs.study
     predictor = inputs.model(job, entry, "search")
-    dataset, places = inputs.search_images(job, entry, predictor)
+    dataset, places = inputs.part(job, entry, predictor, "search")
     found = magnitudes(
         predictor,
         dataset,
@@ -128,7 +128,7 @@ def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]
     """Compare a policy with the baselines on images that no search has seen."""
     entry, part = job.entry, inputs.study.compare
     predictor = inputs.model(job, entry, "score")
-    dataset, places = inputs.score_images(job, entry, predictor)
+    dataset, places = inputs.part(job, entry, predictor, "score")
     found = compare(
         predictor,
         dataset,
@@ -156,7 +156,7 @@ def run_robustness(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
     """Score the policy and the baselines under corruptions."""
     entry, part, study = job.entry, inputs.study.robustness, inputs.study
     predictor = inputs.model(job, entry, "score")
-    dataset, places = inputs.score_images(job, entry, predictor)
+    dataset, places = inputs.part(job, entry, predictor, "score")
     kept = stratified_part(dataset, part.images, study.seed)
     dataset, places = dataset.subset(kept), places[kept]
     folder = inputs.corrupted(entry)
@@ -216,7 +216,7 @@ def run_transfer(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...
     part, targets, policies = inputs.study.transfer, [], {}
     for entry in job.entries:
         predictor = inputs.model(job, entry, "score")
-        dataset, places = inputs.score_images(job, entry, predictor)
+        dataset, places = inputs.part(job, entry, predictor, "score")
         name, own = inputs.label(entry), None
         if inputs.study.models[entry.model].searched:
             policies[name] = policy_of(job, inputs, entry)

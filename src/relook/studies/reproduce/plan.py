@@ -10,7 +10,7 @@ from typing import Any
 
 from relook.io.fingerprint import fingerprint
 from relook.policy_search.settings import SearchSettings
-from relook.studies.reproduce.checks import slug
+from relook.studies.reproduce.file import slug
 from relook.studies.reproduce.settings import (
     GIVEN,
     ObjectivesPart,

@@ -19,8 +19,7 @@ from relook.studies.reproduce.inputs import DONE, JobInputs, Report
 from relook.studies.reproduce.jobs import RUNNERS, STORE
 from relook.studies.reproduce.page import write_study
 from relook.studies.reproduce.plan import Job, make_plan
-from relook.studies.reproduce.results import read_results
-from relook.studies.reproduce.sections import study_sections
+from relook.studies.reproduce.sections import read_results, study_sections
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 FORMAT = "relook-study-job"

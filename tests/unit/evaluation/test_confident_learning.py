@@ -7,7 +7,7 @@ from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_self_confidence_for_each_label
 from tests.oracles.plain_search import random_pool
 
-from relook.numerics.confident_learning import (
+from relook.evaluation.suspects import (
     NO_CLASS,
     class_thresholds,
     confident_classes,
