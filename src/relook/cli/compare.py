@@ -20,7 +20,7 @@ from relook.cli.shared.console import (
     resumable,
     say,
 )
-from relook.cli.shared.groups import LatencyOptions, keep
+from relook.cli.shared.groups import LatencyOptions, keep_latency
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
@@ -280,7 +280,7 @@ def _latency(inputs: ComparisonInputs, comparison: Comparison, limit: Limit, out
     engine = engine_for(inputs.predictor)
     say(f"measuring several numbers of views in {engine} …")
     found = fit_latency(*given, engine=engine, **how).latency
-    keep(out, found)
+    keep_latency(out, found)
     return found
 
 

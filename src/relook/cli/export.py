@@ -14,7 +14,7 @@ from torch import Tensor
 from relook.cli.shared import full_size as images_kept
 from relook.cli.shared import groups, options, sources
 from relook.cli.shared.console import print_json, resumable, say
-from relook.cli.shared.groups import LatencyOptions, keep
+from relook.cli.shared.groups import LatencyOptions, keep_latency
 from relook.data.class_map import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
@@ -134,7 +134,7 @@ def export_command(
         if limit is not None:
             fitting = _fitting(sources.judged_of(source, given), known, limit, method, how)
             chosen = fitting.deployed
-            keep(source.directory, fitting.latency)
+            keep_latency(source.directory, fitting.latency)
         calibrated_by = sources.temperature_of(temperature, chosen.temperature)
         policy = known.checked(chosen.policy, calibrated_by)
         done = export(known.predictor, policy, out, temperature=calibrated_by, **how)

@@ -269,7 +269,7 @@ class LatencyOptions:
         return None if self.latency is None else Limit.read(self.latency, self.latency_batch)
 
 
-def keep(directory: Path | None, latency: Latency) -> None:
+def keep_latency(directory: Path | None, latency: Latency) -> None:
     """Write what was measured into the run, for `relook show` and the report."""
     if directory is not None:
         LATENCY.write(directory / "latency.json", latency)
