@@ -128,6 +128,12 @@ VERBS: Mapping[str, Verb] = by_name(
             "more.",
         ),
         Verb(
+            "distil",
+            DEPLOY,
+            "Teach the network what the policy's views predict together: their gain for one plain "
+            "pass.",
+        ),
+        Verb(
             "calibrate",
             DEPLOY,
             "Fit a policy's temperatures on labelled images: other data, another model, "
