@@ -18,6 +18,7 @@ from relook.deploy.distil.student import (
     Student,
     Training,
     copy_of,
+    is_mirrored,
     own_network,
     save_weights,
     train_student,
@@ -179,7 +180,7 @@ class _Job:
 
     def run(self, left_out: int, doubt: str, record: Mapping[str, Any]) -> Distilled:
         """Make the targets, teach, judge, and write what came of it."""
-        lesson = Lesson(self.dataset.images, self._targets(), self.plan)
+        lesson = Lesson(self.dataset.plain, self._targets(), is_mirrored(self.plan.policy))
         student = train_student(
             self.network,
             lesson,

@@ -1,8 +1,9 @@
 """Fine-tuning a network on images without labels, with a policy's predictions as targets.
 
-The student sees one of the policy's views of each image, another in each epoch, and learns what
-the policy predicts of that image. What is kept is a running mean of its weights, from the epoch
-that comes nearest to the targets of images which were held back.
+The student sees what it will be given later, the plain image, or its mirror image where the policy
+has mirrored views, and learns what the policy predicts of it. Statistics of BatchNorm stay as they
+are. What is kept is a running mean of its weights, from the epoch that comes nearest to the
+targets of images which were held back.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relook.deploy.tta.view_plan import ViewPlan
 from relook.errors import RelookError
 from relook.foundation.progress import Progress
 from relook.io.fingerprint import fingerprint
 from relook.models.checkpoint import load_state, save_state
-from relook.models.epochs import epoch_order, seeded_layers
+from relook.models.epochs import epoch_order
 from relook.models.hf_models import Logits
 from relook.models.small import SmallNet, save_small
 from relook.models.torch_module import TorchPredictor
 from relook.models.weights import save_tensors
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import Stream, check_seed, uniforms
-from relook.predictions.model_calls import Images, ready
-from relook.transforms.full_images import plain_views
+from relook.policy import Policy
+from relook.transforms import TRANSFORMS
 
 HELD_BACK = 0.1
 """The share of the images that decides which epoch is kept."""
@@ -41,9 +42,9 @@ FEWEST = 20
 
 _DECAY = 0.99  # of the running mean of weights, per step
 _WARM_UP = 10  # steps in which that mean is shorter
-_VIEW_SLOT = 2**31 + 2  # away from those of `relook.models.epochs`
-_HELD_SLOT = _VIEW_SLOT + 1
-_CHUNK_BYTES = 1 << 26  # of views that are made at once
+_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.epochs`
+_HELD_SLOT = _MIRROR_SLOT + 1
+_FASTER: Any = torch.channels_last  # of convolutions; the weights' values are the same
 _TEMPERATURES = np.geomspace(0.2, 5.0, 200)
 
 
@@ -108,14 +109,14 @@ def trainable(predictor: object) -> TorchPredictor:
 
 @dataclass(frozen=True)
 class Lesson:
-    """Images and what a policy predicts of each, as probabilities `[image, class]`.
+    """Plain images, uint8 `[n, c, h, w]`, and what a policy predicts of each.
 
-    The views are those of the `plan`.
+    `targets` are probabilities `[n, class]`. With `mirrored`, the mirror image is as good.
     """
 
-    images: Images
+    images: Tensor
     targets: FloatArray
-    plan: ViewPlan
+    mirrored: bool
 
     def held_back(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places to learn from and those held back."""
@@ -127,34 +128,29 @@ class Lesson:
         held = max(2, round(HELD_BACK * count))
         return np.sort(order[held:]), np.sort(order[:held])
 
-    def views(self, places: NDArray[np.int64], seed: int, epoch: int) -> Tensor:
-        """Return one view of each image, uint8 `[n, c, h, w]`: a lot of the epoch says which."""
-        own = self.plan
-        lots = uniforms(seed, image=places, view=epoch, slot=_VIEW_SLOT, stream=Stream.TRAIN)
-        ends = np.cumsum(own.counts) / sum(own.counts)
-        drawn = np.searchsorted(ends, lots, side="right").clip(max=len(own.views) - 1)
-        made = torch.empty((len(places), *self.images.shape[1:]), dtype=torch.uint8)
-        for view in np.unique(drawn):
-            chosen = np.flatnonzero(drawn == view)
-            part = ready(self.images[torch.from_numpy(places[chosen])])
-            made[torch.from_numpy(chosen)] = own.make(int(view), part, places[chosen])
-        return made
-
     def batches(
         self, places: NDArray[np.int64], settings: Training, epoch: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield views and targets in the epoch's order; some batches are made together."""
+        """Yield images and targets in the epoch's order, in batches of nearly one size."""
         order = places[epoch_order(len(places), settings.seed, epoch).numpy()]
-        batches = np.array_split(order, math.ceil(len(order) / settings.batch))
-        size = int(np.prod(self.images.shape[1:])) * settings.batch
-        together = max(1, _CHUNK_BYTES // size)
-        for begin in range(0, len(batches), together):
-            chunk = batches[begin : begin + together]
-            chosen = np.concatenate(chunk)
-            ends = np.cumsum([len(batch) for batch in chunk])[:-1].tolist()
-            views = self.views(chosen, settings.seed, epoch).tensor_split(ends)
-            targets = torch.from_numpy(self.targets[chosen]).float().tensor_split(ends)
-            yield from zip(views, targets, strict=True)
+        slot: Any = {"slot": _MIRROR_SLOT, "stream": Stream.TRAIN}
+        for batch in np.array_split(order, math.ceil(len(order) / settings.batch)):
+            images = self.images[torch.from_numpy(batch)]
+            if self.mirrored:
+                mirror = uniforms(settings.seed, image=batch, view=epoch, **slot) < 0.5
+                chosen = torch.from_numpy(mirror)[:, None, None, None]
+                images = torch.where(chosen, images.flip(3), images)
+            yield images, torch.from_numpy(self.targets[batch]).float()
+
+
+def is_mirrored(policy: Policy) -> bool:
+    """Whether a view of the policy is, or may be, a mirror image."""
+    return any(
+        "flip" in TRANSFORMS[step.transform].draws
+        and (step.fixed_draws is None or step.fixed_draws["flip"] == 1)
+        for sub in policy
+        for step in sub.all_steps
+    )
 
 
 def train_student(
@@ -180,14 +176,9 @@ def train_student(
         found += load_state(checkpoint, own, optimizer, mark)
     steps = math.ceil(len(learn) / settings.batch)
     for epoch in range(len(found) // 2, settings.epochs):
-        with seeded_layers(own.student, settings.seed, epoch):
-            loss = _run_epoch(
-                predictor,
-                own,
-                optimizer,
-                lesson.batches(learn, settings, epoch),
-                _Schedule(settings, steps, epoch, start.temperature),
-            )
+        batches = lesson.batches(learn, settings, epoch)
+        schedule = _Schedule(settings, steps, epoch, start.temperature)
+        loss = _run_epoch(predictor, own, optimizer, batches, schedule)
         distance = start.again(copy_of(predictor, own.average))
         if not math.isfinite(loss) or not math.isfinite(distance):
             raise RelookError(f"the loss is {loss} after epoch {epoch + 1}: lower --learning-rate")
@@ -239,6 +230,7 @@ class _Nets(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.student, self.average, self.best = (deepcopy(module).eval() for _ in range(3))
+        self.student.to(memory_format=_FASTER)
         for weights in self.student.parameters():
             weights.requires_grad_(weights.is_floating_point())
 
@@ -281,22 +273,20 @@ def _run_epoch(
     """Make one step per batch; return the mean distance to the targets per image."""
     total, done = 0.0, 0
     half = like.device.type == "cuda" and torch.cuda.is_bf16_supported()
-    own.student.train()
-    for batch, (views, targets) in enumerate(batches):
+    for batch, (images, targets) in enumerate(batches):
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate(batch)
         targets = targets.to(like.device)
         with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
-            results = own.student(like.inputs(views))
+            results = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
         log_probs = _log_probs(results.float(), like.outputs) / schedule.temperature
         loss = -(targets * log_probs.log_softmax(dim=1)).sum(dim=1).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         own.follow(schedule.step(batch) + 1)
-        total += (loss.item() - float(_entropy(targets))) * len(views)
-        done += len(views)
-    own.student.eval()
+        total += (loss.item() - float(_entropy(targets))) * len(images)
+        done += len(images)
     return total / done
 
 
@@ -321,8 +311,7 @@ class _Distance:
     @classmethod
     def of(cls, predictor: TorchPredictor, lesson: Lesson, places: NDArray[np.int64]) -> _Distance:
         """Measure a predictor, and keep what the next ones are measured on."""
-        images = lesson.images[torch.from_numpy(places)]
-        plain, targets = plain_views(ready(images)), lesson.targets[places]
+        plain, targets = lesson.images[torch.from_numpy(places)], lesson.targets[places]
         values = _distances(predictor, plain, targets)
         best = int(np.argmin(values))
         return cls(plain, targets, float(_TEMPERATURES[best]), float(values[best]))

@@ -15,9 +15,8 @@ from relook.deploy.distil import distil as whole
 from relook.deploy.distil import student as students
 from relook.deploy.distil.distil import distil_policy
 from relook.deploy.distil.images import read_unlabelled, without_proof
-from relook.deploy.distil.student import Lesson, Training, train_student, trainable
+from relook.deploy.distil.student import Lesson, Training, is_mirrored, train_student, trainable
 from relook.deploy.distil.verdict import ROWS, judge, share_kept
-from relook.deploy.tta.view_plan import plan_views
 from relook.models import TorchPredictor
 from relook.models.ensemble import EnsemblePredictor
 from relook.models.small import new_small
@@ -48,7 +47,7 @@ def policy() -> Policy:
 def lesson_of(dataset: Dataset, policy: Policy) -> Lesson:
     targets = np.full((len(dataset), 10), 0.02)
     targets[np.arange(len(dataset)), dataset.labels] = 0.82
-    return Lesson(dataset.images, targets, plan_views(policy))
+    return Lesson(dataset.plain, targets, is_mirrored(policy))
 
 
 def test_a_student_comes_nearer_to_its_targets(
@@ -67,7 +66,7 @@ def test_a_student_that_comes_no_nearer_is_the_network_as_it_was(
     digits: Dataset, policy: Policy, network: TorchPredictor
 ) -> None:
     own = network(digits.plain).exp().double().numpy()
-    lesson = Lesson(digits.images, own / own.sum(axis=1, keepdims=True), plan_views(policy))
+    lesson = Lesson(digits.plain, own / own.sum(axis=1, keepdims=True), True)
     found = train_student(network, lesson, Training(1, 1e-2, 32))
     assert found.kept_epoch == 0
     assert found.temperature == pytest.approx(1, abs=0.02)
