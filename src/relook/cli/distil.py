@@ -135,7 +135,9 @@ def _deploy(scored: PolicySource, inputs: PolicyInputs, found: Distilled, out: P
         return None
     record = scored.source.record(scored.model)
     origin: Mapping[str, Any] = {} if record is None else record.origin
-    given = {**origin, **scored.network.given(), **scored.reading.given()}
+    channels, height, width = inputs.dataset.images.shape[1:]
+    shape = {"size": f"{height}x{width}", "channels": channels}
+    given = {**shape, **origin, **scored.network.given(), **scored.reading.given()}
     more = [word for name in _TO_DEPLOY if name in given for word in (f"--{name}", given[name])]
     words = ["relook", "export", str(out / "policy.json"), "--model", spec]
     return shlex.join([*words, *map(str, more), "--out", str(out / "model.onnx")])

@@ -6,10 +6,7 @@ from relook.deploy.distil.verdict import Line, Verdict
 from relook.foundation.wording import interval, plain, signed
 from relook.report.tables import Cell, Column, Table
 
-_HEADS = (
-    *("network, input", "views", "accuracy %", "cLL", "ECE %"),
-    *("cLL, − original plain", "accuracy, − original plain"),
-)
+_HEADS = ("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy")
 
 
 def distil_table(verdict: Verdict) -> Table:

@@ -230,7 +230,7 @@ class _Nets(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.student, self.average, self.best = (deepcopy(module).eval() for _ in range(3))
-        self.student.to(memory_format=_FASTER)
+        self.student.to(memory_format=_FASTER)  # type: ignore[call-overload]
         for weights in self.student.parameters():
             weights.requires_grad_(weights.is_floating_point())
 
