@@ -52,8 +52,8 @@ _TEMPERATURES = np.geomspace(0.2, 5.0, 200)
 class Training:
     """What decides a student's weights, besides the network, the images and their targets."""
 
-    epochs: int = 20
-    learning_rate: float = 1e-3
+    epochs: int = 12
+    learning_rate: float = 3e-4
     batch: int = 128
     seed: int = 0
 
