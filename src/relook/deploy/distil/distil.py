@@ -27,7 +27,7 @@ from relook.deploy.distil.student import (
 from relook.deploy.distil.verdict import ROWS, Verdict, judge
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import RelookError
-from relook.evaluation.unseen import part_not_in
+from relook.evaluation.unseen import doubt_of, part_not_in
 from relook.foundation.progress import StageProgress, stage_of
 from relook.io.identities import set_of, union
 from relook.io.records import Kind
@@ -50,7 +50,8 @@ class Record:
     """What a distillation did: settings, the loss of each epoch, and the verdict, if there is one.
 
     `kept_epoch` is the one whose weights come nearest to the targets of images held back; 0 is the
-    network as it was. `written` says whether there are new weights.
+    network as it was. `written` says whether there are new weights; `temperature` is theirs, or
+    else that of the network as it was.
     """
 
     training: Training
@@ -129,6 +130,7 @@ def distil_policy(
     if proof is not None:
         proof = _unseen(proof, policy)
         dataset, left_out, doubt = without_proof(dataset, proof)
+        doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
     with nullcontext() if out is None else RunDirectory(out) as place:
         passes = (len(plan.views) + 1) * (len(dataset) + 2 * (0 if proof is None else len(proof)))
         teacher = accelerate_run(
@@ -197,7 +199,7 @@ class _Job:
             images=len(self.dataset),
             left_out=left_out,
             views=len(self.plan.views),
-            temperature=student.temperature,
+            temperature=student.temperatures[written],
             before=student.before,
             epochs=student.epochs,
             kept_epoch=student.kept_epoch,
@@ -266,6 +268,7 @@ class _Job:
 
     def _result(self, found: Record, student: TorchPredictor) -> Distilled:
         """Return the network to use, with a policy of one plain view."""
+        network = student if found.written else self.network
         old = self.plan.policy
         seen = union(old.seen, set_of(self.dataset.identities))
         plain = Policy(
@@ -274,6 +277,6 @@ class _Job:
             recipe=old.recipe,
             preparation=old.preparation,
             seen=seen,
-            fitted_on=network_mark(student),
+            fitted_on=network_mark(network),
         )
-        return Distilled(student if found.written else self.network, plain, found, self.out)
+        return Distilled(network, plain, found, self.out)

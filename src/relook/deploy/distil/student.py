@@ -83,15 +83,15 @@ class Epoch:
 class Student:
     """A network with new weights, the epochs it took, and which of them they are from.
 
-    Epoch 0 is the network as it was. `temperature` is the one at which it comes nearest to the
-    targets.
+    Epoch 0 is the network as it was: `before` is its distance to the targets, and `temperatures`
+    are those at which the old and the new weights come nearest to them.
     """
 
     predictor: TorchPredictor
     epochs: tuple[Epoch, ...]
     kept_epoch: int
     before: float
-    temperature: float
+    temperatures: tuple[float, float]
 
 
 def trainable(predictor: object) -> TorchPredictor:
@@ -192,8 +192,8 @@ def train_student(
     epochs = tuple(Epoch(*pair) for pair in zip(found[::2], found[1::2], strict=True))
     distances = [start.value, *(one.held_back for one in epochs)]
     best = copy_of(predictor, own.best)
-    final = _Distance.of(best, lesson, held)
-    return Student(best, epochs, int(np.argmin(distances)), start.value, final.temperature)
+    temperatures = start.temperature, _Distance.of(best, lesson, held).temperature
+    return Student(best, epochs, int(np.argmin(distances)), start.value, temperatures)
 
 
 def save_weights(predictor: TorchPredictor, path: Path) -> None:
