@@ -1,4 +1,4 @@
-"""`relook.distil`: a policy's gain for one plain pass, with any model and any images."""
+"""`relook.distil`: a part of a policy's gain for one pass, with any model and any images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def distil(
     progress: ProgressChoice = None,
     **options: Any,
 ) -> Distilled:
-    """Fine-tune a network on images without labels, so that one pass keeps a policy's gain.
+    """Fine-tune a network on images without labels, so that one pass has part of a policy's gain.
 
     `model` is a torch module or the text of one, as for `relook.search`, with its keywords among
     the `options`; it is left alone. `images` are arrays, tensors, PIL images or a text like

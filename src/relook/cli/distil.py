@@ -1,4 +1,4 @@
-"""`relook distil`: most of the policy's gain for one plain pass, by fine-tuning without labels."""
+"""`relook distil`: a part of the policy's gain for one pass, without labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def distil_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Teach the network what the policy's views predict together: their gain for one plain pass.
+    """Teach the network what the policy's views predict together: part of their gain for one pass.
 
     It is fine-tuned on images without labels. Labelled images that neither the search nor this has
     learned from, by default the search's held-out ones, show what the new weights are worth. Where

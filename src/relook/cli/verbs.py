@@ -130,8 +130,8 @@ VERBS: Mapping[str, Verb] = by_name(
         Verb(
             "distil",
             DEPLOY,
-            "Teach the network what the policy's views predict together: their gain for one plain "
-            "pass.",
+            "Teach the network what the policy's views predict together: part of their gain for "
+            "one pass.",
         ),
         Verb(
             "calibrate",
