@@ -29,14 +29,14 @@ HOWTO = {
     "Your images": ("folder", "imagenet", "cifar-data", "own-dataset"),
     "The search": ("which-views", "recipes", "extend", "select", "speed", "cluster"),
     "Judge it": ("gate", "doubt", "tracking"),
-    "Put it to use": ("deploy", "export", "prediction-sets", "early-exit"),
+    "Put it to use": ("deploy", "export", "prediction-sets", "early-exit", "distil"),
     "Studies": ("robustness", "transfer", "ensembles", "studies", "reproduce"),
 }
 MEASURED = ("results", "search-quality", "performance", "scaling", "reliability", "security")
 PROJECT = ("paper", "decisions")
 PUBLIC = {
     "Search and judge": ("search", "FoundPolicy", "load", "compare", "Comparison", "PolicySearch"),
-    "Deploy": ("TTA", "TTAClassifier", "export", "calibrate", "calibrate_policy"),
+    "Deploy": ("TTA", "TTAClassifier", "export", "distil", "calibrate", "calibrate_policy"),
     "Policies and views": ("Policy", "SubPolicy", "Step", "make_views", "TRANSFORMS"),
     "Pools": ("Recipe", "RECIPES", "sample_pool"),
     "Selection on predictions": ("greedy_search", "SearchResult", "calibrated_log_likelihood"),

@@ -11,6 +11,7 @@ from relook.version import __version__
 
 if TYPE_CHECKING:
     from relook.adapters.estimator import TTAClassifier
+    from relook.api.distilling import distil
     from relook.api.found import FoundPolicy
     from relook.api.verbs import calibrate, calibrate_policy, compare, load, search
     from relook.data import Dataset
@@ -55,6 +56,7 @@ __all__ = [
     "calibrate_policy",
     "calibrated_log_likelihood",
     "compare",
+    "distil",
     "export",
     "greedy_search",
     "load",
@@ -89,6 +91,7 @@ _HOMES = {
     "calibrate_policy": "relook.api.verbs",
     "calibrated_log_likelihood": "relook.numerics.calibration",
     "compare": "relook.api.verbs",
+    "distil": "relook.api.distilling",
     "export": "relook.deploy.export",
     "greedy_search": "relook.selection",
     "load": "relook.api.verbs",

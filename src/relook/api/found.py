@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from relook.api.progress_bars import ProgressChoice
     from relook.deploy import TTA
     from relook.deploy.conformal import SetKeywords
+    from relook.deploy.distil.distil import Distilled
     from relook.deploy.export.record import Export
     from relook.deploy.latency import Fitting
     from relook.deploy.recommended import Deployed
@@ -223,6 +224,27 @@ class FoundPolicy(PolicySearch):
         )
         made.keep(self.path, self.policy, chosen.text)
         return replace(self, policy=made.policy)
+
+    def distil(
+        self,
+        images: Any,
+        *,
+        out: str | Path | None = None,
+        progress: ProgressChoice = None,
+        accelerate: str = "torch",
+        **training: Any,
+    ) -> Distilled:
+        """Return the searched network, fine-tuned on images without labels; see `relook.distil`.
+
+        The search's held-out images prove what came of it. `training` is `epochs`,
+        `learning_rate` and `seed`.
+        """
+        from relook.api.distilling import distilled
+        from relook.deploy.distil.student import Training
+
+        how = Training(**training)
+        proof, model = self._job.proof, self.predictor
+        return distilled(model, images, self.policy, proof, how, out, accelerate, progress)
 
     def suspects(
         self,

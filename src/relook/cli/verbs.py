@@ -100,6 +100,8 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "ones more.",
         "calibrate": "Fit a policy's temperatures on labelled images: other data, another model, a "
         "frozen policy.",
+        "distil": "Teach the network what the policy's views predict together: part of their gain "
+        "for one pass.",
         "conformal": "Make sets of classes that hold the true one as often as asked for.",
     },
     MORE: {

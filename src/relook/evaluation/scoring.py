@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
@@ -116,16 +116,7 @@ class Setup:
 
         `average` is the ending of the metrics that are compared.
         """
-        cll, accuracy = (
-            per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
-            for metric in ("cll", "accuracy")
-        )
-        groups, weights = self.dataset.units, self.weights
-        likely = likely_between(one, other, f"cll{average}")
-        return {
-            "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
-            "accuracy": share_interval(accuracy, groups=groups, weights=weights),
-        }
+        return differences(one, other, self.dataset.units, self.weights, average)
 
     def record(self) -> dict[str, Any]:
         """Return what a file of results says of it."""
@@ -372,6 +363,25 @@ def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
     own = [of(*one) for one in zip(line.parts, (f.places for f in line.folds), strict=True)]
     order = np.argsort(np.concatenate([one.places for one in line.folds]))
     return np.asarray(np.concatenate(own)[order])
+
+
+def differences(
+    one: Sequence[Evaluation],
+    other: Sequence[Evaluation],
+    groups: ArrayLike | None,
+    weights: FloatArray | None = None,
+    average: str = "",
+) -> dict[str, Interval]:
+    """Return the differences in cLL and accuracy, one − other, as `Setup.differences` does."""
+    cll, accuracy = (
+        per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
+        for metric in ("cll", "accuracy")
+    )
+    likely = likely_between(one, other, f"cll{average}")
+    return {
+        "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
+        "accuracy": share_interval(accuracy, groups=groups, weights=weights),
+    }
 
 
 def likely_between(

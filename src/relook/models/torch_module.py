@@ -107,6 +107,10 @@ class TorchPredictor:
             raise network_failed(error, images) from error
         return to_log_probs(results, self._outputs, len(images), self.classes)
 
+    def inputs(self, images: Tensor) -> Tensor:
+        """Return uint8 images `[n, c, h, w]` as the module takes them."""
+        return self._normalise(images)
+
     def _normalise(self, images: Tensor) -> Tensor:
         scaled = images.to(self._device, non_blocking=True).float() / 255
         mean = self._by_channel("mean", self._mean, images.shape[1])

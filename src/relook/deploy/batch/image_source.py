@@ -20,6 +20,7 @@ from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
+from relook.io.identities import Identities, file_identity
 from relook.transforms.centre_crop import LARGEST, CentreCrop, Levels, Size
 from relook.transforms.full_images import FullImages
 
@@ -45,7 +46,7 @@ class ImageBlock:
 class ImageSource:
     """What is to be predicted: a name per image, and `read(ranges)`, which yields their blocks.
 
-    `fingerprint` stands for names and content.
+    `fingerprint` stands for names and content; `identify(places)` says which images these are.
     """
 
     names: Sequence[str]
@@ -53,6 +54,7 @@ class ImageSource:
     prepared: str
     block: int
     read: Callable[[Sequence[range]], Generator[ImageBlock, None, None]]
+    identify: Callable[[Sequence[int]], Identities]
 
     def ranges(self) -> list[range]:
         """Cut the images into blocks."""
@@ -99,7 +101,10 @@ def _from_dataset(dataset: Dataset) -> ImageSource:
 
     shape = "×".join(map(str, dataset.images.shape[1:]))
     shape += _CUT if isinstance(dataset.images, FullImages) else ""
-    return ImageSource(names, dataset.fingerprint, shape, BLOCK, read)
+    known = dataset.identities
+    return ImageSource(
+        names, dataset.fingerprint, shape, BLOCK, read, lambda places: known[list(places)]
+    )
 
 
 def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparation) -> ImageSource:
@@ -112,7 +117,8 @@ def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparatio
     read = partial(_blocks, root, names, plan, faults, full)
     shown = [one_line(name) for name in names]
     prepared = f"{plan.described(sizes)}{_CUT if full else ''}"
-    return ImageSource(shown, _fingerprint(root, names), prepared, block, read)
+    identify = partial(_identities, root, names)
+    return ImageSource(shown, _fingerprint(root, names), prepared, block, read, identify)
 
 
 def _look(
@@ -186,6 +192,15 @@ def _fingerprint(root: Path, names: Sequence[str]) -> str:
         except OSError:
             stats.append((-1, -1))
     return fingerprint(list(map(os.fsencode, names)), np.array(stats, dtype=np.int64))
+
+
+def _identities(root: Path, names: Sequence[str], places: Sequence[int]) -> Identities:
+    """Return what identifies images by the bytes of their files."""
+    found = []
+    for place in places:
+        with (root / names[place]).open("rb") as file:
+            found.append(file_identity(file))
+    return np.array(found, dtype=np.uint64)
 
 
 def _walk(root: Path) -> list[str]:

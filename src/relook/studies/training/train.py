@@ -21,9 +21,10 @@ from relook.data import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.foundation.progress import part_of
 from relook.io.fingerprint import fingerprint
-from relook.numerics.randomness import Stream, check_seed, uniforms
+from relook.models.checkpoint import load_state, save_state
+from relook.models.epochs import epoch_order, seeded_layers
+from relook.numerics.randomness import check_seed
 from relook.policy.recipes import Recipe, get_recipe
-from relook.studies.training.checkpoint import load_state, save_state
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE, randaugment_batch
 from relook.version import __version__
 
@@ -33,8 +34,6 @@ SECONDS = 10.0
 """How much time at least is between two checkpoints."""
 
 _MOMENTUM = 0.9
-_ORDER_SLOT = 2**31  # away from the slots of the augmentation
-_LAYER_SLOT = _ORDER_SLOT + 1
 _BATCHES_AT_ONCE = 16
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -155,7 +154,7 @@ def run_training(
         for epoch in range(len(losses), settings.epochs):
             for group in optimizer.param_groups:
                 group["lr"] = settings.learning_rate * schedule(epoch, settings.epochs)
-            with _seeded_layers(trained, settings.seed, epoch):
+            with seeded_layers(trained, settings.seed, epoch):
                 batches = _batches(images, dataset.labels, settings, epoch)
                 report = part_of(steps, epoch * len(images), settings.epochs * len(images))
                 losses.append(_run_epoch(trained, optimizer, batches, settings, report))
@@ -187,16 +186,6 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _seeded_layers(network: nn.Module, seed: int, epoch: int) -> Iterator[None]:
-    """Let dropout draw from the seed and the epoch; the global generators are put back after."""
-    device = next(network.parameters()).device
-    lot = uniforms(seed, view=epoch, slot=_LAYER_SLOT, stream=Stream.TRAIN)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(lot * 2**53))
-        yield
 
 
 def _run_epoch(
@@ -241,7 +230,7 @@ def _batches(
 
     Batches are of nearly one size; some are augmented together, which changes no byte.
     """
-    order = _order(len(images), settings.seed, epoch)
+    order = epoch_order(len(images), settings.seed, epoch)
     batches = order.tensor_split(math.ceil(len(images) / settings.batch))
     for begin in range(0, len(batches), _BATCHES_AT_ONCE):
         together = batches[begin : begin + _BATCHES_AT_ONCE]
@@ -266,11 +255,3 @@ def _augmented(
         length=settings.length if settings.augment == "randaugment" else 0,
         magnitude=settings.magnitude,
     )
-
-
-def _order(images: int, seed: int, epoch: int) -> Tensor:
-    """Return all indices in an order of the epoch's own."""
-    lots = uniforms(
-        seed, image=np.arange(images), view=epoch, slot=_ORDER_SLOT, stream=Stream.TRAIN
-    )
-    return torch.from_numpy(np.argsort(lots, kind="stable"))

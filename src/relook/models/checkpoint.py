@@ -1,6 +1,6 @@
 """A training that can be stopped and continued: its state after an epoch, as one file.
 
-The file is safetensors, written whole or not at all: weights, the optimiser's momentum, and
+The file is safetensors, written whole or not at all: weights, the optimiser's tensors, and
 as metadata how far it is. No code comes with it. A training that goes on from it ends in the
 same weights, byte for byte, on the same machine and number of threads.
 """
@@ -21,8 +21,14 @@ from relook.io.fingerprint import JSON
 from relook.models.weights import read_tensors, save_tensors
 
 _FORMAT = "relook-training-1"
-_WEIGHTS, _MOMENTUM = "weights.", "momentum."
-_BUFFER = "momentum_buffer"
+_WEIGHTS = "weights."
+_OF_OPTIMIZER = {
+    "momentum.": "momentum_buffer",
+    "mean.": "exp_avg",
+    "square.": "exp_avg_sq",
+    "step.": "step",
+}
+"""What SGD and Adam keep for each parameter, by its prefix in the file."""
 
 
 def save_state(
@@ -35,9 +41,9 @@ def save_state(
     """Write the state after an epoch; `belongs_to` names data and settings."""
     tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
-        buffer = optimizer.state[parameter].get(_BUFFER)
-        if buffer is not None:
-            tensors[_MOMENTUM + name] = buffer
+        own = optimizer.state.get(parameter, {})
+        kept = ((prefix + name, own.get(key)) for prefix, key in _OF_OPTIMIZER.items())
+        tensors |= {key: tensor for key, tensor in kept if tensor is not None}
     record: dict[str, JSON] = {"belongs_to": belongs_to, "losses": list(losses)}
     save_tensors(path, tensors, **{_FORMAT: record})
 
@@ -57,11 +63,14 @@ def load_state(
     _check_shapes(path, weights, network.state_dict())
     network.load_state_dict(weights)
     parameters = dict(network.named_parameters())
-    momentum = _with_prefix(tensors, _MOMENTUM)
-    _check_shapes(path, momentum, {n: p for n, p in parameters.items() if n in momentum})
-    for name, buffer in momentum.items():
-        parameter = parameters[name]
-        optimizer.state[parameter][_BUFFER] = buffer.to(parameter.device)
+    for prefix, key in _OF_OPTIMIZER.items():
+        found = _with_prefix(tensors, prefix)
+        known = {name: p for name, p in parameters.items() if name in found}
+        one = torch.zeros(())  # a count of steps, which stays on the CPU
+        _check_shapes(path, found, dict.fromkeys(known, one) if key == "step" else known)
+        for name, tensor in found.items():
+            place = "cpu" if key == "step" else parameters[name].device
+            optimizer.state[parameters[name]][key] = tensor.to(place)
     return losses
 
 

@@ -1,0 +1,161 @@
+"""`relook distil`: a part of the policy's gain for one pass, without labels."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relook.api.progress_bars import search_bars
+from relook.cli.shared import full_size as images_kept
+from relook.cli.shared import groups, options
+from relook.cli.shared.console import console, print_json, resumable, say
+from relook.cli.shared.inputs import PolicyInputs, PolicySource
+from relook.data import Dataset, Preparation
+from relook.deploy.batch.image_source import file_source
+from relook.deploy.distil.deployable import new_spec
+from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy
+from relook.deploy.distil.images import read_unlabelled
+from relook.deploy.distil.student import Training, trainable
+from relook.foundation.wording import count, duration, views_text
+from relook.predictions.passes import View, estimate
+from relook.report.distillation import distil_table
+from relook.report.tables import terminal
+
+_DEFAULT = Training()
+_TO_DEPLOY = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
+_STEP = 3  # passes that a step of training takes the time of
+
+
+@groups.spelled_out
+def distil_command(
+    *,
+    scored: PolicySource,
+    images: Annotated[
+        str,
+        options.of_data(
+            "--images",
+            "-i",
+            help="Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; "
+            "labels are not looked at.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The directory to write; the same command goes on there."),
+    ] = Path("runs/distilled"),
+    epochs: Annotated[int, typer.Option(help="Passes over the images.", min=1)] = _DEFAULT.epochs,
+    learning_rate: Annotated[
+        float, options.of_details(help="Of Adam, at the start; a cosine takes it to 0.")
+    ] = _DEFAULT.learning_rate,
+    seed: options.SeedOption = 0,
+    batch: options.BatchOption = None,
+    dry_run: options.DryRunOption = False,
+    timeout: options.TimeoutOption = None,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Teach the network what the policy's views predict together: part of their gain for one pass.
+
+    It is fine-tuned on images without labels. Labelled images that neither the search nor this has
+    learned from, by default the search's held-out ones, show what the new weights are worth. Where
+    they do not help beyond doubt, none are written.
+    """
+    training = Training(epochs=epochs, learning_rate=learning_rate, seed=seed)
+    inputs = scored.read()
+    trainable(inputs.predictor)
+    inputs.say_balance()
+    dataset = _images(images, scored, inputs)
+    say(
+        f"{count(len(dataset), 'image')} without labels, {views_text(inputs.policies[0].views)} "
+        f"each; {len(inputs.dataset):,} labelled ones show what it is worth"
+    )
+    if dry_run:
+        _print_cost(inputs, dataset, training, as_json)
+        return
+    with resumable("Run the same command again to go on.", timeout), search_bars() as progress:
+        found = distil_policy(
+            inputs.predictor,
+            dataset,
+            inputs.policies[0],
+            inputs.dataset,
+            out=out,
+            training=training,
+            engine=scored.engine(out),
+            batch=batch,
+            progress=progress,
+            record={**inputs.record, "images": {"spec": images}},
+        )
+    _print(found, out, _deploy(scored, inputs, found, out), as_json)
+
+
+def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
+    """Read the images without labels as the search read its own."""
+    policy, like = inputs.policies[0], inputs.dataset.images
+    source = file_source(spec)
+    full = images_kept.kept_as_searched(
+        scored.reading.full_size, source, scored.source.policy, inputs.policies
+    )
+    wanted = Preparation(
+        (int(like.shape[2]), int(like.shape[3])),
+        scored.reading.crop,
+        channels=int(like.shape[1]),
+        skip_bad=scored.reading.skip_bad,
+        full_size=full,
+        log=say,
+    )
+    wanted = wanted.for_model(inputs.predictor).as_searched(policy.preparation)
+    return read_unlabelled(spec, wanted)
+
+
+def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_json: bool) -> None:
+    policy = inputs.policies[0]
+    views = [View(sub, index) for index, sub in enumerate(policy)]
+    passes = (policy.views + 1) * (len(dataset) + 2 * len(inputs.dataset))
+    steps = training.epochs * len(dataset)
+    seconds = estimate(inputs.predictor, dataset.images, views, seed=policy.seed)
+    whole = seconds * (passes + _STEP * steps)
+    if as_json:
+        cost = {"model_passes": passes, "images_taught": steps, "estimated_seconds": whole}
+        print_json(cost)
+        return
+    typer.echo(
+        f"{passes:,} model passes and {steps:,} images taught: about {duration(whole)} with torch; "
+        "nothing was written"
+    )
+
+
+def _deploy(scored: PolicySource, inputs: PolicyInputs, found: Distilled, out: Path) -> str | None:
+    """Return the command that deploys the new weights, if there are some that it can load."""
+    spec = new_spec(str(inputs.record["model"]["spec"]), out) if found.record.written else None
+    if spec is None:
+        return None
+    record = scored.source.record(scored.model)
+    origin: Mapping[str, Any] = {} if record is None else record.origin
+    channels, height, width = inputs.dataset.images.shape[1:]
+    shape = {"size": f"{height}x{width}", "channels": channels}
+    given = {**shape, **origin, **scored.network.given(), **scored.reading.given()}
+    more = [word for name in _TO_DEPLOY if name in given for word in (f"--{name}", given[name])]
+    words = ["relook", "export", str(out / "policy.json"), "--model", spec]
+    return shlex.join([*words, *map(str, more), "--out", str(out / "model.onnx")])
+
+
+def _print(found: Distilled, out: Path, deploy: str | None, as_json: bool) -> None:
+    record = found.record
+    if as_json:
+        print_json({"out": str(out), "deploy": deploy, **DISTIL.to_json(record)})
+        return
+    if record.left_out:
+        say(f"{count(record.left_out, 'image')} left out: the gain is shown on them")
+    if record.verdict is not None:
+        console.print(terminal(distil_table(record.verdict), console))
+    console.print(record.sentence, soft_wrap=True, markup=False, style="bold")
+    if not record.written:
+        say(f"no weights were written; {out} has the record")
+        return
+    say(f"written to {out}: {WEIGHTS}, policy.json (its temperature), distil.json")
+    if deploy is not None:
+        say(f"to deploy it:  {deploy}")

@@ -1,0 +1,1 @@
+"""Distillation: what averaging views knows, taught to the network itself, for one plain pass."""

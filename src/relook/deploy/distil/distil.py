@@ -1,0 +1,282 @@
+"""The whole way: targets by the policy, a student that learns them, and the verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relook.data.base import Dataset
+from relook.deploy.distil.images import without_proof
+from relook.deploy.distil.student import (
+    Epoch,
+    Lesson,
+    Student,
+    Training,
+    copy_of,
+    is_mirrored,
+    own_network,
+    save_weights,
+    train_student,
+    trainable,
+)
+from relook.deploy.distil.verdict import ROWS, Verdict, judge
+from relook.deploy.tta.view_plan import ViewPlan, plan_views
+from relook.errors import RelookError
+from relook.evaluation.unseen import doubt_of, part_not_in
+from relook.foundation.progress import StageProgress, stage_of
+from relook.io.identities import set_of, union
+from relook.io.records import Kind
+from relook.io.run_directory import RunDirectory
+from relook.models import Predictor
+from relook.models.accelerate import Accelerated, accelerate, accelerate_run
+from relook.models.describe import network_mark
+from relook.models.torch_module import TorchPredictor
+from relook.models.weights import load_checkpoint
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import mean_log_probs, temper
+from relook.policy import Policy, SubPolicy
+from relook.predictions.passes import View, predict_views
+
+WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a distillation did: settings, the loss of each epoch, and the verdict, if there is one.
+
+    `kept_epoch` is the one whose weights come nearest to the targets of images held back; 0 is the
+    network as it was. `written` says whether there are new weights; `temperature` is theirs, or
+    else that of the network as it was.
+    """
+
+    training: Training
+    images: int
+    left_out: int
+    views: int
+    temperature: float
+    before: float
+    epochs: tuple[Epoch, ...]
+    kept_epoch: int
+    verdict: Verdict | None
+    written: bool
+    settings: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """Say what came of it."""
+        if self.verdict is not None:
+            return self.verdict.sentence
+        if not self.written:
+            return "No epoch came nearer to the policy's predictions: keep the old weights."
+        return (
+            "There are new weights, but no labelled images to show what they are worth: compare "
+            "them before you use them."
+        )
+
+
+DISTIL = Kind(Record, "relook-distil", 1, "the record of a distillation", "distil", partly=True)
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """The network after distillation: as a predictor, with a policy of one plain view.
+
+    Where the verdict says that it does not help, both are the original's.
+    """
+
+    predictor: TorchPredictor
+    policy: Policy
+    record: Record
+    path: Path | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What labelled images say of it; None where there were none."""
+        return self.record.verdict
+
+    def __str__(self) -> str:
+        return self.record.sentence
+
+
+def distil_policy(
+    predictor: Predictor,
+    dataset: Dataset,
+    policy: Policy,
+    proof: Dataset | None = None,
+    *,
+    out: Path | None = None,
+    training: Training | None = None,
+    engine: Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    progress: StageProgress | None = None,
+    record: Mapping[str, Any] | None = None,
+) -> Distilled:
+    """Teach a network what the policy's views of images predict together, and prove it on others.
+
+    The labels of `dataset` are not looked at. Images that are in `proof` too are left out. With
+    `out` everything is kept in that directory: the same call goes on after an interruption, and
+    ends in the same bytes. `engine` says how passes without a gradient are made, as
+    `accelerate_run` takes it; `record` is added to what is kept. The stages of `progress` are
+    "targets", "teach", "evaluate" and "evaluate distilled".
+    """
+    network, wanted = trainable(predictor), training or Training()
+    plan = plan_views(policy, draws="fixed" if policy.is_fixed else "fresh")
+    left_out, doubt = 0, ""
+    if proof is not None:
+        proof = _unseen(proof, policy)
+        dataset, left_out, doubt = without_proof(dataset, proof)
+        doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
+    with nullcontext() if out is None else RunDirectory(out) as place:
+        passes = (len(plan.views) + 1) * (len(dataset) + 2 * (0 if proof is None else len(proof)))
+        teacher = accelerate_run(
+            network, dataset.images, passes=passes, **(engine or {"mode": "torch"})
+        )
+        job = _Job(network, teacher, dataset, plan, proof, wanted, batch, progress, out)
+        if place is not None:
+            place.check_settings(job.settings())
+            if (place.path / RECORD).is_file():
+                return job.finished(place.path)
+        return job.run(left_out, doubt, record or {})
+
+
+def _unseen(proof: Dataset, policy: Policy) -> Dataset:
+    left = part_not_in(proof, policy.seen)
+    if left is None:
+        raise RelookError(
+            f"{proof.name}: expected labelled images that the policy was not found on, got none: "
+            "give others (a cross-fit has none)"
+        )
+    return left
+
+
+@dataclass(frozen=True)
+class _Job:
+    """All that a distillation needs, checked."""
+
+    network: TorchPredictor
+    teacher: Accelerated
+    dataset: Dataset
+    plan: ViewPlan
+    proof: Dataset | None
+    training: Training
+    batch: int | None
+    progress: StageProgress | None
+    out: Path | None
+
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "training": asdict(self.training),
+            "policy": self.plan.record(),
+            "model": self.network.fingerprint,
+            "images": self.dataset.fingerprint,
+            "proof": None if self.proof is None else self.proof.fingerprint,
+            "engine": self.teacher.engine,
+            "batch": self.batch,
+        }
+
+    def run(self, left_out: int, doubt: str, record: Mapping[str, Any]) -> Distilled:
+        """Make the targets, teach, judge, and write what came of it."""
+        lesson = Lesson(self.dataset.plain, self._targets(), is_mirrored(self.plan.policy))
+        student = train_student(
+            self.network,
+            lesson,
+            self.training,
+            checkpoint=None if self.out is None else self.out / STATE,
+            progress=stage_of(self.progress, "teach"),
+        )
+        verdict = None
+        if self.proof is not None and student.kept_epoch:
+            verdict = self._judged(student, self.proof, doubt)
+        written = student.kept_epoch > 0 and (verdict is None or verdict.helps)
+        found = Record(
+            training=self.training,
+            images=len(self.dataset),
+            left_out=left_out,
+            views=len(self.plan.views),
+            temperature=student.temperatures[written],
+            before=student.before,
+            epochs=student.epochs,
+            kept_epoch=student.kept_epoch,
+            verdict=verdict,
+            written=written,
+            settings=dict(record),
+        )
+        return self._written(found, student.predictor)
+
+    def finished(self, out: Path) -> Distilled:
+        """Return what the directory holds."""
+        found = DISTIL.read(out / RECORD)
+        student = copy_of(self.network)
+        if found.written:
+            load_checkpoint(own_network(student), out / WEIGHTS)
+        return self._result(found, student)
+
+    def _targets(self) -> FloatArray:
+        """Return what the policy predicts, calibrated: probabilities `[image, class]`."""
+        log_probs = self._predicted(
+            self.teacher.predictor, self.dataset, "targets", "targets.zarr"
+        )[:-1]
+        mean, _ = self._average(log_probs)
+        return np.exp(temper(mean, self.plan.temperature))
+
+    def _average(self, log_probs: FloatArray) -> tuple[FloatArray, float]:
+        own = self.plan.policy
+        counts = np.array(self.plan.counts)
+        return mean_log_probs(own.tempered(log_probs), counts=counts), own.view_temperature
+
+    def _predicted(self, predictor: Predictor, images: Dataset, stage: str, store: str) -> Any:
+        """Return log-probabilities of the policy's views, and of the plain image as the last."""
+        return predict_views(
+            predictor,
+            images.images,
+            [*self.plan.views, View(SubPolicy(), 0)],
+            seed=self.plan.seed,
+            store_path=None if self.out is None else self.out / store,
+            batch=self.batch,
+            progress=stage_of(self.progress, stage),
+        )
+
+    def _judged(self, student: Student, proof: Dataset, doubt: str) -> Verdict:
+        how = self.teacher.engine
+        taught = accelerate(student.predictor, proof.images, mode=how).predictor
+        averages: dict[str, tuple[FloatArray, float]] = {}
+        pairs = (
+            (self.teacher.predictor, "original", "evaluate"),
+            (taught, "distilled", "evaluate distilled"),
+        )
+        for predictor, name, stage in pairs:
+            log_probs = self._predicted(predictor, proof, stage, f"{name}.zarr")
+            averages[f"{name}, plain"] = log_probs[-1].astype(np.float64), 1.0
+            averages[f"{name}, policy"] = self._average(log_probs[:-1])
+        return judge({name: averages[name] for name in ROWS}, len(self.plan.views), proof, doubt)
+
+    def _written(self, found: Record, student: TorchPredictor) -> Distilled:
+        done = self._result(found, student)
+        if self.out is not None:
+            if found.written:
+                save_weights(student, self.out / WEIGHTS)
+                done.policy.save(self.out / POLICY)
+            DISTIL.write(self.out / RECORD, found)
+            (self.out / STATE).unlink(missing_ok=True)
+        return done
+
+    def _result(self, found: Record, student: TorchPredictor) -> Distilled:
+        """Return the network to use, with a policy of one plain view."""
+        network = student if found.written else self.network
+        old = self.plan.policy
+        seen = union(old.seen, set_of(self.dataset.identities))
+        plain = Policy(
+            (SubPolicy(),),
+            temperatures=(found.temperature,),
+            recipe=old.recipe,
+            preparation=old.preparation,
+            seen=seen,
+            fitted_on=network_mark(network),
+        )
+        return Distilled(network, plain, found, self.out)

@@ -1,0 +1,340 @@
+"""Fine-tuning a network on images without labels, with a policy's predictions as targets.
+
+The student sees what it will be given later, the plain image, or its mirror image where the policy
+has mirrored views, and learns what the policy predicts of it. Statistics of BatchNorm stay as they
+are. What is kept is a running mean of its weights, from the epoch that comes nearest to the
+targets of images which were held back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from relook.errors import RelookError
+from relook.foundation.progress import Progress
+from relook.io.fingerprint import fingerprint
+from relook.models.checkpoint import load_state, save_state
+from relook.models.epochs import epoch_order
+from relook.models.hf_models import Logits
+from relook.models.small import SmallNet, save_small
+from relook.models.torch_module import TorchPredictor
+from relook.models.weights import save_tensors
+from relook.numerics.arrays import FloatArray
+from relook.numerics.randomness import Stream, check_seed, uniforms
+from relook.policy import Policy
+from relook.transforms import TRANSFORMS
+
+HELD_BACK = 0.1
+"""The share of the images that decides which epoch is kept."""
+
+FEWEST = 20
+"""With fewer images nothing can be taught."""
+
+_DECAY = 0.99  # of the running mean of weights, per step
+_WARM_UP = 10  # steps in which that mean is shorter
+_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.epochs`
+_HELD_SLOT = _MIRROR_SLOT + 1
+_FASTER: Any = torch.channels_last  # of convolutions; the weights' values are the same
+_TEMPERATURES = np.geomspace(0.2, 5.0, 200)
+
+
+@dataclass(frozen=True)
+class Training:
+    """What decides a student's weights, besides the network, the images and their targets."""
+
+    epochs: int = 12
+    learning_rate: float = 3e-4
+    batch: int = 128
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        if self.epochs < 1 or self.batch < 2:
+            raise RelookError(
+                f"expected at least 1 epoch and batches of at least 2 images, got {self.epochs} "
+                f"and {self.batch}"
+            )
+        if not 0 < self.learning_rate < math.inf:
+            raise RelookError(f"expected a learning rate above 0, got {self.learning_rate:g}")
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch's mean loss, and the distance of the mean weights to the targets held back.
+
+    Both are cross-entropies above what the targets themselves leave open (Kullback-Leibler).
+    """
+
+    loss: float
+    held_back: float
+
+
+@dataclass(frozen=True)
+class Student:
+    """A network with new weights, the epochs it took, and which of them they are from.
+
+    Epoch 0 is the network as it was: `before` is its distance to the targets, and `temperatures`
+    are those at which the old and the new weights come nearest to them.
+    """
+
+    predictor: TorchPredictor
+    epochs: tuple[Epoch, ...]
+    kept_epoch: int
+    before: float
+    temperatures: tuple[float, float]
+
+
+def trainable(predictor: object) -> TorchPredictor:
+    """Return a predictor whose network can be fine-tuned, or raise."""
+    if isinstance(predictor, TorchPredictor) and any(
+        weights.is_floating_point() for weights in predictor.module.parameters()
+    ):
+        return predictor
+    raise RelookError(
+        f"expected one torch network to fine-tune, got a {type(predictor).__name__}: an ONNX file, "
+        "a function and an ensemble cannot be; give the network that it was made of, as --model "
+        "timm:NAME@FILE, torch:MODULE:FACTORY@FILE, cifar:NAME@FILE or hf:DIR"
+    )
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Plain images, uint8 `[n, c, h, w]`, and what a policy predicts of each.
+
+    `targets` are probabilities `[n, class]`. With `mirrored`, the mirror image is as good.
+    """
+
+    images: Tensor
+    targets: FloatArray
+    mirrored: bool
+
+    def held_back(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places to learn from and those held back."""
+        count = len(self.targets)
+        if count < FEWEST:
+            raise RelookError(f"expected at least {FEWEST} images to learn from, got {count}")
+        lots = uniforms(seed, image=np.arange(count), slot=_HELD_SLOT, stream=Stream.TRAIN)
+        order = np.argsort(lots, kind="stable")
+        held = max(2, round(HELD_BACK * count))
+        return np.sort(order[held:]), np.sort(order[:held])
+
+    def batches(
+        self, places: NDArray[np.int64], settings: Training, epoch: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images and targets in the epoch's order, in batches of nearly one size."""
+        order = places[epoch_order(len(places), settings.seed, epoch).numpy()]
+        slot: Any = {"slot": _MIRROR_SLOT, "stream": Stream.TRAIN}
+        for batch in np.array_split(order, math.ceil(len(order) / settings.batch)):
+            images = self.images[torch.from_numpy(batch)]
+            if self.mirrored:
+                mirror = uniforms(settings.seed, image=batch, view=epoch, **slot) < 0.5
+                chosen = torch.from_numpy(mirror)[:, None, None, None]
+                images = torch.where(chosen, images.flip(3), images)
+            yield images, torch.from_numpy(self.targets[batch]).float()
+
+
+def is_mirrored(policy: Policy) -> bool:
+    """Whether a view of the policy is, or may be, a mirror image."""
+    return any(
+        "flip" in TRANSFORMS[step.transform].draws
+        and (step.fixed_draws is None or step.fixed_draws["flip"] == 1)
+        for sub in policy
+        for step in sub.all_steps
+    )
+
+
+def train_student(
+    predictor: TorchPredictor,
+    lesson: Lesson,
+    settings: Training,
+    *,
+    checkpoint: Path | None = None,
+    progress: Progress | None = None,
+) -> Student:
+    """Return a copy of the network that has learned the targets; the network is left alone.
+
+    With a `checkpoint` the state is kept in that file after each epoch, and the same call goes on
+    from it to the same weights. `progress` counts images.
+    """
+    learn, held = lesson.held_back(settings.seed)
+    start = _Distance.of(predictor, lesson, held)
+    own = _Nets(predictor.module)
+    optimizer = torch.optim.Adam(own.student.parameters(), lr=settings.learning_rate)
+    mark = "" if checkpoint is None else _identity(predictor, lesson, settings)
+    found: list[float] = []
+    if checkpoint is not None:
+        found += load_state(checkpoint, own, optimizer, mark)
+    steps = math.ceil(len(learn) / settings.batch)
+    for epoch in range(len(found) // 2, settings.epochs):
+        batches = lesson.batches(learn, settings, epoch)
+        schedule = _Schedule(settings, steps, epoch, start.temperature)
+        loss = _run_epoch(predictor, own, optimizer, batches, schedule)
+        distance = start.again(copy_of(predictor, own.average))
+        if not math.isfinite(loss) or not math.isfinite(distance):
+            raise RelookError(f"the loss is {loss} after epoch {epoch + 1}: lower --learning-rate")
+        if distance < min([start.value, *found[1::2]]):
+            own.best.load_state_dict(own.average.state_dict())
+        found += [loss, distance]
+        if checkpoint is not None:
+            save_state(checkpoint, own, optimizer, found, mark)
+        if progress is not None:
+            progress((epoch + 1) * len(learn), settings.epochs * len(learn))
+    epochs = tuple(Epoch(*pair) for pair in zip(found[::2], found[1::2], strict=True))
+    distances = [start.value, *(one.held_back for one in epochs)]
+    best = copy_of(predictor, own.best)
+    temperatures = start.temperature, _Distance.of(best, lesson, held).temperature
+    return Student(best, epochs, int(np.argmin(distances)), start.value, temperatures)
+
+
+def save_weights(predictor: TorchPredictor, path: Path) -> None:
+    """Write a network's weights as safetensors, with the keys of its own state dict."""
+    module = predictor.module
+    if isinstance(module, SmallNet):
+        save_small(module, path)
+        return
+    save_tensors(path, own_network(predictor).state_dict())
+
+
+def own_network(predictor: TorchPredictor) -> nn.Module:
+    """Return the user's own network, out of what relook has put around it."""
+    module = predictor.module
+    return module.network if isinstance(module, Logits) else module
+
+
+def copy_of(predictor: TorchPredictor, module: nn.Module | None = None) -> TorchPredictor:
+    """Return a predictor like another, with a copy of its module, or with one that is given."""
+    mean, std = predictor.normalisation
+    return TorchPredictor(
+        deepcopy(predictor.module) if module is None else module,
+        mean=mean,
+        std=std,
+        outputs=predictor.outputs,
+        classes=predictor.classes,
+        input=predictor.input,
+    )
+
+
+class _Nets(nn.Module):
+    """The student, the running mean of its weights, and that mean after the best epoch."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.student, self.average, self.best = (deepcopy(module).eval() for _ in range(3))
+        self.student.to(memory_format=_FASTER)  # type: ignore[call-overload]
+        for weights in self.student.parameters():
+            weights.requires_grad_(weights.is_floating_point())
+
+    def follow(self, step: int) -> None:
+        """Move the running mean towards the student's weights and statistics."""
+        share = 1 - min(_DECAY, step / (step + _WARM_UP))
+        student = self.student.state_dict()
+        with torch.no_grad():
+            for name, mean in self.average.state_dict().items():
+                if mean.is_floating_point():
+                    mean.lerp_(student[name], share)
+                else:
+                    mean.copy_(student[name])
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """The learning rate of each step: a cosine from the given one to 0."""
+
+    settings: Training
+    steps: int
+    epoch: int
+    temperature: float
+
+    def step(self, batch: int) -> int:
+        return self.epoch * self.steps + batch
+
+    def rate(self, batch: int) -> float:
+        done = self.step(batch) / (self.settings.epochs * self.steps)
+        return self.settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
+
+
+def _run_epoch(
+    like: TorchPredictor,
+    own: _Nets,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    schedule: _Schedule,
+) -> float:
+    """Make one step per batch; return the mean distance to the targets per image."""
+    total, done = 0.0, 0
+    half = like.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    for batch, (images, targets) in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = schedule.rate(batch)
+        targets = targets.to(like.device)
+        with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
+            results = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
+        log_probs = _log_probs(results.float(), like.outputs) / schedule.temperature
+        loss = -(targets * log_probs.log_softmax(dim=1)).sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        own.follow(schedule.step(batch) + 1)
+        total += (loss.item() - float(_entropy(targets))) * len(images)
+        done += len(images)
+    return total / done
+
+
+def _log_probs(results: Tensor, outputs: str) -> Tensor:
+    """Return results as logits or log-probabilities, with their gradient."""
+    return results.clamp_min(1e-12).log() if outputs == "probabilities" else results
+
+
+def _entropy(targets: Tensor) -> Tensor:
+    return -torch.xlogy(targets, targets).sum(dim=1).mean()
+
+
+@dataclass(frozen=True)
+class _Distance:
+    """How far plain predictions of some images are from their targets, at the best temperature."""
+
+    images: Tensor
+    targets: FloatArray
+    temperature: float
+    value: float
+
+    @classmethod
+    def of(cls, predictor: TorchPredictor, lesson: Lesson, places: NDArray[np.int64]) -> _Distance:
+        """Measure a predictor, and keep what the next ones are measured on."""
+        plain, targets = lesson.images[torch.from_numpy(places)], lesson.targets[places]
+        values = _distances(predictor, plain, targets)
+        best = int(np.argmin(values))
+        return cls(plain, targets, float(_TEMPERATURES[best]), float(values[best]))
+
+    def again(self, predictor: TorchPredictor) -> float:
+        """Measure another predictor, at its own best temperature."""
+        return float(_distances(predictor, self.images, self.targets).min())
+
+
+def _distances(predictor: TorchPredictor, images: Tensor, targets: FloatArray) -> FloatArray:
+    """Return the distance to the targets at each temperature."""
+    parts = [predictor(part) for part in torch.split(images, 256)]
+    log_probs = torch.cat(parts).double()
+    wanted = torch.from_numpy(targets)
+    entropy = float(_entropy(wanted))
+    return np.array(
+        [
+            -float((wanted * (log_probs / t).log_softmax(dim=1)).sum(dim=1).mean()) - entropy
+            for t in _TEMPERATURES
+        ]
+    )
+
+
+def _identity(predictor: TorchPredictor, lesson: Lesson, settings: Training) -> str:
+    """Return what a checkpoint belongs to."""
+    return fingerprint(predictor.fingerprint, lesson.targets, asdict(settings))

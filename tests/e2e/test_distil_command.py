@@ -1,0 +1,112 @@
+"""`relook distil` as users meet it: weights, verdict, a next command that works, refusals."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.e2e.conftest import Relook
+
+from relook.data import Dataset, load_data
+from relook.deploy.distil import distil
+from relook.deploy.distil.verdict import judge
+from relook.models.small import load_small, new_small, save_small
+from relook.models.weights import read_tensors
+from relook.policy import Policy, SubPolicy
+from relook.policy.pool import sample_pool
+from relook.studies.training import train
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_data("digits")
+
+
+def written(path: Path, dataset: Dataset) -> str:
+    np.savez(path, images=dataset.plain.numpy(), labels=dataset.labels)
+    return f"npz:{path}?layout=nchw"
+
+
+@pytest.fixture
+def network(tmp_path: Path, digits: Dataset) -> Path:
+    """A network that has learned something, and is far too sure of it."""
+    own = train(
+        new_small(seed=1, width=8),
+        digits.subset(np.arange(300)),
+        epochs=4,
+        seed=0,
+        recipe="small",
+        augment="none",
+        threads=1,
+    )
+    save_small(own, tmp_path / "network.safetensors")
+    return tmp_path / "network.safetensors"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    views = (SubPolicy(), *sample_pool("small", 6, 0)[:5])
+    path = tmp_path / "views.json"
+    Policy(views, temperatures=(1.0,) * len(views), recipe="small", seen=b"").save(path)
+    return path
+
+
+@pytest.fixture
+def common(network: Path, policy: Path, digits: Dataset, tmp_path: Path) -> tuple[object, ...]:
+    labelled = written(tmp_path / "labelled.npz", digits.subset(np.arange(300, 500)))
+    images = written(tmp_path / "images.npz", digits.subset(np.arange(480, 800)))
+    out = tmp_path / "distilled"
+    return ("distil", policy, "-m", f"small@{network}", "-d", labelled, "-i", images, "-o", out)
+
+
+def test_weights_that_do_not_help_are_not_written(
+    relook: Relook, common: tuple[object, ...], tmp_path: Path
+) -> None:
+    out = tmp_path / "distilled"
+    assert "nothing was written" in relook.ok(*common, "--epochs", 3, "--dry-run").out
+    assert not out.exists()
+    done = relook.ok(*common, "--epochs", 3)
+    assert "20 images left out: the gain is shown on them" in done.err
+    assert "distilled, policy" in done.out
+    assert "keep the old weights" in done.out  # views that are no good, by design
+    assert "no weights were written" in done.err
+    assert not (out / "weights.safetensors").exists()
+    found = json.loads((out / "distil.json").read_text())
+    assert (found["images"], found["left_out"], len(found["epochs"])) == (300, 20, 3)
+    again = json.loads(relook.ok(*common, "--epochs", 3, "--json").out)  # nothing is done twice
+    assert again["verdict"] == found["verdict"]
+    assert "other settings" in relook.refused(*common, "--epochs", 4).err
+
+
+def test_weights_that_help_can_be_deployed_at_once(
+    relook: Relook,
+    common: tuple[object, ...],
+    network: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distil, "judge", lambda *given: replace(judge(*given), helps=True))
+    out = tmp_path / "distilled"
+    done = json.loads(relook.ok(*common, "--epochs", 2, "--json").out)
+    old, new = (read_tensors(path)[0] for path in (network, out / "weights.safetensors"))
+    assert old.keys() == new.keys()
+    assert any(not torch.equal(old[name], new[name]) for name in old)
+    load_small(out / "weights.safetensors")
+    relook.ok(*shlex.split(done["deploy"])[1:])
+    assert (out / "model.onnx").is_file()
+
+
+def test_onnx_files_are_refused_in_one_line(
+    relook: Relook, network: Path, policy: Path, digits: Dataset, tmp_path: Path
+) -> None:
+    data = written(tmp_path / "labelled.npz", digits.subset(np.arange(300, 340)))
+    file = tmp_path / "network.onnx"
+    plain = tmp_path / "plain.json"
+    Policy((SubPolicy(),), temperatures=(1.0,), seen=b"").save(plain)
+    relook.ok("export", plain, "-m", f"small@{network}", "-d", data, "-o", file)
+    common = ("distil", policy, "-m", f"onnx:{file}", "--outputs", "probabilities")
+    said = relook.refused(*common, "-d", data, "-i", data).err
+    assert "an ONNX file, a function and an ensemble cannot be" in " ".join(said.split())
