@@ -19,7 +19,7 @@ from relook.policy import DrawKind, Policy, SubPolicy
 from relook.policy.file import policy_to_json
 from relook.policy.pool import CONSERVATIVE_SIZE, Pool, conservative_pool, sample_pool
 from relook.policy.recipes import AUTO, Recipe, get_recipe, recipe_for
-from relook.policy_search.start_from import StartFrom, check_fits, start_policies
+from relook.policy_search.start_from import StartFrom, start_policies, start_views
 from relook.predictions.store import stored_type
 from relook.selection.objectives import UserObjective
 
@@ -272,20 +272,19 @@ class SearchSettings:
 
     def draw_pool(self) -> Pool:
         """Draw the candidates."""
-        first = tuple(view for policy in self.start_from for view in policy)
-        for view in first:
-            check_fits(view, self.recipe)
+        first = start_views(self.start_from, self.recipe)
         if self.strategy == "conservative":
             return conservative_pool(self.recipe, self.pool_size, self.seed, first)
         size = self.pool_size
-        if first:
-            size = size or sum(group.count for group in self.recipe.groups) + self.plain
-            first = first[: size - self.plain]
-            size -= len(first)
+        if size is None:
+            size = sum(group.count for group in self.recipe.groups) + self.plain
+        first = tuple(view for view in first if not (self.plain and view.is_plain))
+        first = first[: size - self.plain]
+        size -= len(first)
         own: tuple[SubPolicy, ...] = ()
-        if size != 0:
+        if size or not first:
             own = sample_pool(self.recipe, size, self.seed, draws=self.draws, plain=self.plain)
-        return Pool(tuple(dict.fromkeys(first + own)) if first else own)
+        return Pool(first + tuple(view for view in own if view not in first))
 
     def stored_type(self, classes: int) -> str:
         """Return the type that predictions are kept in; a race works in float32."""

@@ -41,11 +41,14 @@ def start_policies(given: StartFrom | Sequence[StartFrom] | None) -> tuple[Polic
     return tuple(found)
 
 
-def check_fits(view: SubPolicy, recipe: Recipe) -> None:
-    """Raise where a view crops as the recipe does not: it was found for other images."""
-    begins = bool(view.steps) and view.steps[0].transform in STARTS
-    if (begins and recipe.start is None) or (view.finish is not None and recipe.finish is None):
-        raise RelookError(
-            f"--start-from: expected views as the recipe {recipe.name!r} makes them, got "
-            f"“{view}”, which crops otherwise: leave it out, or name its --recipe"
-        )
+def start_views(policies: Sequence[Policy], recipe: Recipe) -> tuple[SubPolicy, ...]:
+    """Return the policies' views, each once; raise where one crops as the recipe does not."""
+    views = tuple(dict.fromkeys(view for policy in policies for view in policy))
+    for view in views:
+        begins = bool(view.steps) and view.steps[0].transform in STARTS
+        if (begins and recipe.start is None) or (view.finish and recipe.finish is None):
+            raise RelookError(
+                f"--start-from: expected views as the recipe {recipe.name!r} makes them, got "
+                f"“{view}”, which crops otherwise: leave it out, or name its --recipe"
+            )
+    return views

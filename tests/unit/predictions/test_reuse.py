@@ -50,21 +50,27 @@ def views(*which: int) -> list[View]:
 
 
 def filled(
-    path: Path, images: Tensor, which: list[View], model: Toy | None = None, **how: int
+    path: Path,
+    images: Tensor,
+    which: list[View],
+    model: Toy | None = None,
+    *,
+    seed: int = 1,
+    batch: int = 3,
 ) -> tuple[Toy, Reused]:
     model = Mixing() if model is None else model
     path.mkdir(parents=True, exist_ok=True)
     with reusing(path) as reused:
-        fill_store(
-            model, images, which, path / "predictions.zarr", **{"seed": 1, "batch": 3, **how}
-        )
+        fill_store(model, images, which, path / "predictions.zarr", seed=seed, batch=batch)
     return model, reused
 
 
-def same_as_alone(path: Path, alone: Path, images: Tensor, which: list[View], **how: int) -> Reused:
+def same_as_alone(
+    path: Path, alone: Path, images: Tensor, which: list[View], seed: int = 1
+) -> Reused:
     """Fill a store next to others and one alone, compare their bytes; return what it took."""
-    made, reused = filled(path, images, which, **how)
-    reference, _ = filled(alone / path.name, images, which, **how)
+    made, reused = filled(path, images, which, seed=seed)
+    reference, _ = filled(alone / path.name, images, which, seed=seed)
     assert contents(path) == contents(alone / path.name)
     shutil.rmtree(alone)
     checks = len(reused.stores)
