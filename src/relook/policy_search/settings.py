@@ -247,8 +247,11 @@ class SearchSettings:
             )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
+        if not self.start_from:
+            object.__setattr__(self, "start_from", ())
+            return
         object.__setattr__(self, "start_from", start_policies(self.start_from))
-        if self.start_from and self.draws == "fresh":
+        if self.draws == "fresh":
             raise RelookError(
                 "--start-from gives fixed views, got fresh draws: leave it out, or --draws fresh "
                 "and --strategy paper"
@@ -272,7 +275,7 @@ class SearchSettings:
 
     def draw_pool(self) -> Pool:
         """Draw the candidates."""
-        first = start_views(self.start_from, self.recipe)
+        first = start_views(self.start_from, self.recipe) if self.start_from else ()
         if self.strategy == "conservative":
             return conservative_pool(self.recipe, self.pool_size, self.seed, first)
         size = self.pool_size

@@ -8,7 +8,7 @@ where all views of the block are the same, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,8 @@ class Reused:
         return f"{self.passes:,} model passes were known from {', '.join(self.runs)}"
 
 
-_REUSED: ContextVar[Reused | None] = ContextVar("relook_reused", default=None)
+REUSED: ContextVar[Reused | None] = ContextVar("relook_reused", default=None)
+"""Where the stores of this thread may take predictions from; None: they make their own."""
 
 
 @contextmanager
@@ -49,11 +50,11 @@ def reusing(run: Path) -> Iterator[Reused]:
     own = run.stat().st_uid  # what others put into a shared directory is not trusted
     beside = (path for path in run.parent.glob("*/*.zarr") if path.parent != run)
     reused = Reused(tuple(sorted(path for path in beside if path.stat().st_uid == own)))
-    token = _REUSED.set(reused)
+    token = REUSED.set(reused)
     try:
         yield reused
     finally:
-        _REUSED.reset(token)
+        REUSED.reset(token)
 
 
 @dataclass(frozen=True)
@@ -102,68 +103,59 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A block to store: the views that are known, with where from; the model makes the others."""
+class Known:
+    """What other stores know of a store's blocks; a view is taken from the first that has it."""
 
-    block: PredictionBlock
-    taken: tuple[tuple[Source, list[int]], ...] = ()
+    sources: tuple[Source, ...]
+    reused: Reused
 
-    @property
-    def made(self) -> list[PredictionBlock]:
-        """The parts of the block that are not known."""
-        first, last = self.block.views.start, self.block.views.stop
-        known = sorted(chain([first - 1, last], *(views for _, views in self.taken)))
-        gaps = [slice(one + 1, other) for one, other in pairwise(known) if other - one > 1]
-        return [replace(self.block, views=gap) for gap in gaps]
+    def made(self, blocks: Iterable[PredictionBlock]) -> list[PredictionBlock]:
+        """Return the parts of blocks that the model has to make."""
+        found = []
+        for block in blocks:
+            known = sorted(chain(*(views for _, views in self._taken(block))))
+            ends = pairwise([block.views.start - 1, *known, block.views.stop])
+            gaps = [slice(one + 1, other) for one, other in ends if other - one > 1]
+            found += [replace(block, views=gap) for gap in gaps]
+        return found
 
+    def completed(
+        self, blocks: Sequence[PredictionBlock], made: Done, add: Callable[[int], None]
+    ) -> Done:
+        """Yield each block, of what is known and of what is `made`; `add` counts known passes."""
+        with closing(made):
+            for block in blocks:
+                rows: dict[int, NDArray[Any]] = {}
+                for source, views in self._taken(block):
+                    rows |= zip(views, source.read(block, views), strict=True)
+                    self.reused.runs[Path(source.store.name).parent.name] = None
+                self.reused.passes += len(rows) * block.shape[1]
+                add(len(rows) * block.shape[1])
+                for part in self.made([block]):
+                    _, log_probs = next(made)
+                    if log_probs is not None:  # it was made in this process
+                        rows |= zip(
+                            range(part.views.start, part.views.stop), log_probs, strict=True
+                        )
+                yield block, np.stack([rows[view] for view in sorted(rows)]).astype(np.float32)
 
-def tasks(passes: Passes, store: PredictionStore, blocks: Sequence[PredictionBlock]) -> list[Task]:
-    """Return what is to be done for blocks of a store, as far as other stores know them."""
-    sources = _sources(passes, store) if blocks else []
-    found = []
-    for block in blocks:
+    def _taken(self, block: PredictionBlock) -> list[tuple[Source, list[int]]]:
         left, taken = set(range(block.views.start, block.views.stop)), []
-        for source in sources:
+        for source in self.sources:
             views = [view for view in source.known(block) if view in left] if left else []
             left -= set(views)
             taken += [(source, views)] if views else []
-        found.append(Task(block, tuple(taken)))
-    return found
+        return taken
 
 
-def completed(
-    todo: Sequence[Task],
-    made: Callable[[Sequence[PredictionBlock]], Done],
-    add: Callable[[int], None],
-) -> Done:
-    """Yield each task's block: what is known, and what `made` makes; `add` counts known passes."""
-    if not any(task.taken for task in todo):
-        yield from made([task.block for task in todo])
-        return
-    reused = _REUSED.get()
-    with closing(made([part for task in todo for part in task.made])) as parts:
-        for task in todo:
-            rows: dict[int, NDArray[np.floating[Any]]] = {}
-            for source, views in task.taken:
-                rows |= zip(views, source.read(task.block, views), strict=True)
-                if reused is not None:
-                    reused.runs[Path(source.store.name).parent.name] = None
-            passes = len(rows) * task.block.shape[1]
-            if reused is not None:
-                reused.passes += passes
-            add(passes)
-            for part in task.made:  # in this process, so in order and not without predictions
-                rows |= zip(range(part.views.start, part.views.stop), next(parts)[1], strict=True)  # type: ignore[arg-type]
-            yield task.block, np.stack([rows[view] for view in sorted(rows)]).astype(np.float32)
-
-
-def _sources(passes: Passes, store: PredictionStore) -> list[Source]:
-    """Return the other stores of the same model and images whose views are wanted here."""
-    reused = _REUSED.get()
+def known_elsewhere(passes: Passes, store: PredictionStore) -> Known | None:
+    """Return what the stores in use know of the same model and images, if anything."""
+    reused = REUSED.get()
     if reused is None or current_engine() is not None:
-        return []
+        return None
     found = (_source(path, store) for path in reused.stores)
-    return [source for source in found if source is not None and source.answers_as(passes)]
+    sources = [source for source in found if source is not None and source.answers_as(passes)]
+    return Known(tuple(sources), reused) if sources else None
 
 
 def _source(path: Path, store: PredictionStore) -> Source | None:
