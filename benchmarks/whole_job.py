@@ -1,6 +1,6 @@
 """The whole job, naively and with relook: the same network, the same images, a policy of 20 views.
 
-    python benchmarks/whole_job.py DIR [--network akamaster/resnet20] [--pool-size 16] [--time 2m]
+    python benchmarks/whole_job.py DIR [--network akamaster/resnet20/cifar10] [--pool-size 16] [--time 2m]
 
 DIR has `networks.py` and `DATASET_test.npz`, as for `quality.py`. Half of the images are searched
 on, the others are for the proof. The naive job is the paper's: 1101 sub-policies, each made by
@@ -79,7 +79,7 @@ def main() -> None:
     """Print the times of both, their ratio, and relook's score on the other half."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("folder", type=Path, metavar="DIR")
-    options.add_argument("--network", default="akamaster/resnet20")
+    options.add_argument("--network", default="akamaster/resnet20/cifar10")
     options.add_argument("--pool-size", type=int)
     options.add_argument("--time")
     given = options.parse_args()

@@ -228,6 +228,8 @@ def select_from_pool(
     )
     record = {**job.record(), "test": None}
     del record["length"]  # the first picks are the same for every length
+    if not job.settings.start_from:
+        del record["start_from"]  # as before there was such a setting
     return select(
         selection,
         job.plan,

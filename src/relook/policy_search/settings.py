@@ -307,8 +307,6 @@ class SearchSettings:
         if not isinstance(self.objective, str):
             record["objective"] = _name_of(self.objective)
         record["start_from"] = [policy_to_json(policy) for policy in self.start_from]
-        if not self.start_from:  # as it was before there was such a setting
-            del record["start_from"]
         return {**record, "recipe": self.recipe.to_json()}
 
 
