@@ -1,6 +1,6 @@
 """The whole job, naively and with relook: the same network, the same images, a policy of 20 views.
 
-    python benchmarks/whole_job.py DIR [--network akamaster/resnet20/cifar10] [--pool-size 16] [--time 2m]
+    python benchmarks/whole_job.py DIR [--network NAME] [--pool-size 16] [--time 2m]
 
 DIR has `networks.py` and `DATASET_test.npz`, as for `quality.py`. Half of the images are searched
 on, the others are for the proof. The naive job is the paper's: 1101 sub-policies, each made by
