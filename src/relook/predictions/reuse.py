@@ -43,13 +43,20 @@ REUSED: ContextVar[Reused | None] = ContextVar("relook_reused", default=None)
 """Where the stores of this thread may take predictions from; None: they make their own."""
 
 
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:  # gone, or not ours to look at
+        return None
+
+
 @contextmanager
 def reusing(run: Path) -> Iterator[Reused]:
     """Take over what the runs next to this one have predicted, within the block."""
     run = run.absolute()
-    own = run.stat().st_uid  # what others put into a shared directory is not trusted
+    own = _owner(run)  # what others put into a shared directory is not trusted
     beside = (path for path in run.parent.glob("*/*.zarr") if path.parent != run)
-    reused = Reused(tuple(sorted(path for path in beside if path.stat().st_uid == own)))
+    reused = Reused(tuple(sorted(path for path in beside if _owner(path) == own)))
     token = REUSED.set(reused)
     try:
         yield reused
@@ -102,12 +109,17 @@ class Source:
         return False
 
 
+Taken = list[tuple[Source, list[int]]]
+"""The views of a block that are known, by where from."""
+
+
 @dataclass(frozen=True)
 class Known:
     """What other stores know of a store's blocks; a view is taken from the first that has it."""
 
     sources: tuple[Source, ...]
     reused: Reused
+    _found: dict[tuple[int, int], Taken] = field(default_factory=dict)
 
     def made(self, blocks: Iterable[PredictionBlock]) -> list[PredictionBlock]:
         """Return the parts of blocks that the model has to make."""
@@ -139,7 +151,14 @@ class Known:
                         )
                 yield block, np.stack([rows[view] for view in sorted(rows)]).astype(np.float32)
 
-    def _taken(self, block: PredictionBlock) -> list[tuple[Source, list[int]]]:
+    def _taken(self, block: PredictionBlock) -> Taken:
+        """Return what is taken from where: decided once, as other runs may be going on."""
+        key = (block.views.start, block.images.start)
+        if key not in self._found:
+            self._found[key] = self._look_for(block)
+        return self._found[key]
+
+    def _look_for(self, block: PredictionBlock) -> Taken:
         left, taken = set(range(block.views.start, block.views.stop)), []
         for source in self.sources:
             views = [view for view in source.known(block) if view in left] if left else []

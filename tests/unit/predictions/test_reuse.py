@@ -137,3 +137,23 @@ def test_without_an_earlier_list_of_views_a_store_goes_on(images: Tensor, tmp_pa
     manifest.write_text(json.dumps(record))
     assert filled(tmp_path / "b", images, views(0, 1, 2))[1].passes == 0
     assert filled(tmp_path / "a", images, views(0, 1, 2))[0].calls == 1  # to see that it answers
+
+
+def test_what_is_taken_is_decided_once_though_other_runs_go_on(
+    images: Tensor, tmp_path: Path
+) -> None:
+    filled(tmp_path / "runs/a", images, views(0, 1, 2))
+    chunk = next(path for path in (tmp_path / "runs/a").rglob("c/0/1/*") if path.is_file())
+    late = chunk.read_bytes()
+    chunk.unlink()
+
+    class Meanwhile(Mixing):
+        def __call__(self, images: Tensor) -> Tensor:
+            if self.calls > 1:  # the first is the comparison with a
+                chunk.write_bytes(late)
+            return super().__call__(images)
+
+    _, reused = filled(tmp_path / "runs/b", images, views(3, 0, 1), Meanwhile())
+    filled(tmp_path / "alone/b", images, views(3, 0, 1))
+    assert reused.passes == 2 * 3
+    assert contents(tmp_path / "runs/b") == contents(tmp_path / "alone/b")
