@@ -13,7 +13,7 @@ from relook.deploy import calibrate
 from relook.models.small import load_small
 from relook.numerics.splits import stratified_split
 
-QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64")
+QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "64", "--no-reuse")
 
 
 def test_search_writes_what_it_promises_and_can_be_repeated(

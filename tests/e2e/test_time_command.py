@@ -8,7 +8,7 @@ from tests.e2e.conftest import Relook
 
 from relook.policy_search.job import SearchJob
 
-FEW = ("--recipe", "small", "--length", "3", "--batch", "64", "--accelerate", "torch")
+FEW = ("--recipe", "small", "--length", "3", "--batch", "64", "--accelerate", "torch", "--no-reuse")
 
 
 @pytest.fixture(autouse=True)

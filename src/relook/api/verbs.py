@@ -91,7 +91,8 @@ def search(
     "quick" is 2 minutes, "normal" 15, "thorough" an hour): where it is short, there are fewer
     candidates and images. Normal holds unless `pool_size`, `split` or `holdout` say otherwise. With
     `out`, a run keeps its plan, `plan=RUN` repeats another's, and `finish=True` ends an
-    interrupted one with the candidates that are complete.
+    interrupted one with the candidates that are complete. What runs next to `out` have predicted
+    of the same images with the same model is not predicted again (`reuse=False`: it is).
 
     What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
     entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
@@ -107,6 +108,7 @@ def search(
     if run is not None:
         _say_former("search(run=…)", "search(out=…)")
     place = None if out is None and run is None else Path(out or run or "")
+    reuse = keywords.pop("reuse", True)
     prior, given, model_options, split, wish = _settings(keywords, place)
     if split is not None and test is not None:
         raise RelookError("expected a split of the images or separate test images, got both")
@@ -142,6 +144,7 @@ def search(
             log=say if is_shown(progress) else None,
             warn=warn,
             wish=wish,
+            reuse=reuse,
         )
     return FoundPolicy(
         **vars(found), recipe=settings.recipe, shape=shape, origin=origin, path=place

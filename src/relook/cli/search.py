@@ -68,6 +68,7 @@ def search_command(
     reading: groups.ReadingOptions,
     network: groups.NetworkOptions,
     device: options.DeviceOption = "auto",
+    reuse: options.ReuseOption = True,
     dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
     place: engines.EngineOptions,
@@ -127,6 +128,7 @@ def search_command(
             log=say,
             warn=_say_note,
             wish=wish,
+            reuse=reuse,
         )
     _print_result(found, out, as_json)
     log_at_end(out, log)

@@ -61,7 +61,7 @@ def set_of(identities: Identities) -> bytes:
 
 def union(*sets: bytes) -> bytes:
     """Return the images that are in any of the sets."""
-    return set_of(np.concatenate([_members(one) for one in sets]))
+    return set_of(np.concatenate([_members(one) for one in (b"", *sets)]))
 
 
 def is_in(identities: Identities, images: bytes) -> NDArray[np.bool_]:

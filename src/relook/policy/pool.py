@@ -81,19 +81,31 @@ def sample_pool(
     return (*pool, SubPolicy()) if plain else tuple(pool)
 
 
-def conservative_pool(recipe: Recipe | str, size: int | None = None, seed: int = 0) -> Pool:
+def conservative_pool(
+    recipe: Recipe | str,
+    size: int | None = None,
+    seed: int = 0,
+    first: tuple[SubPolicy, ...] = (),
+) -> Pool:
     """Return a pool of `size` that begins with quasi-random crops, the plain image first.
 
-    Half of the rest are low-magnitude candidates, with one or two steps; half are the recipe's own.
+    After these come the `first` of the others, as far as there is room. Half of the rest are
+    low-magnitude candidates, with one or two steps; half are the recipe's own.
     """
     recipe = get_recipe(recipe)
     total = sum(group.count for group in recipe.groups) + 1 if size is None else size
     if total < 2:
         raise RelookError(f"expected a conservative pool of at least 2 sub-policies, got {size}")
     defaults = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
-    rest = sample_pool(_with_low_magnitudes(recipe), total - len(defaults), seed, plain=False)
+    named = tuple(view for view in dict.fromkeys(first) if view not in defaults)
+    named = named[: total - len(defaults)]
+    drawn: tuple[SubPolicy, ...] = ()
+    room = total - len(defaults) - len(named)
+    if room:
+        drawn = sample_pool(_with_low_magnitudes(recipe), room, seed, plain=False)
+    rest = tuple(view for view in drawn if view not in named)
     shifts = recipe.finish is not None  # all alike; crops of photos show more or less of them
-    return Pool(defaults + rest, len(defaults), in_order=shifts)
+    return Pool(defaults + named + rest, len(defaults), in_order=shifts)
 
 
 def _with_low_magnitudes(recipe: Recipe) -> Recipe:

@@ -17,7 +17,7 @@ from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.foundation.wording import duration
 from relook.io.fingerprint import JSON
-from relook.io.identities import is_in, set_of
+from relook.io.identities import is_in, set_of, union, why_unknown
 from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Shares, Split, search_split, stratified_split
@@ -195,7 +195,9 @@ def plan_search(
     """
     if settings.length < 1:
         raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
-    split = split_images(dataset, settings, test)
+    split = _unseen(
+        split_images(dataset, settings, test), dataset if test is None else test, settings
+    )
     resolve_objective(settings.objective)
     if len(split.held_out) < FEWEST_HELD_OUT:
         raise RelookError(
@@ -261,6 +263,39 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
             dataset.labels, settings.left_out, settings.seed, dataset.groups
         )[0]
     return Split(searched, np.setdiff1d(np.arange(len(test)), again))
+
+
+def _unseen(split: Split, proof: Dataset, settings: SearchSettings) -> Split:
+    """Return a split that holds no image out that a policy to start from was found on."""
+    seen = union(*(policy.seen for policy in settings.start_from))
+    again = is_in(proof.identities[split.held_out], seen)
+    if settings.cross_fit and again.any():
+        raise RelookError(
+            f"--cross-fit proves each half of the images by the other, and --start-from was found "
+            f"on {again.sum():,} of them: leave out one of the two"
+        )
+    return Split(split.search, split.held_out[~again])
+
+
+def _start_notes(job: SearchJob) -> list[str]:
+    """Say what the policies to start from have seen of the images that are held out."""
+    if not job.settings.start_from:
+        return []
+    notes, seen = [], union(*(policy.seen for policy in job.settings.start_from))
+    held_out = split_images(job.dataset, job.settings, job.test).held_out
+    lost = len(held_out) - len(job.split.held_out)
+    if lost:
+        notes.append(
+            f"{lost:,} of {len(held_out):,} held-out images are left out of the proof: a policy to "
+            "start from was found on them"
+        )
+    why = why_unknown(job.proof.identities, seen)
+    if why:
+        notes.append(
+            "a policy to start from may have been found on images that are held out here "
+            f"({why}): then their figures prove less"
+        )
+    return notes
 
 
 def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:
@@ -349,6 +384,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
             "your own can have smaller ones"
         )
+    notes += _start_notes(job)
     mistake = _tried_set_up(job)
     return tuple(notes) if mistake is None else (*notes, mistake)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation.progress import Progress, StageProgress, stage_of
-from relook.io.identities import set_of
+from relook.io.identities import set_of, union
 from relook.numerics.arrays import FloatArray, Indices, LogProbs
 from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
 from relook.numerics.intervals import group_numbers, mean_and_error
@@ -229,6 +229,8 @@ def select_from_pool(
     )
     record = {**job.record(), "test": None}
     del record["length"]  # the first picks are the same for every length
+    if not job.settings.start_from:
+        del record["start_from"]  # as before there was such a setting
     return select(
         selection,
         job.plan,
@@ -279,7 +281,10 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         seed=job.settings.seed,
         view_temperature=selected.result.view_temperature,
         preparation=job.dataset.prepared,
-        seen=set_of(job.dataset.identities[job.split.search]),
+        seen=union(
+            set_of(job.dataset.identities[job.split.search]),
+            *(policy.seen for policy in job.settings.start_from),
+        ),
     )
     entries = (policy.tempered(selected.log_probs[row]) for row in rows)
     fitted = prefix_temperatures(

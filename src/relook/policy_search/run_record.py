@@ -46,6 +46,7 @@ _LARGEST_SEARCH = 256_000_000
 def former_values(settings: SearchSettings) -> Mapping[tuple[str, JSON], JSON]:
     """Return values in earlier records of such a search, and what they are now."""
     former: dict[tuple[str, JSON], JSON] = {("strategy", "steady"): "conservative"}
+    former["start_from", None] = []  # there was no such setting
     if settings.strategy == "conservative":  # the recipe's own number was not written down
         former["pool_size", None] = sum(group.count for group in settings.recipe.groups) + 1
     return former

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, bare_plan
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
+from relook.predictions.reuse import reusing
 from relook.selection import SearchResult
 from relook.selection.plan import SelectionPlan
 from relook.selection.record import Log
@@ -93,6 +95,7 @@ def search_dataset(
     log: Log | None = None,
     warn: Log | None = None,
     wish: TimeWish | None = None,
+    reuse: bool = False,
 ) -> PolicySearch:
     """Run a search as `relook.search` does; `origin` (command, specs) is kept in the run's record.
 
@@ -100,7 +103,8 @@ def search_dataset(
     default. The stages of `progress` are "probe", "predict", "map" (where predictions do not fit
     into memory), "select" and "evaluate". `log` is given lines for people, such as what the
     selection needs, and `warn` the notes, before the pool is predicted. With a `wish` the search
-    is planned for the time there is, and goes in rounds.
+    is planned for the time there is, and goes in rounds. With `reuse`, passes that runs next to
+    this one have made are not made again; that changes no result.
     """
     if run is None and (store is not None or (wish is not None and wish.finish)):
         raise RelookError("expected a run's directory with a store of predictions, got none")
@@ -130,7 +134,10 @@ def search_dataset(
             if timing.plan is not None:
                 PLANS.write(directory.plan, timing.plan)
             directory.check_settings(record)
-        found = _searched(job, model, timing, *said)
+        with reusing(directory.path) if reuse else nullcontext() as known:
+            found = _searched(job, model, timing, *said)
+        if known is not None and known.passes and log is not None:
+            log(str(known))
         record_search(directory, found, job, record, origin or {})
         return found
 

@@ -15,9 +15,11 @@ from relook.foundation.memory import SHARE, parse_size
 from relook.io.fingerprint import JSON
 from relook.models.base import InputSpec
 from relook.numerics.splits import parse_split
-from relook.policy import DrawKind
+from relook.policy import DrawKind, Policy, SubPolicy
+from relook.policy.file import policy_to_json
 from relook.policy.pool import CONSERVATIVE_SIZE, Pool, conservative_pool, sample_pool
 from relook.policy.recipes import AUTO, Recipe, get_recipe, recipe_for
+from relook.policy_search.start_from import StartFrom, start_policies, start_views
 from relook.predictions.store import stored_type
 from relook.selection.objectives import UserObjective
 
@@ -29,7 +31,7 @@ SEARCH, _SPEED = "What is searched", "Speed"
 
 @dataclass(frozen=True)
 class Option:
-    """How the command line asks for a setting; `read` turns its text into the value."""
+    """How the command line asks for a setting; `read` turns its text, or `several`, into it."""
 
     help: str
     flag: str | None = None
@@ -37,7 +39,8 @@ class Option:
     shown: str | None = None
     metavar: str | None = None
     panel: str | None = None
-    read: Callable[[str], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+    several: bool = False
 
 
 def _option(help: str, **how: Any) -> dict[str, Option]:
@@ -82,7 +85,8 @@ class SearchSettings:
     `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
     With `cross_fit` nothing is held out: all images are searched on, and so is each half of them
-    alone, whose views are scored on the other half.
+    alone, whose views are scored on the other half. The views of the policies to `start_from` take
+    the places of as many candidates that would be drawn, as far as there are any.
     """
 
     recipe: Recipe
@@ -111,6 +115,17 @@ class SearchSettings:
             min=1,
             shown=f"{CONSERVATIVE_SIZE}; greedy and paper: the recipe's own number",
             panel=SEARCH,
+        ),
+    )
+    start_from: tuple[Policy, ...] = field(
+        default=(),
+        metadata=_option(
+            "A policy found before (file, run or preset:NAME), whose views come first among the "
+            "candidates after the quasi-random ones; may be repeated.",
+            metavar="POLICY",
+            panel=SEARCH,
+            read=start_policies,
+            several=True,
         ),
     )
     plain: bool = field(
@@ -232,6 +247,15 @@ class SearchSettings:
             )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
+        if not self.start_from:
+            object.__setattr__(self, "start_from", ())
+            return
+        object.__setattr__(self, "start_from", start_policies(self.start_from))
+        if self.draws == "fresh":
+            raise RelookError(
+                "--start-from gives fixed views, got fresh draws: leave it out, or --draws fresh "
+                "and --strategy paper"
+            )
 
     @classmethod
     def of(
@@ -251,12 +275,19 @@ class SearchSettings:
 
     def draw_pool(self) -> Pool:
         """Draw the candidates."""
+        first = start_views(self.start_from, self.recipe) if self.start_from else ()
         if self.strategy == "conservative":
-            return conservative_pool(self.recipe, self.pool_size, self.seed)
-        own = sample_pool(
-            self.recipe, self.pool_size, self.seed, draws=self.draws, plain=self.plain
-        )
-        return Pool(own)
+            return conservative_pool(self.recipe, self.pool_size, self.seed, first)
+        size = self.pool_size
+        if size is None:
+            size = sum(group.count for group in self.recipe.groups) + self.plain
+        first = tuple(view for view in first if not (self.plain and view.is_plain))
+        first = first[: size - self.plain]
+        size -= len(first)
+        own: tuple[SubPolicy, ...] = ()
+        if size or not first:
+            own = sample_pool(self.recipe, size, self.seed, draws=self.draws, plain=self.plain)
+        return Pool(first + tuple(view for view in own if view not in first))
 
     def stored_type(self, classes: int) -> str:
         """Return the type that predictions are kept in; a race works in float32."""
@@ -275,6 +306,7 @@ class SearchSettings:
         }
         if not isinstance(self.objective, str):
             record["objective"] = _name_of(self.objective)
+        record["start_from"] = [policy_to_json(policy) for policy in self.start_from]
         return {**record, "recipe": self.recipe.to_json()}
 
 
@@ -287,6 +319,7 @@ class SearchKeywords(TypedDict, total=False):
     draws: DrawKind
     length: int
     pool_size: int | None
+    start_from: StartFrom | Sequence[StartFrom] | None
     plain: bool
     objective: str | UserObjective
     view_temperature: float | None
@@ -298,6 +331,7 @@ class SearchKeywords(TypedDict, total=False):
     effort: str | None
     plan: str | Path | None
     finish: bool
+    reuse: bool
     seed: int
     batch: int | None
     accelerate: str

@@ -26,7 +26,7 @@ from relook.models.base import Predictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import SubPolicy
 from relook.policy.views import apply_subpolicy
-from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
+from relook.predictions.store import VIEWS, BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.full_images import FullImages, content_of
 from relook.version import __version__
 
@@ -167,6 +167,7 @@ class Passes:
     def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
         """Return what the predictions depend on, as the store records it."""
         pool = [(asdict(view.subpolicy), draw_index(view)) for view in self.views]
+        seeds = [self.seed if index is not None else None for _, index in pool]
         return {
             **extra,
             "version": __version__,
@@ -175,6 +176,7 @@ class Passes:
             "data": fingerprint(content_of(self.images), self.indices),
             "seed": self.seed,
             "calls": _PACKING,
+            VIEWS: [fingerprint(*one) for one in zip(pool, seeds, strict=True)],
         }
 
     def _view(self, segment: Segment) -> Tensor:

@@ -32,6 +32,7 @@ from relook.predictions.model_calls import (
     draw_index,
     ready,
 )
+from relook.predictions.reuse import REUSED, known_elsewhere
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
@@ -186,12 +187,16 @@ def fill_store(
     _check_same_answers(passes, store)  # also of a whole store: what follows uses this model
     counter = ProgressCount(plan.views * plan.images, progress)
     counter.add(counter.total - sum(math.prod(block.shape) for block in missing))
+    known = known_elsewhere(passes, store) if missing and REUSED.get() is not None else None
     size = plan.views if go_on is None else plan.group
     for begin in range(0, plan.views, size):
         part = [block for block in missing if begin <= block.views.start < begin + size]
-        if go_on is not None and not go_on(store.first(begin) if begin else None, not part):
+        wanted = part if known is None else known.made(part)
+        if go_on is not None and not go_on(store.first(begin) if begin else None, not wanted):
             return store.first(begin)
-        with closing(_computed(passes, part, plan, counter.add, store)) as done:
+        made = _computed(passes, wanted, plan, counter.add, store)
+        made = made if known is None else known.completed(part, made, counter.add)
+        with closing(made) as done:
             for block, log_probs in done:
                 if log_probs is None:
                     store.mark_done(block)

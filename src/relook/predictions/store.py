@@ -31,6 +31,9 @@ from relook.predictions.locations import (
 
 _FORMAT: Mapping[str, JSON] = {"format": "relook predictions", "format_version": 1}
 _CHECKSUM = 4  # bytes of a chunk
+VIEWS = "views"
+"""Where a manifest lists each view's mark, for others to find; `pool` is what is compared."""
+
 _READERS = 16  # requests to an object store at a time
 
 Precision = Literal["auto", "float16", "float32"]
@@ -174,6 +177,12 @@ class PredictionStore:
         return self._place.name
 
     @property
+    def manifest(self) -> dict[str, Any]:
+        """What the predictions are of, as it is stored."""
+        found: dict[str, Any] = self._place.manifest()
+        return found
+
+    @property
     def path(self) -> Path:
         """The store's directory, or one for local files that belong to it."""
         if isinstance(self._place, Directory):
@@ -306,12 +315,18 @@ def _claim(place: Place, record: dict[str, JSON]) -> None:
             stored = place.manifest()
     except FileFormatError as error:
         raise RunError(f"{error}: use another --out or delete {place.name}") from error
-    different = differences(stored, record)
+    different = differences(_without_views(stored), _without_views(record))
     if different:
         raise RunError(
             f"{place.name} holds the predictions of something else ({'; '.join(different[:4])}): "
             f"use another --out or delete {place.name}"
         )
+
+
+def _without_views(manifest: Any) -> Any:
+    if not isinstance(manifest, dict):
+        return manifest
+    return {name: value for name, value in manifest.items() if name != VIEWS}
 
 
 def _open_array(place: Place, plan: BatchPlan, dtype: str) -> zarr.Array[Any]:

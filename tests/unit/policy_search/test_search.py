@@ -104,7 +104,7 @@ def test_more_images_than_a_policy_can_name_are_refused_at_once(
 
 def test_every_setting_is_a_keyword_and_in_the_record() -> None:
     names = {field.name for field in fields(SearchSettings)}
-    read_together = {"exclude", "split", *TIME_KEYWORDS}
+    read_together = {"exclude", "split", "reuse", *TIME_KEYWORDS}
     assert set(SearchKeywords.__annotations__) == (
         names - {"left_out"} | read_together | set(MODEL_KEYWORDS)
     )

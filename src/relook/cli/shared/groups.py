@@ -125,7 +125,7 @@ def _group(hint: Any) -> FieldsOf | _Expanded | None:
 def _asked_as(hint: Any, option: Option) -> Any:
     """Return the type that typer reads an option as: text, unless it knows the setting's own."""
     if option.read is not None:
-        return str | None
+        return list[str] | None if option.several else str | None
     return hint if hint in (bool, int, float, int | None, float | None) else str
 
 

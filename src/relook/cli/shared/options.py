@@ -204,6 +204,14 @@ FinishOption = Annotated[
         help="End an interrupted run with the candidates that are complete.",
     ),
 ]
+ReuseOption = Annotated[
+    bool,
+    of_speed(
+        "--reuse/--no-reuse",
+        help="Take over what runs next to this one have predicted with the same model; it "
+        "changes no result.",
+    ),
+]
 MemoryOption = Annotated[
     str | None,
     of_speed(
