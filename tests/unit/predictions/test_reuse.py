@@ -11,6 +11,7 @@ from tests.unit.predictions.passes_cases import FIXED, FLIP, FRESH, Toy, content
 from torch import Tensor
 
 import relook.predictions.model_calls
+from relook.errors import RelookError
 from relook.policy import Step, SubPolicy
 from relook.predictions.passes import View, fill_store
 from relook.predictions.reuse import Reused, reusing
@@ -156,4 +157,17 @@ def test_what_is_taken_is_decided_once_though_other_runs_go_on(
     _, reused = filled(tmp_path / "runs/b", images, views(3, 0, 1), Meanwhile())
     filled(tmp_path / "alone/b", images, views(3, 0, 1))
     assert reused.passes == 2 * 3
+    assert contents(tmp_path / "runs/b") == contents(tmp_path / "alone/b")
+
+
+@pytest.mark.parametrize("calls", range(1, 6))
+def test_an_interrupted_run_that_takes_over_goes_on(
+    images: Tensor, tmp_path: Path, calls: int
+) -> None:
+    filled(tmp_path / "runs/a", images, views(0, 1, 2))
+    wanted = views(3, 0, 4, 1, 5, 2)
+    with pytest.raises(RelookError, match="the model failed"):
+        filled(tmp_path / "runs/b", images, wanted, Mixing(fail_after=calls))
+    filled(tmp_path / "runs/b", images, wanted)
+    filled(tmp_path / "alone/b", images, wanted)
     assert contents(tmp_path / "runs/b") == contents(tmp_path / "alone/b")
