@@ -162,7 +162,7 @@ class SearchJob:
     def time_text(self, seconds_a_pass: float) -> str:
         """Say how long the passes take."""
         whole = duration(self.all_passes * seconds_a_pass)
-        return f"about {whole} at {1 / seconds_a_pass:,.0f} views/s, measured now"
+        return f"about {whole} in all, at {1 / seconds_a_pass:,.0f} views/s, measured now"
 
     def place(self, name: str) -> str | Path | None:
         """Return where predictions of this name are kept, None where they are not kept."""

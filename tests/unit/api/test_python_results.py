@@ -200,7 +200,7 @@ def test_progress_is_shown_in_a_terminal_and_in_a_log(
 
     default = shown()
     assert "4 candidates × 60 images, then 30 held-out" in default
-    assert re.search(r"\nabout \d+ s at [\d,]+ views/s, measured now\n", default)
+    assert re.search(r"\nabout \d+ s in all, at [\d,]+ views/s, measured now\n", default)
     assert "predicting the pool" in default
     assert "predicting the pool" in shown(progress=True)
     assert shown(progress=False) == ""
