@@ -90,7 +90,9 @@ def test_the_time_and_the_classes_that_the_images_have_are_said() -> None:
     model, few = TorchPredictor(new_small(seed=1)), np.flatnonzero(DIGITS.labels < 3)
     said: list[str] = []
     found = search_dataset(model, DIGITS.subset(few), SETTINGS, log=said.append)
-    assert any(re.fullmatch(r"about \d+ s in all, at [\d,]+ views/s, measured now", line) for line in said)
+    assert any(
+        re.fullmatch(r"about \d+ s in all, at [\d,]+ views/s, measured now", line) for line in said
+    )
     assert "(3 classes)" in found.notes[0]
 
 
