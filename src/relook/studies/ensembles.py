@@ -28,7 +28,6 @@ from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.policy.file import policy_to_json
 from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.run_record import former_values
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
@@ -45,8 +44,7 @@ from relook.studies.ensembles_scores import (
 )
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
-from relook.studies.shared import StudyKeywords, asked_for
-from relook.studies.study import Study
+from relook.studies.study import Study, StudyKeywords, asked_for
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -105,7 +103,7 @@ def ensembles(
     searched, held_out = job.split
     with nullcontext() if run is None else RunDirectory(run) as directory:
         if directory is not None:
-            directory.check_settings(job.record(), former_values(settings))
+            directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
@@ -125,8 +123,7 @@ def ensembles(
         setup, grid = with_magnitude(setup, tried_on, stage_of(progress, "magnitude"))
         plans = plans_of(setup, found, one, chosen)
         scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
-    results = Results(
-        STUDY.name,
+    return STUDY.results(
         (
             *rows_of(setup, scored.together, scored.views, len(members)),
             *rows_of(setup, scored.members(), scored.views, 1),
@@ -144,10 +141,9 @@ def ensembles(
             "left_out": dict(left_out),
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-            **(record or {}),
         },
+        record,
     )
-    return replace(results, sentence=sentence(results))
 
 
 def sentence(results: Results) -> str:
@@ -244,6 +240,7 @@ STUDY = Study(
     tables,
     paper_table,
     figures,
+    sentence=sentence,
 )
 
 _SHOWN_AS = {ENSEMBLE: POLICY_METHOD}

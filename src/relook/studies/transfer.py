@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from relook.evaluation.baselines import BASELINES, label_of
-from relook.evaluation.results import Result, Results, measured
+from relook.evaluation.results import Result, Results
 from relook.evaluation.scoring import (
     MethodRun,
     Scored,
@@ -27,15 +27,15 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
-from relook.studies.shared import (
+from relook.studies.study import (
+    Study,
     StudyKeywords,
     asked_for,
     corrected_change,
-    differences,
+    measured_rows,
     progress_shares,
     store_path_of,
 )
-from relook.studies.study import Study
 from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -96,9 +96,8 @@ def transfer(
         found, classes = _scored(replace(job.setup, progress=report), job.lines)
         rows += _rows(job, found, policies)
         infos.append(_info(job.target, classes))
-    results = Results(
-        STUDY.name,
-        tuple(rows),
+    return STUDY.results(
+        rows,
         {
             "targets": infos,
             "recipe": prior.name,
@@ -111,11 +110,9 @@ def transfer(
             "halvings": asked.halvings,
             "protocol": asked.protocol,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
-            **(record or {}),
         },
+        record,
     )
-    said = f"{sentence(results)} {results.settings['doubt']}".strip()
-    return replace(results, sentence=said)
 
 
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
@@ -141,12 +138,12 @@ def _lengths(setup: Setup, line: MethodRun) -> dict[int, int]:
 def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
     """Yield the metrics of each policy and baseline on one target, and the differences."""
     target = job.target
+    evaluations = {key: [one.evaluation for one in runs] for key, runs in found.items()}
     for budget in job.setup.budgets:
         for source in (*policies, *job.baselines):
             runs = found.get((source, budget))
             if runs is None:
                 continue
-            own = [one.evaluation for one in runs]
             keys = {
                 "model": target.name,
                 "data": target.dataset.name,
@@ -158,13 +155,9 @@ def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Itera
                 "own": source == target.own,
                 "images": len(target.dataset),
             }
-            for metric in own[0].metrics:
-                yield measured(metric, [one.metrics[metric] for one in own], **keys)
-            for kind, other in (("own", target.own), ("crops", CROPS), ("plain", "plain")):
-                if other not in (None, source) and (other, budget) in found:
-                    theirs = [one.evaluation for one in found[other or "", budget]]
-                    about = {**keys, "versus": kind, "reference": other}
-                    yield from differences(job.setup, own, theirs, **about)
+            others = {"own": target.own, "crops": CROPS, "plain": "plain"}
+            pairs = {kind: other and (other, budget) for kind, other in others.items()}
+            yield from measured_rows(job.setup, evaluations, (source, budget), pairs, keys)
 
 
 def _info(target: Target, classes: int) -> dict[str, Any]:
@@ -312,6 +305,7 @@ STUDY = Study(
     matrix,
     figures,
     brief=lambda results: tables(results)[:2],
+    sentence=sentence,
 )
 
 
