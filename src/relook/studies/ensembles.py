@@ -44,7 +44,7 @@ from relook.studies.ensembles_scores import (
 )
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
-from relook.studies.study import Study, StudyKeywords, asked_for
+from relook.studies.study import Study, StudyKeywords, asked_for, without_deviations
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -108,12 +108,14 @@ def ensembles(
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
             _save_policies(found, where / "policies")
+        mark = fingerprint(one, asdict(asked.options or Options()))
         setup = asked.setup(
             fast[one],
             job.proof,
             settings.recipe,
             indices=held_out,
-            store_path=_grid_path(where, one, asked.options or Options()),
+            # Next to it the grid search keeps its predictions.
+            store_path=where and where / f"magnitude-{mark[:8]}.zarr",
             progress=stage_of(progress, "evaluate"),
         )
         validation = dataset.subset(searched)
@@ -201,13 +203,12 @@ def figures(results: Results) -> list[Drawing]:
     count = _members(results)
     together = results.where(members=count)
     # Members differ by more than methods do, so deviations over members are left out.
-    alone = [replace(row, deviation=0.0) for row in results.where(members=1, versus=None).rows]
-    one = replace(results, rows=tuple(alone)).labelled(model="one member")
+    one = without_deviations(results.where(members=1)).labelled(model="one member")
     styles = shapes.family_styles({way: WAYS[way] for way in (PER_MEMBER, ENSEMBLE, SINGLE)})
     drawn = []
     for metric in ("cll", "accuracy"):
         look = metric_of(metric)
-        curves = curves_of(_without_differences(together), metric, styles | shapes.METHODS)
+        curves = curves_of(together.where(versus=None), metric, styles | shapes.METHODS)
         panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
         title = f"{look.title} of {count} members against views"
         across = f"views for each of the {count} members"
@@ -222,7 +223,7 @@ def figures(results: Results) -> list[Drawing]:
     if "cf" in methods:
         rows = [
             replace(row, keys={**row.keys, "method": _SHOWN_AS.get(row["method"], row["method"])})
-            for row in _without_differences(together).rows
+            for row in together.where(versus=None).rows
         ]
         all_of_them = replace(results, rows=tuple(rows))
         both = join({"one member": one, f"{count} members together": all_of_them})
@@ -250,10 +251,6 @@ def _members(results: Results) -> int:
     return max(int(count) for count in results.values("members"))
 
 
-def _without_differences(results: Results) -> Results:
-    return results.where(versus=None)
-
-
 def _accelerated(
     members: Mapping[str, Predictor],
     job: SearchJob,
@@ -277,13 +274,6 @@ def _accelerated(
         ).predictor
         for name, member in members.items()
     }
-
-
-def _grid_path(directory: Path | None, single: str, options: Options) -> Path | None:
-    """Return the name next to which the grid search keeps its predictions."""
-    if directory is None:
-        return None
-    return directory / f"magnitude-{fingerprint(single, asdict(options))[:8]}.zarr"
 
 
 def _save_policies(found: FoundPolicies, directory: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import prefix_log_probs
 from relook.policy import Policy
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import ReadViews, View, distinct_views
 from relook.studies.ensembles_search import FoundPolicies
 from relook.studies.study import measured_rows, progress_shares, store_path_of
 
@@ -35,9 +35,6 @@ WAYS: Mapping[str, str] = {
     PER_MEMBER: "a policy for each member (GPS each)",
 }
 """The ways to apply the search to an ensemble, with what tables call them."""
-
-ReadViews = Callable[[Sequence[View]], LogProbs]
-"""Gives a member's predictions of views, `[view, n, c]`."""
 
 
 @dataclass

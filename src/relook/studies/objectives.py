@@ -33,7 +33,7 @@ from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.studies.study import Study, StudyKeywords, asked_for
+from relook.studies.study import Study, StudyKeywords, asked_for, largest_budget
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -111,7 +111,7 @@ def checked_objectives(
 
 def sentence(results: Results) -> str:
     """Return the plain answer: what the other objectives lose in cLL at the largest budget."""
-    shown = results.where(budget=_most(results), metric="cll")
+    shown = results.where(budget=largest_budget(results), metric="cll")
     searched = [row for row in shown.where(versus=None).rows if row["method"] != PLAIN]
     best = max(searched, key=lambda row: row.value)
     text = f"The highest held-out cLL comes from searching with {best['label']}"
@@ -142,7 +142,7 @@ def paper_table(results: Results) -> Table:
 
     Accuracy, LL and cLL; the paper leaves LL out.
     """
-    most, row = _most(results), results.rows[0]
+    most, row = largest_budget(results), results.rows[0]
     found = results.where(budget=most)
     pairs = [pair for pair, _ in found.groups("method", "label") if pair[0] != PLAIN]
     columns = [
@@ -175,7 +175,7 @@ def figures(results: Results) -> list[Drawing]:
     from relook.report.style import PLAIN_COLOR, POLICY_COLOR
 
     colors = {label_of(PLAIN): PLAIN_COLOR, label_of(REFERENCE): POLICY_COLOR}
-    models, most = [model for (model,), _ in results.groups("model")], _most(results)
+    models, most = [model for (model,), _ in results.groups("model")], largest_budget(results)
     drawn = []
     for number, model in enumerate(models, 1):
         own = results.where(model=model)
@@ -201,11 +201,6 @@ STUDY = Study(
     figures,
     sentence=sentence,
 )
-
-
-def _most(results: Results) -> int:
-    """Return the largest budget."""
-    return max(int(budget) for budget in results.values("budget"))
 
 
 def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:

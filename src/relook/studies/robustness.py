@@ -18,7 +18,7 @@ from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.compare import available_methods
 from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results
-from relook.evaluation.scoring import MethodRun, Setup, check_policies, lines_of, score_budgets
+from relook.evaluation.scoring import Setup, check_policies, lines_of, score_budgets
 from relook.evaluation.unseen import Unseen, unseen_part
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
@@ -101,9 +101,12 @@ def robustness(
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     tally = Tally(names, levels)
     conditions = [CLEAN, *tally.conditions]
+    distinct, _ = distinct_views(view for line in lines for view in line.views)
+    passes = len(distinct) * len(setup.dataset)
     for number, condition in enumerate(conditions):
         shown = _shown(setup, condition, shift.source, unseen)
-        here = _at(setup, condition, shown, _share(setup, lines, number, len(conditions)))
+        report = part_of(progress, number * passes, len(conditions) * passes)
+        here = _at(setup, condition, shown, report)
         for one in score_budgets(here, lines):
             tally.add(condition, one)
     return STUDY.results(
@@ -293,10 +296,3 @@ def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress |
         path = path.with_name(f"{condition[0]}-{condition[1]}.zarr")
     dataset = replace(setup.dataset, images=images)
     return replace(setup, dataset=dataset, store=path, progress=progress)
-
-
-def _share(setup: Setup, lines: Sequence[MethodRun], done: int, conditions: int) -> Progress | None:
-    """Report the passes of one condition as part of those of all."""
-    distinct, _ = distinct_views(view for line in lines for view in line.views)
-    passes = len(distinct) * len(setup.dataset)
-    return part_of(setup.progress, done * passes, conditions * passes)

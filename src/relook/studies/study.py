@@ -123,6 +123,17 @@ def corrected_change(change: Result, number: int) -> Interval:
     return corrected(Interval(change.value, low, high, 0.95), number)
 
 
+def without_deviations(results: Results) -> Results:
+    """Return the rows that are no differences, without their deviations, for curves."""
+    own = results.where(versus=None)
+    return replace(own, rows=tuple(replace(row, deviation=0.0) for row in own.rows))
+
+
+def largest_budget(results: Results) -> int:
+    """Return the largest budget of a study."""
+    return max(int(budget) for budget in results.values("budget"))
+
+
 def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | None) -> Path | None:
     """Return where these predictions are kept: another study, or other views, are elsewhere."""
     if directory is None:

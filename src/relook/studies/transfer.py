@@ -32,9 +32,11 @@ from relook.studies.study import (
     StudyKeywords,
     asked_for,
     corrected_change,
+    largest_budget,
     measured_rows,
     progress_shares,
     store_path_of,
+    without_deviations,
 )
 from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
@@ -95,7 +97,16 @@ def transfer(
     for job, report in zip(jobs, reports, strict=True):
         found, classes = _scored(replace(job.setup, progress=report), job.lines)
         rows += _rows(job, found, policies)
-        infos.append(_info(job.target, classes))
+        infos.append(
+            {
+                "name": job.target.name,
+                "data": job.target.dataset.name,
+                "images": len(job.target.dataset),
+                "classes": classes,
+                "own": job.target.own,
+                "model": job.target.predictor.fingerprint,
+            }
+        )
     return STUDY.results(
         rows,
         {
@@ -160,17 +171,6 @@ def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Itera
             yield from measured_rows(job.setup, evaluations, (source, budget), pairs, keys)
 
 
-def _info(target: Target, classes: int) -> dict[str, Any]:
-    return {
-        "name": target.name,
-        "data": target.dataset.name,
-        "images": len(target.dataset),
-        "classes": classes,
-        "own": target.own,
-        "model": target.predictor.fingerprint,
-    }
-
-
 def shown(own: Results, metric: str = "cll") -> Result | None:
     """Return what the matrix shows of a method on a target: the change to the own policy.
 
@@ -189,7 +189,7 @@ def foreign(results: Results) -> list[Results]:
 
 def sentence(results: Results) -> str:
     """Return the plain answer at the largest budget."""
-    most = _most(results)
+    most = largest_budget(results)
     parts = foreign(results.where(budget=most))
     said = [part for part in (_changed(parts), _against_crops(parts)) if part]
     text = "; ".join(said) or "no policy met a foreign target"
@@ -204,7 +204,7 @@ def tables(results: Results) -> list[Table]:
 
 def matrix(results: Results, metric: str = "cll", budget: int | None = None) -> Table:
     """Return a line per policy and a column per target; a difference beyond chance is bold."""
-    budget = _most(results) if budget is None else budget
+    budget = largest_budget(results) if budget is None else budget
     here = results.where(budget=budget)
     targets = here.values("model")
     heads = [name if _has_own(here, name) else f"{name} (− CF)" for name in targets]
@@ -245,7 +245,7 @@ def heat_map(results: Results) -> Drawing:
     """Draw the change in cLL, a line per policy and a column per target (the paper's figure)."""
     from relook.report.heat_map import HeatCell, heat_drawing
 
-    most = _most(results)
+    most = largest_budget(results)
     here = results.where(budget=most)
     targets, sources = here.values("model"), here.values("method")
     policies = here.where(kind="policy").values("method")
@@ -286,10 +286,9 @@ def views_drawing(results: Results, target: str, name: str = "transfer_views") -
         row["method"]: "its own policy" if row["own"] else f"policy of {row['method']}"
         for row in here.where(kind="policy", metric="cll", versus=None).rows
     }
-    bare = replace(
-        here, rows=tuple(replace(r, deviation=0.0) for r in here.rows if not r["versus"])
+    curves = curves_of(
+        without_deviations(here), "cll", shapes.family_styles(labels) | shapes.METHODS
     )
-    curves = curves_of(bare, "cll", shapes.family_styles(labels) | shapes.METHODS)
     panel = shapes.Panel(target, metric_of("cll").title, curves)
     title = f"Calibrated log-likelihood against views on {target}"
     return shapes.curves_drawing(name, title, [[panel]])
@@ -307,10 +306,6 @@ STUDY = Study(
     brief=lambda results: tables(results)[:2],
     sentence=sentence,
 )
-
-
-def _most(results: Results) -> int:
-    return max(int(budget) for budget in results.values("budget"))
 
 
 def _has_own(results: Results, target: str) -> bool:
