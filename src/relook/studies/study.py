@@ -151,7 +151,5 @@ def store_path_of(setup: Setup, views: Sequence[View], directory: str | Path | N
 
 def progress_shares(progress: Progress | None, passes: Sequence[int]) -> list[Progress | None]:
     """Return for each of several parts, given its passes, how it reports as part of all."""
-    if progress is None:
-        return [None] * len(passes)
     starts = [sum(passes[:place]) for place in range(len(passes))]
     return [part_of(progress, start, sum(passes)) for start in starts]
