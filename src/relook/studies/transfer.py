@@ -167,7 +167,7 @@ def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Itera
                 "images": len(target.dataset),
             }
             others = {"own": target.own, "crops": CROPS, "plain": "plain"}
-            pairs = {kind: other and (other, budget) for kind, other in others.items()}
+            pairs = {kind: (other, budget) for kind, other in others.items() if other is not None}
             yield from measured_rows(job.setup, evaluations, (source, budget), pairs, keys)
 
 
