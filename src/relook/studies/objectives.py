@@ -16,7 +16,7 @@ from relook.evaluation.baselines import BASELINES
 from relook.evaluation.compare import ComparisonSettings
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, Results, difference, measured
-from relook.evaluation.scoring import Key, MethodRun, checked_budgets, score_budgets
+from relook.evaluation.scoring import Key, MethodRun, Setup, checked_budgets, score_budgets
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
@@ -333,14 +333,20 @@ def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
         progress=stage_of(stages(evaluate="predicting held-out images"), "evaluate"),
     )
     units = job.split.held_out if proof.units is None else proof.units
-    scores: dict[Key, Evaluation] = {}
-    views: dict[Key, int] = {}
+    return Run(policies, *_scored(setup, policies), units)
+
+
+def _scored(
+    setup: Setup, policies: Mapping[str, Policy]
+) -> tuple[dict[Key, Evaluation], dict[Key, int]]:
+    """Predict each distinct view of all policies once; return scores and views at every budget."""
+    scores, views = {}, {}
     lines = [MethodRun(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
     most = setup.budgets[-1]
     lines += [MethodRun(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
     for one in score_budgets(setup, lines):
-        likelihoods = per_image_log_likelihood(one.log_probs, proof.labels)
+        likelihoods = per_image_log_likelihood(one.log_probs, setup.dataset.labels)
         per_image = {**one.evaluation.per_image, "log_likelihood": likelihoods}
         scores[one.key] = replace(one.evaluation, per_image=per_image)
         views[one.key] = one.views
-    return Run(policies, scores, views, units)
+    return scores, views
