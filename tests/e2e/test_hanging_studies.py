@@ -19,6 +19,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     return new_workplace(tmp_path / "inputs")
 
 
+_LIMITED = ("--out", "out", "--timeout", 0.5)
 _POOL = ("--recipe", "small", "--pool-size", 6)
 STUDIES: dict[str, tuple[object, ...]] = {
     "objectives": (*_POOL, "--length", 2),
@@ -30,17 +31,9 @@ STUDIES: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("command", STUDIES)
 def test_a_model_that_hangs_ends_a_study(command: str, place: Workplace) -> None:
-    given = (
-        "study",
-        command,
-        "-m",
-        "torch:odd_models:hanging",
-        "-d",
-        place.data,
-        *STUDIES[command],
-    )
+    given = ("study", command, "-m", "torch:odd_models:hanging", "-d", place.data)
     started = time.monotonic()
-    done = run(Path("log"), *given, "--batch", 16, "--out", "out", "--timeout", 0.5)
+    done = run(Path("log"), *given, *STUDIES[command], *_LIMITED, "--batch", 16)
     assert time.monotonic() - started < 40
     check_one_line(done, "has not answered for 0.5 s", "images", "Run the same command again")
 
@@ -81,8 +74,8 @@ def test_a_model_that_hangs_ends_a_whole_study() -> None:
         torch.nn.Linear.forward = slow  # type: ignore[assignment,method-assign]
 
     Path("study.toml").write_text(REPRODUCED)
-    given = ("study", "run", "study.toml", "--only", "search", "--out", "out")
+    given = ("study", "run", "study.toml", "--only", "search", *_LIMITED)
     started = time.monotonic()
-    done = run(Path("log"), *given, "--timeout", 0.5, before=hang_outside_of_training)
+    done = run(Path("log"), *given, before=hang_outside_of_training)
     assert time.monotonic() - started < 40
     check_one_line(done, "has not answered for 0.5 s", "image 0", "Run the same command again")

@@ -14,6 +14,7 @@ from relook.data import load_data
 from relook.studies.corruptions import corrupt_images
 
 QUICK = ("--corruptions", "fog,impulse_noise", "--severities", "1,4", "--budgets", "1,2")
+PLAIN = ("--methods", "plain", "--no-figures")
 
 
 @pytest.fixture
@@ -39,16 +40,7 @@ def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun
 def test_written_corruptions_give_the_same_errors_as_made_ones(
     relook: Relook, run: SearchedRun, tmp_path: Path
 ) -> None:
-    common = (
-        "study",
-        "robustness",
-        "--run",
-        run.path,
-        "--methods",
-        "plain",
-        "--no-figures",
-        *QUICK,
-    )
+    common = ("study", "robustness", "--run", run.path, *PLAIN, *QUICK)
     made = json.loads(relook(*common, "--json", "--out", tmp_path / "a").out)
     relook.ok("study", "corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
     done = relook.ok(*common, "--json", "--out", tmp_path / "b", "--corrupted", tmp_path / "c")
@@ -62,16 +54,7 @@ def test_written_corruptions_give_the_same_errors_as_made_ones(
 def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
     files = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "markdown", "latex")}
     relook.ok(
-        "study",
-        "robustness",
-        "--run",
-        run.path,
-        "--methods",
-        "plain",
-        "--images",
-        12,
-        "--no-figures",
-        *QUICK,
+        *("study", "robustness", "--run", run.path, *PLAIN, "--images", 12, *QUICK),
         *(part for kind, path in files.items() for part in (f"--{kind}", path)),
     )
     assert files["csv"].read_text().startswith("study,model,data,method,label,budget")

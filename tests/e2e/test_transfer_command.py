@@ -41,16 +41,8 @@ def test_a_small_networks_policy_on_a_large_one(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
     done = relook.ok(
-        "study",
-        "transfer",
-        "--run",
-        run.path,
-        "--model",
-        large,
-        "--budgets",
-        "1,5",
-        "--out",
-        tmp_path / "o",
+        *("study", "transfer", "--run", run.path, "--model", large),
+        *("--budgets", "1,5", "--out", tmp_path / "o"),
     )
     count = len(run.held_out)
     assert f"digits.npz: {count} of its {len(run.dataset)} images" in done.err

@@ -12,9 +12,8 @@ from scipy import ndimage, stats
 from tests.unit.studies.corruptions.photographs import photographs
 
 from relook.studies.corruptions import CORRUPTIONS, corrupt_images
-from relook.studies.corruptions.blur import disc
-from relook.studies.corruptions.draws import Draws
 from relook.studies.corruptions.filters import convolve, sampled, smear, smooth, zoomed
+from relook.studies.corruptions.kernels import Draws, disc
 
 DRAWS = Draws(1, 2, 3, 4)
 

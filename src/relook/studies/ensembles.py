@@ -28,7 +28,6 @@ from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.policy.file import policy_to_json
 from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.run_record import former_values
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
@@ -45,8 +44,7 @@ from relook.studies.ensembles_scores import (
 )
 from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
-from relook.studies.shared import StudyKeywords, asked_for
-from relook.studies.study import Study
+from relook.studies.study import Study, StudyKeywords, asked_for, without_deviations
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -105,17 +103,19 @@ def ensembles(
     searched, held_out = job.split
     with nullcontext() if run is None else RunDirectory(run) as directory:
         if directory is not None:
-            directory.check_settings(job.record(), former_values(settings))
+            directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
             _save_policies(found, where / "policies")
+        mark = fingerprint(one, asdict(asked.options or Options()))
         setup = asked.setup(
             fast[one],
             job.proof,
             settings.recipe,
             indices=held_out,
-            store_path=_grid_path(where, one, asked.options or Options()),
+            # Next to it the grid search keeps its predictions.
+            store_path=where and where / f"magnitude-{mark[:8]}.zarr",
             progress=stage_of(progress, "evaluate"),
         )
         validation = dataset.subset(searched)
@@ -125,8 +125,7 @@ def ensembles(
         setup, grid = with_magnitude(setup, tried_on, stage_of(progress, "magnitude"))
         plans = plans_of(setup, found, one, chosen)
         scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
-    results = Results(
-        STUDY.name,
+    return STUDY.results(
         (
             *rows_of(setup, scored.together, scored.views, len(members)),
             *rows_of(setup, scored.members(), scored.views, 1),
@@ -144,10 +143,9 @@ def ensembles(
             "left_out": dict(left_out),
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-            **(record or {}),
         },
+        record,
     )
-    return replace(results, sentence=sentence(results))
 
 
 def sentence(results: Results) -> str:
@@ -205,13 +203,12 @@ def figures(results: Results) -> list[Drawing]:
     count = _members(results)
     together = results.where(members=count)
     # Members differ by more than methods do, so deviations over members are left out.
-    alone = [replace(row, deviation=0.0) for row in results.where(members=1, versus=None).rows]
-    one = replace(results, rows=tuple(alone)).labelled(model="one member")
+    one = without_deviations(results.where(members=1)).labelled(model="one member")
     styles = shapes.family_styles({way: WAYS[way] for way in (PER_MEMBER, ENSEMBLE, SINGLE)})
     drawn = []
     for metric in ("cll", "accuracy"):
         look = metric_of(metric)
-        curves = curves_of(_without_differences(together), metric, styles | shapes.METHODS)
+        curves = curves_of(together.where(versus=None), metric, styles | shapes.METHODS)
         panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
         title = f"{look.title} of {count} members against views"
         across = f"views for each of the {count} members"
@@ -226,7 +223,7 @@ def figures(results: Results) -> list[Drawing]:
     if "cf" in methods:
         rows = [
             replace(row, keys={**row.keys, "method": _SHOWN_AS.get(row["method"], row["method"])})
-            for row in _without_differences(together).rows
+            for row in together.where(versus=None).rows
         ]
         all_of_them = replace(results, rows=tuple(rows))
         both = join({"one member": one, f"{count} members together": all_of_them})
@@ -244,6 +241,7 @@ STUDY = Study(
     tables,
     paper_table,
     figures,
+    sentence=sentence,
 )
 
 _SHOWN_AS = {ENSEMBLE: POLICY_METHOD}
@@ -251,10 +249,6 @@ _SHOWN_AS = {ENSEMBLE: POLICY_METHOD}
 
 def _members(results: Results) -> int:
     return max(int(count) for count in results.values("members"))
-
-
-def _without_differences(results: Results) -> Results:
-    return results.where(versus=None)
 
 
 def _accelerated(
@@ -280,13 +274,6 @@ def _accelerated(
         ).predictor
         for name, member in members.items()
     }
-
-
-def _grid_path(directory: Path | None, single: str, options: Options) -> Path | None:
-    """Return the name next to which the grid search keeps its predictions."""
-    if directory is None:
-        return None
-    return directory / f"magnitude-{fingerprint(single, asdict(options))[:8]}.zarr"
 
 
 def _save_policies(found: FoundPolicies, directory: Path) -> None:

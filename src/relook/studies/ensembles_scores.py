@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
 from relook.evaluation.cross_validation import Evaluation
-from relook.evaluation.results import Result, measured
+from relook.evaluation.results import Result
 from relook.evaluation.scoring import (
     Key,
     MethodRun,
@@ -24,9 +24,9 @@ from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import prefix_log_probs
 from relook.policy import Policy
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import ReadViews, View, distinct_views
 from relook.studies.ensembles_search import FoundPolicies
-from relook.studies.shared import differences, progress_shares, store_path_of
+from relook.studies.study import measured_rows, progress_shares, store_path_of
 
 SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
 WAYS: Mapping[str, str] = {
@@ -35,9 +35,6 @@ WAYS: Mapping[str, str] = {
     PER_MEMBER: "a policy for each member (GPS each)",
 }
 """The ways to apply the search to an ensemble, with what tables call them."""
-
-ReadViews = Callable[[Sequence[View]], LogProbs]
-"""Gives a member's predictions of views, `[view, n, c]`."""
 
 
 @dataclass
@@ -191,7 +188,7 @@ def rows_of(
     cll = {
         key: float(np.mean([one.metrics["cll"] for one in own])) for key, own in evaluations.items()
     }
-    for key, own in evaluations.items():
+    for key in evaluations:
         method, budget = key
         keys = {
             "data": setup.dataset.name,
@@ -203,15 +200,10 @@ def rows_of(
             "passes": members * views[key],
             "images": len(setup.dataset),
         }
-        for metric in own[0].metrics:
-            yield measured(metric, [one.metrics[metric] for one in own], **keys)
         others = {"rival": best_rival(key, cll), "plain": ("plain", 1)}
         if method in WAYS:
             others["single"] = (SINGLE, budget)
-        for kind, other in others.items():
-            if other is not None and other != key and other in evaluations:
-                about = {**keys, "versus": kind, "reference": other[0]}
-                yield from differences(setup, own, evaluations[other], **about)
+        yield from measured_rows(setup, evaluations, key, others, keys)
 
 
 def _mean(runs: Sequence[Evaluation]) -> Evaluation:

@@ -61,7 +61,7 @@ def search_policies(
         replace(
             job,
             predictor=member,
-            directory=_below(job.directory, f"member-{number}"),
+            directory=job.directory and job.directory / f"member-{number}",
             store=str(pools[name]) if name in pools else None,
         )
         for number, (name, member) in enumerate(members.items(), start=1)
@@ -76,7 +76,7 @@ def search_policies(
     whole = replace(
         job,
         predictor=EnsemblePredictor(list(members.values())),
-        directory=_below(job.directory, "ensemble"),
+        directory=job.directory and job.directory / "ensemble",
     )
     mean = mean_predictions(predicted, whole.directory, job.settings.memory)
     ensemble = _policy(whole, mean, _part(progress, len(jobs), len(jobs) + 1), None)
@@ -97,7 +97,8 @@ def mean_predictions(
     shape, dtype = first.predictions.shape, np.dtype(np.float32)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     mapped = 2 * size > (default_limit() if memory is None else memory)
-    readers = [_reader(one.predictions, mapped) for one in predicted]
+    stores = [one.predictions for one in predicted]
+    readers = [one.map if mapped and one.map is not None else one.load for one in stores]
     if directory is None:
         mean = np.empty(shape, dtype)
         _average(readers, mean)
@@ -127,10 +128,6 @@ def _average(readers: Sequence[Callable[[], LogProbs]], out: NDArray[Any]) -> No
                 before = out[part].astype(np.float64) + np.log(number)
                 own = np.logaddexp(before, own) - np.log(number + 1)
             out[part] = np.maximum(own, LOG_FLOOR)
-
-
-def _reader(predictions: Predictions, mapped: bool) -> Callable[[], LogProbs]:
-    return predictions.map if mapped and predictions.map is not None else predictions.load
 
 
 def _write(
@@ -168,10 +165,6 @@ def check_members(members: Mapping[str, Predictor], settings: SearchSettings) ->
     EnsemblePredictor(list(members.values()))  # says in one line who differs
     if settings.race:
         raise RelookError("a race drops other candidates for each member: search without --race")
-
-
-def _below(directory: Path | None, name: str) -> Path | None:
-    return None if directory is None else directory / name
 
 
 def _part(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:

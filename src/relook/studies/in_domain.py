@@ -15,7 +15,7 @@ from relook.evaluation.results import Results
 from relook.report.comparison_tables import about, paper_tables
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Column, Line, Table, side_by_side, table_of
-from relook.studies.study import Study
+from relook.studies.study import Study, without_deviations
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -113,8 +113,7 @@ def temperature_drawing(results: Results) -> Drawing:
     from relook.report.series import curves_of
     from relook.report.style import INK
 
-    own = results.where(method=POLICY_METHOD, versus=None)
-    own = replace(own, rows=tuple(replace(row, deviation=0.0) for row in own.rows))
+    own = without_deviations(results.where(method=POLICY_METHOD))
     styles = shapes.named_styles(own.values("model"))
     bare = {
         n: replace(s, method=f"{n} searched", label="", dashes=_DASHES) for n, s in styles.items()

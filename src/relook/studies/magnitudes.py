@@ -24,8 +24,7 @@ from relook.policy import DrawKind
 from relook.policy.recipes import Recipe, get_recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
-from relook.studies.shared import StudyKeywords, asked_for
-from relook.studies.study import Study
+from relook.studies.study import Study, StudyKeywords, asked_for
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -105,10 +104,8 @@ def magnitudes(
         "images": len(dataset),
         "runs": asked.runs,
     }
-    rows = tuple(row for magnitude, own in found.items() for row in _rows(magnitude, own, keys))
-    results = Results(
-        STUDY.name,
-        rows,
+    return STUDY.results(
+        (row for magnitude, own in found.items() for row in _rows(magnitude, own, keys)),
         {
             "recipe": recipe.name,
             "length": length,
@@ -118,10 +115,9 @@ def magnitudes(
             "protocol": asked.protocol,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-            **(record or {}),
         },
+        record,
     )
-    return replace(results, sentence=sentence(results))
 
 
 def checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
@@ -237,6 +233,7 @@ STUDY = Study(
     tables,
     chosen_table,
     figures,
+    sentence=sentence,
 )
 
 

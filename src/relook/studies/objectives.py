@@ -14,13 +14,13 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.compare import ComparisonSettings
+from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, Results, difference, measured
-from relook.evaluation.scoring import MethodRun, Setup, checked_budgets, score_budgets
+from relook.evaluation.scoring import Key, MethodRun, Setup, checked_budgets, score_budgets
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
-from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.randomness import check_seed
@@ -33,8 +33,7 @@ from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.studies.shared import StudyKeywords, asked_for
-from relook.studies.study import Study
+from relook.studies.study import Study, StudyKeywords, asked_for, largest_budget
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -69,7 +68,13 @@ def objectives(
     whole policy). In `directory` predictions and selections are kept, and an interrupted
     call goes on; later calls with more runs or objectives find what is done.
     """
-    _check(settings)
+    if settings.length < 1:
+        raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
+    if settings.strategy == "conservative":
+        raise RelookError(
+            "a conservative selection knows one objective, cll: compare objectives with the "
+            "strategy greedy or paper"
+        )
     usual: StudyKeywords = {"budgets": (settings.length,), "runs": 5}
     asked = asked_for(STUDY.name, scored, usual, without=("methods", "options", "seed", "batch"))
     seed, runs = check_seed(settings.seed), asked.runs
@@ -85,12 +90,7 @@ def objectives(
         progress,
     )
     found = [run_of(study, replace(settings, seed=seed + run), run) for run in range(runs)]
-    results = Results(
-        STUDY.name,
-        tuple(_rows(study, found)),
-        {**_settings(study, settings, found), **(record or {})},
-    )
-    return replace(results, sentence=sentence(results))
+    return STUDY.results(_rows(study, found), _settings(study, settings, found), record)
 
 
 def checked_objectives(
@@ -111,7 +111,7 @@ def checked_objectives(
 
 def sentence(results: Results) -> str:
     """Return the plain answer: what the other objectives lose in cLL at the largest budget."""
-    shown = results.where(budget=_most(results), metric="cll")
+    shown = results.where(budget=largest_budget(results), metric="cll")
     searched = [row for row in shown.where(versus=None).rows if row["method"] != PLAIN]
     best = max(searched, key=lambda row: row.value)
     text = f"The highest held-out cLL comes from searching with {best['label']}"
@@ -142,7 +142,7 @@ def paper_table(results: Results) -> Table:
 
     Accuracy, LL and cLL; the paper leaves LL out.
     """
-    most, row = _most(results), results.rows[0]
+    most, row = largest_budget(results), results.rows[0]
     found = results.where(budget=most)
     pairs = [pair for pair, _ in found.groups("method", "label") if pair[0] != PLAIN]
     columns = [
@@ -175,7 +175,7 @@ def figures(results: Results) -> list[Drawing]:
     from relook.report.style import PLAIN_COLOR, POLICY_COLOR
 
     colors = {label_of(PLAIN): PLAIN_COLOR, label_of(REFERENCE): POLICY_COLOR}
-    models, most = [model for (model,), _ in results.groups("model")], _most(results)
+    models, most = [model for (model,), _ in results.groups("model")], largest_budget(results)
     drawn = []
     for number, model in enumerate(models, 1):
         own = results.where(model=model)
@@ -199,22 +199,8 @@ STUDY = Study(
     tables,
     paper_table,
     figures,
+    sentence=sentence,
 )
-
-
-def _most(results: Results) -> int:
-    """Return the largest budget."""
-    return max(int(budget) for budget in results.values("budget"))
-
-
-def _check(settings: SearchSettings) -> None:
-    if settings.length < 1:
-        raise RelookError(f"expected a policy length of at least 1, got {settings.length}")
-    if settings.strategy == "conservative":
-        raise RelookError(
-            "a conservative selection knows one objective, cll: compare objectives with the "
-            "strategy greedy or paper"
-        )
 
 
 def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:
@@ -226,7 +212,7 @@ def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:
             "method": name,
             "label": label_of(name),
             "budget": budget,
-            "views": max(score.views for score in scores),
+            "views": max(run.views[name, budget] for run in found),
             "images": len(found[0].units),
             "runs": len(found),
         }
@@ -251,17 +237,13 @@ def _over_reference(found: Sequence[Run], key: Key, metric: str) -> Interval:
 
 
 def _settings(study: Searches, settings: SearchSettings, found: Sequence[Run]) -> dict[str, Any]:
+    shown = ("length", "pool_size", "seed", "draws", "strategy", "balanced")
     return {
         "policies": {
             name: [policy_to_json(run.policies[name]) for run in found] for name in study.objectives
         },
         "recipe": settings.recipe.name,
-        "length": settings.length,
-        "pool_size": settings.pool_size,
-        "seed": settings.seed,
-        "draws": settings.draws,
-        "strategy": settings.strategy,
-        "balanced": settings.balanced,
+        **{name: getattr(settings, name) for name in shown},
         "holdout": None if study.test is not None else settings.holdout,
         "halvings": study.asked.halvings,
         "protocol": study.asked.protocol,
@@ -277,20 +259,8 @@ PLAIN = "plain"
 LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
 """What tables call the objectives; others go by their name."""
 
-Key = tuple[str, int]
-"""An objective and a budget."""
-
 Stages = Callable[[str, int, int], None]
 """Called with what is done (in words, with the run), the units done and their total."""
-
-
-@dataclass(frozen=True)
-class _Score:
-    """One policy on a run's held-out images: `per_image` holds arrays `[n]`."""
-
-    metrics: Mapping[str, float]
-    per_image: Mapping[str, FloatArray]
-    views: int
 
 
 @dataclass(frozen=True)
@@ -298,7 +268,8 @@ class Run:
     """What one run found; `units` `[n]` says which image, or group, each value belongs to."""
 
     policies: Mapping[str, Policy]
-    scores: Mapping[Key, _Score]
+    scores: Mapping[Key, Evaluation]
+    views: Mapping[Key, int]
     units: NDArray[Any]
 
 
@@ -351,31 +322,31 @@ def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
         progress = stages(**words, select=f"selecting by {label_of(name)}")
         selected = select_from_pool(own, candidates, progress, None)
         policies[name] = policy_of(own, candidates, selected)
-    held_out, proof = job.split.held_out, job.proof
+    proof = job.proof
     mark = fingerprint([policy_to_json(one) for one in policies.values()], study.asked.budgets)
     setup = replace(study.asked, seed=settings.seed, runs=1).setup(
         study.predictor,
         proof,
         settings.recipe,
-        indices=held_out,
+        indices=job.split.held_out,
         store_path=directory and directory / f"heldout-{mark[:8]}.zarr",
         progress=stage_of(stages(evaluate="predicting held-out images"), "evaluate"),
     )
-    units = held_out if proof.units is None else proof.units
-    return Run(policies, _scores(setup, policies), units)
+    units = job.split.held_out if proof.units is None else proof.units
+    return Run(policies, *_scored(setup, policies), units)
 
 
-def _scores(setup: Setup, policies: Mapping[str, Policy]) -> dict[Key, _Score]:
-    """Predict each distinct view of all policies once and score them at every budget."""
+def _scored(
+    setup: Setup, policies: Mapping[str, Policy]
+) -> tuple[dict[Key, Evaluation], dict[Key, int]]:
+    """Predict each distinct view of all policies once; return scores and views at every budget."""
+    scores, views = {}, {}
     lines = [MethodRun(PLAIN, 0, BASELINES[PLAIN].policy(setup.recipe))]
     most = setup.budgets[-1]
     lines += [MethodRun(name, 0, policy.for_budget(most)) for name, policy in policies.items()]
-    scores: dict[Key, _Score] = {}
     for one in score_budgets(setup, lines):
         likelihoods = per_image_log_likelihood(one.log_probs, setup.dataset.labels)
-        scores[one.line.method, one.budget] = _Score(
-            one.evaluation.metrics,
-            {**one.evaluation.per_image, "log_likelihood": likelihoods},
-            one.views,
-        )
-    return scores
+        per_image = {**one.evaluation.per_image, "log_likelihood": likelihoods}
+        scores[one.key] = replace(one.evaluation, per_image=per_image)
+        views[one.key] = one.views
+    return scores, views

@@ -18,7 +18,7 @@ from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.compare import available_methods
 from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results
-from relook.evaluation.scoring import MethodRun, Setup, check_policies, lines_of, score_budgets
+from relook.evaluation.scoring import Setup, check_policies, lines_of, score_budgets
 from relook.evaluation.unseen import Unseen, unseen_part
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
@@ -39,9 +39,8 @@ from relook.report.tables import (
     table_of,
 )
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
-from relook.studies.robustness_scores import CLEAN, Condition, Tally, has_normaliser, rows_of
-from relook.studies.shared import StudyKeywords, asked_for, corrected_change
-from relook.studies.study import Study
+from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
+from relook.studies.study import Study, StudyKeywords, asked_for, corrected_change
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -100,30 +99,29 @@ def robustness(
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
-    conditions: list[Condition] = [CLEAN, *((name, level) for name in names for level in levels)]
-    tally, classes = Tally(), 0
+    tally = Tally(names, levels)
+    conditions = [CLEAN, *tally.conditions]
+    distinct, _ = distinct_views(view for line in lines for view in line.views)
+    passes = len(distinct) * len(setup.dataset)
     for number, condition in enumerate(conditions):
         shown = _shown(setup, condition, shift.source, unseen)
-        here = _at(setup, condition, shown, _share(setup, lines, number, len(conditions)))
+        report = part_of(progress, number * passes, len(conditions) * passes)
+        here = _at(setup, condition, shown, report)
         for one in score_budgets(here, lines):
-            classes = one.log_probs.shape[1]
             tally.add(condition, one)
-    normalised = has_normaliser(classes, levels)
-    results = Results(
-        STUDY.name,
-        tuple(rows_of(setup, tally, chosen, names, levels, normalised)),
+    return STUDY.results(
+        rows_of(setup, tally, chosen),
         {
             **setup.record(),
             "methods": chosen,
             "left_out": left_out,
             "doubt": unseen.doubt,
             "made": shift.source is None,
-            "normalised": normalised,
+            "normalised": tally.normalised,
             "grid_search": None if grid is None else [list(score) for score in grid.scores],
-            **(record or {}),
         },
+        record,
     )
-    return replace(results, sentence=f"{sentence(results)} {unseen.doubt}".strip())
 
 
 def sentence(results: Results) -> str:
@@ -218,6 +216,7 @@ STUDY = Study(
     tables,
     paper_table,
     figures,
+    sentence=sentence,
 )
 
 
@@ -297,10 +296,3 @@ def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress |
         path = path.with_name(f"{condition[0]}-{condition[1]}.zarr")
     dataset = replace(setup.dataset, images=images)
     return replace(setup, dataset=dataset, store=path, progress=progress)
-
-
-def _share(setup: Setup, lines: Sequence[MethodRun], done: int, conditions: int) -> Progress | None:
-    """Report the passes of one condition as part of those of all."""
-    distinct, _ = distinct_views(view for line in lines for view in line.views)
-    passes = len(distinct) * len(setup.dataset)
-    return part_of(setup.progress, done * passes, conditions * passes)

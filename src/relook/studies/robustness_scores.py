@@ -50,7 +50,7 @@ Errors = Mapping[str, Sequence[float]]
 
 def unnormalised(errors: Errors) -> dict[str, float]:
     """Return uCE by corruption: the mean of its errors over the severities."""
-    return {name: _mean(one, name) for name, one in errors.items()}
+    return {name: float(np.mean(one)) for name, one in errors.items()}
 
 
 def normalised_errors(errors: Errors) -> dict[str, float]:
@@ -71,18 +71,12 @@ def normalised_errors(errors: Errors) -> dict[str, float]:
 
 def mean_over_corruptions(values: Mapping[str, float]) -> float:
     """Return muCE of uCEs, or mCE of CEs: their mean over the corruptions."""
-    return _mean(list(values.values()), "the mean over corruptions")
+    return float(np.mean(list(values.values())))
 
 
 def has_normaliser(classes: int, severities: Sequence[int]) -> bool:
     """Whether CE is defined: ImageNet's classes, at all five severities."""
     return classes == IMAGENET_CLASSES and tuple(severities) == SEVERITIES
-
-
-def _mean(values: Sequence[float], where: str) -> float:
-    if not len(values):
-        raise RelookError(f"{where}: expected at least 1 error rate, got none")
-    return float(np.mean(values))
 
 
 CLEAN = ("clean", 0)
@@ -92,20 +86,33 @@ Condition = tuple[str, int]
 
 @dataclass
 class Tally:
-    """What is found on the way, by method and budget.
+    """What is found on the way, by method and budget, under corruptions at severities.
 
     `errors[key][condition]` holds 1 where an image is wrong, `[n]`, averaged over runs;
     `rates` the error rates and `clls` the cLLs of the runs.
     """
 
+    corruptions: Sequence[str]
+    severities: Sequence[int]
+    classes: int = 0
     errors: dict[Key, dict[Condition, FloatArray]] = field(default_factory=dict)
     rates: dict[Key, dict[Condition, list[float]]] = field(default_factory=dict)
     clls: dict[Key, dict[Condition, list[float]]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
 
+    @property
+    def conditions(self) -> list[Condition]:
+        """Every corruption at every severity."""
+        return [(name, level) for name in self.corruptions for level in self.severities]
+
+    @property
+    def normalised(self) -> bool:
+        """Whether CE is defined."""
+        return has_normaliser(self.classes, self.severities)
+
     def add(self, condition: Condition, one: Scored) -> None:
         """Take in one run."""
-        key, wrong = (one.line.method, one.budget), 1 - one.evaluation.per_image["accuracy"]
+        key, wrong = one.key, 1 - one.evaluation.per_image["accuracy"]
         rates = self.rates.setdefault(key, {}).setdefault(condition, [])
         before = self.errors.setdefault(key, {}).get(condition, np.zeros(len(wrong)))
         self.errors[key][condition] = (before * len(rates) + wrong) / (len(rates) + 1)
@@ -113,23 +120,17 @@ class Tally:
         clls = self.clls.setdefault(key, {}).setdefault(condition, [])
         clls.append(one.evaluation.metrics["cll"])
         self.views[key] = max(one.views, self.views.get(key, 0))
+        self.classes = one.log_probs.shape[1]
 
-    def uce(self, key: Key, corruptions: Sequence[str], severities: Sequence[int]) -> FloatArray:
+    def uce(self, key: Key, corruptions: Sequence[str]) -> FloatArray:
         """Return each image's mean error over corruptions and severities, `[n]`."""
-        found = [self.errors[key][name, s] for name in corruptions for s in severities]
+        found = [self.errors[key][name, s] for name in corruptions for s in self.severities]
         return np.asarray(np.mean(found, axis=0))
 
 
-def rows_of(
-    setup: Setup,
-    tally: Tally,
-    methods: Sequence[str],
-    names: Sequence[str],
-    levels: Sequence[int],
-    normalised: bool,
-) -> Iterator[Result]:
+def rows_of(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Result]:
     """Yield each method's errors and cLL at each budget, and its differences to others."""
-    muce = {key: float(tally.uce(key, names, levels).mean()) for key in tally.errors}
+    muce = {key: float(tally.uce(key, tally.corruptions).mean()) for key in tally.errors}
     for key in sorted(muce, key=lambda key: (methods.index(key[0]), key[1])):
         keys = {
             "data": setup.dataset.name,
@@ -139,56 +140,46 @@ def rows_of(
             "views": tally.views[key],
             "images": len(setup.dataset),
         }
-        yield from _levels(tally.rates[key], tally.clls[key], names, levels, normalised, keys)
+        yield from _levels(tally, key, keys)
         rival = best_rival(key, {one: -error for one, error in muce.items()})
         for kind, other in (("rival", rival), ("plain", ("plain", 1))):
             if other is not None and other != key:
                 about_it = {**keys, "versus": kind, "reference": other[0]}
-                yield from _differences(setup, tally, key, other, names, levels, about_it)
+                yield from _differences(setup, tally, key, other, about_it)
 
 
-def _levels(
-    rates: Mapping[Condition, Sequence[float]],
-    clls: Mapping[Condition, Sequence[float]],
-    names: Sequence[str],
-    levels: Sequence[int],
-    normalised: bool,
-    keys: Mapping[str, Any],
-) -> Iterator[Result]:
+def _levels(tally: Tally, key: Key, keys: Mapping[str, Any]) -> Iterator[Result]:
+    rates, clls = tally.rates[key], tally.clls[key]
     yield Result("clean_error", float(np.mean(rates[CLEAN])), keys=keys)
     yield Result("clean_cll", float(np.mean(clls[CLEAN])), keys=keys)
-    conditions = [(name, level) for name in names for level in levels]
-    yield measured("muce", np.mean([rates[one] for one in conditions], axis=0), **keys)
-    yield Result("cll", float(np.mean([clls[one] for one in conditions])), keys=keys)
-    errors = {name: [float(np.mean(rates[name, level])) for level in levels] for name in names}
-    if normalised:
+    yield measured("muce", np.mean([rates[one] for one in tally.conditions], axis=0), **keys)
+    yield Result("cll", float(np.mean([clls[one] for one in tally.conditions])), keys=keys)
+    errors = {
+        name: [float(np.mean(rates[name, level])) for level in tally.severities]
+        for name in tally.corruptions
+    }
+    if tally.normalised:
         ratios = normalised_errors(errors)
         yield Result("mce", mean_over_corruptions(ratios), keys=keys)
         for name, ratio in ratios.items():
             yield Result("ce", ratio, keys={**keys, "corruption": name})
     for name, value in unnormalised(errors).items():
         yield Result("uce", value, keys={**keys, "corruption": name})
-    for name, level in conditions:
+    for name, level in tally.conditions:
         own = {**keys, "corruption": name, "severity": level}
         yield measured("error", rates[name, level], **own)
         yield measured("cll", clls[name, level], **own)
 
 
 def _differences(
-    setup: Setup,
-    tally: Tally,
-    one: Key,
-    other: Key,
-    names: Sequence[str],
-    levels: Sequence[int],
-    keys: Mapping[str, Any],
+    setup: Setup, tally: Tally, one: Key, other: Key, keys: Mapping[str, Any]
 ) -> Iterator[Result]:
     """Yield the difference in muCE, and for the policy in each uCE; an image counts whole."""
 
     def change(own: Sequence[str]) -> Interval:
-        return setup.paired(tally.uce(one, own, levels), tally.uce(other, own, levels))
+        return setup.paired(tally.uce(one, own), tally.uce(other, own))
 
-    yield difference("muce", change(names), **keys)
+    yield difference("muce", change(tally.corruptions), **keys)
     if one[0] == POLICY_METHOD:
-        for name in names:
+        for name in tally.corruptions:
             yield difference("uce", change([name]), **keys, corruption=name)

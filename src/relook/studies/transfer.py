@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from relook.evaluation.baselines import BASELINES, label_of
-from relook.evaluation.results import Result, Results, measured
+from relook.evaluation.results import Result, Results
 from relook.evaluation.scoring import (
     MethodRun,
     Scored,
@@ -27,15 +27,17 @@ from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
-from relook.studies.shared import (
+from relook.studies.study import (
+    Study,
     StudyKeywords,
     asked_for,
     corrected_change,
-    differences,
+    largest_budget,
+    measured_rows,
     progress_shares,
     store_path_of,
+    without_deviations,
 )
-from relook.studies.study import Study
 from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
 
 if TYPE_CHECKING:  # what draws needs matplotlib
@@ -95,10 +97,18 @@ def transfer(
     for job, report in zip(jobs, reports, strict=True):
         found, classes = _scored(replace(job.setup, progress=report), job.lines)
         rows += _rows(job, found, policies)
-        infos.append(_info(job.target, classes))
-    results = Results(
-        STUDY.name,
-        tuple(rows),
+        infos.append(
+            {
+                "name": job.target.name,
+                "data": job.target.dataset.name,
+                "images": len(job.target.dataset),
+                "classes": classes,
+                "own": job.target.own,
+                "model": job.target.predictor.fingerprint,
+            }
+        )
+    return STUDY.results(
+        rows,
         {
             "targets": infos,
             "recipe": prior.name,
@@ -111,11 +121,9 @@ def transfer(
             "halvings": asked.halvings,
             "protocol": asked.protocol,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
-            **(record or {}),
         },
+        record,
     )
-    said = f"{sentence(results)} {results.settings['doubt']}".strip()
-    return replace(results, sentence=said)
 
 
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
@@ -141,12 +149,12 @@ def _lengths(setup: Setup, line: MethodRun) -> dict[int, int]:
 def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Iterator[Result]:
     """Yield the metrics of each policy and baseline on one target, and the differences."""
     target = job.target
+    evaluations = {key: [one.evaluation for one in runs] for key, runs in found.items()}
     for budget in job.setup.budgets:
         for source in (*policies, *job.baselines):
             runs = found.get((source, budget))
             if runs is None:
                 continue
-            own = [one.evaluation for one in runs]
             keys = {
                 "model": target.name,
                 "data": target.dataset.name,
@@ -158,24 +166,9 @@ def _rows(job: TargetJob, found: Found, policies: Mapping[str, Policy]) -> Itera
                 "own": source == target.own,
                 "images": len(target.dataset),
             }
-            for metric in own[0].metrics:
-                yield measured(metric, [one.metrics[metric] for one in own], **keys)
-            for kind, other in (("own", target.own), ("crops", CROPS), ("plain", "plain")):
-                if other not in (None, source) and (other, budget) in found:
-                    theirs = [one.evaluation for one in found[other or "", budget]]
-                    about = {**keys, "versus": kind, "reference": other}
-                    yield from differences(job.setup, own, theirs, **about)
-
-
-def _info(target: Target, classes: int) -> dict[str, Any]:
-    return {
-        "name": target.name,
-        "data": target.dataset.name,
-        "images": len(target.dataset),
-        "classes": classes,
-        "own": target.own,
-        "model": target.predictor.fingerprint,
-    }
+            others = {"own": target.own, "crops": CROPS, "plain": "plain"}
+            pairs = {kind: (other, budget) for kind, other in others.items() if other is not None}
+            yield from measured_rows(job.setup, evaluations, (source, budget), pairs, keys)
 
 
 def shown(own: Results, metric: str = "cll") -> Result | None:
@@ -196,7 +189,7 @@ def foreign(results: Results) -> list[Results]:
 
 def sentence(results: Results) -> str:
     """Return the plain answer at the largest budget."""
-    most = _most(results)
+    most = largest_budget(results)
     parts = foreign(results.where(budget=most))
     said = [part for part in (_changed(parts), _against_crops(parts)) if part]
     text = "; ".join(said) or "no policy met a foreign target"
@@ -211,7 +204,7 @@ def tables(results: Results) -> list[Table]:
 
 def matrix(results: Results, metric: str = "cll", budget: int | None = None) -> Table:
     """Return a line per policy and a column per target; a difference beyond chance is bold."""
-    budget = _most(results) if budget is None else budget
+    budget = largest_budget(results) if budget is None else budget
     here = results.where(budget=budget)
     targets = here.values("model")
     heads = [name if _has_own(here, name) else f"{name} (− CF)" for name in targets]
@@ -252,7 +245,7 @@ def heat_map(results: Results) -> Drawing:
     """Draw the change in cLL, a line per policy and a column per target (the paper's figure)."""
     from relook.report.heat_map import HeatCell, heat_drawing
 
-    most = _most(results)
+    most = largest_budget(results)
     here = results.where(budget=most)
     targets, sources = here.values("model"), here.values("method")
     policies = here.where(kind="policy").values("method")
@@ -293,10 +286,9 @@ def views_drawing(results: Results, target: str, name: str = "transfer_views") -
         row["method"]: "its own policy" if row["own"] else f"policy of {row['method']}"
         for row in here.where(kind="policy", metric="cll", versus=None).rows
     }
-    bare = replace(
-        here, rows=tuple(replace(r, deviation=0.0) for r in here.rows if not r["versus"])
+    curves = curves_of(
+        without_deviations(here), "cll", shapes.family_styles(labels) | shapes.METHODS
     )
-    curves = curves_of(bare, "cll", shapes.family_styles(labels) | shapes.METHODS)
     panel = shapes.Panel(target, metric_of("cll").title, curves)
     title = f"Calibrated log-likelihood against views on {target}"
     return shapes.curves_drawing(name, title, [[panel]])
@@ -312,11 +304,8 @@ STUDY = Study(
     matrix,
     figures,
     brief=lambda results: tables(results)[:2],
+    sentence=sentence,
 )
-
-
-def _most(results: Results) -> int:
-    return max(int(budget) for budget in results.values("budget"))
 
 
 def _has_own(results: Results, target: str) -> bool:

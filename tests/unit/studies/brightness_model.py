@@ -14,14 +14,20 @@ DARK, BRIGHT = 50, 200
 
 @dataclass
 class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones. Counts calls and passes."""
+    """Says class 1 for bright images, with 80 %; class 0 for dark ones. Counts calls and passes.
+
+    It is interrupted before the call `stop_at`.
+    """
 
     classes: int = 2
+    stop_at: int | None = None
     calls: int = 0
     passes: int = 0
     fingerprint: str = "by brightness"
 
     def __call__(self, images: Tensor) -> Tensor:
+        if self.calls == self.stop_at:
+            raise KeyboardInterrupt
         self.calls += 1
         self.passes += len(images)
         bright = images.double().mean((1, 2, 3)) > 127.5

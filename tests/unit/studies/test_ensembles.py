@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from tests.support import refused
-from tests.unit.studies.shown import printed
+from tests.unit.studies.shown import drawn, printed
 from torch import Tensor
 
 from relook.data import Dataset, load_data
@@ -17,7 +17,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.results import Result, Results, join
+from relook.evaluation.results import Result, Results
 from relook.models import EnsemblePredictor, Predictor
 from relook.models.small import new_small
 from relook.models.torch_module import TorchPredictor
@@ -36,7 +36,6 @@ from relook.selection.record import Selected
 from relook.studies import ensembles_search
 from relook.studies.ensembles import STUDY, ensembles, paper_table, tables
 from relook.studies.ensembles_search import mean_predictions
-from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
 
 SETTINGS = SearchSettings(
     recipe=RECIPES["small"], length=4, pool_size=14, batch=64, strategy="greedy"
@@ -175,61 +174,46 @@ def test_the_ensembles_rows_are_those_of_compare(dataset: Dataset, found: Result
                 assert change == pytest.approx(row.over_plain["cll"].estimate, abs=1e-4)
 
 
-def test_a_policy_for_each_member_by_hand(dataset: Dataset, found: Results) -> None:
-    _, held_out = split_images(dataset, SETTINGS, None)
-    proof = dataset.subset(held_out)
-    least = min(policy.views for policy in policies_of(found).values())
-    for budget in BUDGETS:
-        chances: list[Any] = []
-        for one, policy in zip((member(1), member(2)), policies_of(found).values(), strict=True):
-            views = [View(sub, i) for i, sub in enumerate(policy.for_budget(min(budget, least)))]
-            log_probs = predict_views(one, proof.images, views, seed=0, indices=held_out)
-            chances.append(np.exp(log_probs.astype(np.float64)).mean(axis=0))
-        expected = cross_validated(np.log(np.mean(chances, axis=0)), proof.labels, seed=0)
-        for metric, close in (("cll", 1e-5), ("accuracy", 1e-9)):
-            value = row_of(found, "per-member", budget, metric).value
-            assert value == pytest.approx(expected.metrics[metric], abs=close)
-
-
-def test_each_policy_s_views_are_averaged_at_its_view_temperature(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("view_temperatures", [(1.0, 1.0, 1.0), (2.0, 3.0, 4.0)])
+def test_policies_score_as_by_hand_at_their_view_temperatures(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, view_temperatures: tuple[float, ...]
 ) -> None:
-    numbers = iter((2.0, 3.0, 4.0))  # of the two members and of the ensemble
+    numbers = iter(view_temperatures)  # of the two members and of the ensemble
 
     def select(*arguments: Any) -> Selected:
         found = select_from_pool(*arguments)
         return replace(found, result=replace(found.result, view_temperature=next(numbers)))
 
     monkeypatch.setattr(ensembles_search, "select_from_pool", select)
-    found = study(dataset, methods=["plain"], budgets=(3,))
+    found = study(dataset, methods=["plain"])
     own, together = list(policies_of(found).values()), policy_of(found)
-    assert [one.view_temperature for one in (*own, together)] == [2, 3, 4]
+    assert tuple(one.view_temperature for one in (*own, together)) == view_temperatures
     _, held_out = split_images(dataset, SETTINGS, None)
     proof = dataset.subset(held_out)
     least = min(policy.views for policy in own)
 
-    def shares(predictor: Predictor, policy: Policy, budget: int) -> Any:
+    def mean(predictor: Predictor, policy: Policy, budget: int) -> Any:
         views = [View(sub, i) for i, sub in enumerate(policy.for_budget(budget))]
         log_probs = predict_views(predictor, proof.images, views, seed=0, indices=held_out)
-        return softmax(log_probs.astype(np.float64) / policy.view_temperature, axis=-1)
+        shares = softmax(log_probs.astype(np.float64) / policy.view_temperature, axis=-1)
+        return shares.mean(axis=0)
 
     # One policy for all runs on the ensemble as one model; members have their own otherwise.
     members = [member(1), member(2)]
     both = EnsemblePredictor(members)
-    expected = {
-        "single": shares(both, own[0], 3).mean(axis=0),
-        "ensemble": shares(both, together, 3).mean(axis=0),
-        "per-member": np.mean(
-            [
-                shares(one, policy, min(3, least)).mean(axis=0)
-                for one, policy in zip(members, own, strict=True)
-            ],
-            axis=0,
-        ),
-    }
-    for way, mean in expected.items():
-        scored = cross_validated(np.log(mean), proof.labels, seed=0).metrics["cll"]
-        assert row_of(found, way, 3).value == pytest.approx(scored, abs=1e-5), way
+    for budget in BUDGETS:
+        equal = min(budget, least)
+        each = [mean(one, policy, equal) for one, policy in zip(members, own, strict=True)]
+        expected = {
+            "single": mean(both, own[0], budget),
+            "ensemble": mean(both, together, budget),
+            "per-member": np.mean(each, axis=0),
+        }
+        for way, chances in expected.items():
+            scored = cross_validated(np.log(chances), proof.labels, seed=0).metrics
+            assert row_of(found, way, budget).value == pytest.approx(scored["cll"], abs=1e-5), way
+            accuracy = row_of(found, way, budget, "accuracy").value
+            assert accuracy == pytest.approx(scored["accuracy"], abs=1e-9), way
 
 
 def test_views_are_counted_for_a_member_and_passes_for_all(found: Results) -> None:
@@ -379,35 +363,8 @@ def test_tables_hold_the_figures(found: Results) -> None:
 
 
 def test_figures_are_files_of_the_same_bytes(found: Results, tmp_path: Path) -> None:
-    first = STUDY.save_figures(found, tmp_path / "a")
-    assert [path.name for path in first if path.suffix == ".png"] == [
-        "ensembles_cll.png",
-        "ensembles_accuracy.png",
-        "train_vs_clean.png",
-        "policy_vs_crops.png",
-    ]
-    for one, other in zip(first, STUDY.save_figures(found, tmp_path / "b"), strict=True):
-        assert one.read_bytes() == other.read_bytes()
-
-
-def test_two_figures_take_a_comparisons_rows(dataset: Dataset, found: Results) -> None:
-    results = compare(
-        member(1),
-        dataset,
-        replace(policies_of(found)["a"], seen=b""),
-        recipe="small",
-        budgets=[2],
-        methods=["cf", "mtrain"],
-        measure_cost=False,
-    ).results()
-    drawing = methods_drawing("a", "A", results, CROPS_AND_TRAINING, ("accuracy",))
-    assert "random crops (CF)" in drawing.description
-    several = join({"A": results, "B": results, "C": results})
-    drawing = methods_drawing("b", "B", several, POLICY_AND_CROPS, ("cll",))
-    assert len(drawing.figure.axes) == 3
-    assert "B: learned policy (GPS)" in drawing.description
-    with pytest.raises(RelookError, match="expected results to draw, got none"):
-        methods_drawing("c", "C", results.where(method="none"))
+    names = ["ensembles_cll", "ensembles_accuracy", "train_vs_clean", "policy_vs_crops"]
+    assert drawn(STUDY, found, tmp_path) == names
 
 
 def test_wrong_requests_are_one_line(dataset: Dataset) -> None:

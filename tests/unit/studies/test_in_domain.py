@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.support import refused
 from tests.unit.report.example_run import example_comparison
+from tests.unit.studies.shown import drawn
 
 from relook.data import load_data
 from relook.evaluation.compare import compare
@@ -194,8 +195,7 @@ def test_a_line_a_model_and_one_for_what_the_search_found(tmp_path: Path) -> Non
     (axes,) = drawing.figure.axes
     assert len([line for line in axes.lines if len(line.get_xdata())]) == 4  # type: ignore[arg-type]
     assert "VGG16 " in drawing.description
-    files = TEMPERATURE.save_figures(both, tmp_path)
-    assert [path.name for path in files] == ["temperature_views.svg", "temperature_views.png"]
+    assert drawn(TEMPERATURE, both, tmp_path) == ["temperature_views"]
 
 
 def test_nothing_to_draw_is_refused() -> None:

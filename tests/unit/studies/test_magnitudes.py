@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.unit.studies.brightness_model import SURE, ByBrightness, bright_and_dark
-from tests.unit.studies.shown import printed
+from tests.unit.studies.shown import drawn, printed
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options, randaugment
@@ -115,13 +115,9 @@ def test_metrics_are_cross_validated_and_views_averaged() -> None:
 
 def test_mgrid_scores_the_same_predictions_by_its_own_cll() -> None:
     dataset = bright_and_dark(wrong=5)
+    options = Options(length=1, grid_views=1)
     grid = search_magnitude(
-        ByBrightness(),
-        dataset,
-        SOLARIZE,
-        options=Options(length=1, grid_views=1),
-        seed=3,
-        draws="fixed",
+        ByBrightness(), dataset, SOLARIZE, options=options, seed=3, draws="fixed"
     )
     chances = np.full((len(dataset), 2), 1 - SURE)
     bright = (dataset.plain[:, 0, 0, 0] == 200).long().numpy()
@@ -185,7 +181,4 @@ def test_the_figure_is_the_same_every_time_and_says_what_it_shows(tmp_path: Path
     (drawing,) = STUDY.figures(both)
     assert "VGG: M* is 0 by accuracy" in drawing.description
     assert len(drawing.figure.axes) == 4
-    files = STUDY.save_figures(both, tmp_path / "a")
-    assert [path.name for path in files] == ["magnitudes.svg", "magnitudes.png"]
-    again = STUDY.save_figures(both, tmp_path / "b")
-    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]
+    assert drawn(STUDY, both, tmp_path) == ["magnitudes"]

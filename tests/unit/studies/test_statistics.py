@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import refused
-from tests.unit.studies.shown import printed
+from tests.unit.studies.shown import drawn, printed
 
 from relook.evaluation.results import Results
 from relook.policy import Policy, Step, SubPolicy
@@ -99,7 +99,6 @@ def test_the_figure_leaves_out_what_changes_nothing(tmp_path: Path) -> None:
     (drawing,) = STUDY.figures(BOTH)
     assert "rotate 3 times at 15.0" in drawing.description
     assert "identity" not in drawing.description
-    files = STUDY.save_figures(BOTH, tmp_path)
-    assert [path.name for path in files] == ["policy_transforms.svg", "policy_transforms.png"]
+    assert drawn(STUDY, BOTH, tmp_path) == ["policy_transforms"]
     plain = statistics({"plain": [Policy((SubPolicy(),))]})
     assert "nothing changes the image" in STUDY.figures(plain)[0].description

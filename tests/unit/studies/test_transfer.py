@@ -12,8 +12,7 @@ import torch
 from tests.support import different, refused
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 from tests.unit.studies.brightness_model import ByBrightness
-from tests.unit.studies.shown import printed
-from torch import Tensor
+from tests.unit.studies.shown import drawn, printed
 
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -188,12 +187,6 @@ def test_fresh_policies_have_runs() -> None:
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
-    class Interrupted(ByBrightness):
-        def __call__(self, images: Tensor) -> Tensor:
-            if self.calls == 9:
-                raise KeyboardInterrupt
-            return super().__call__(images)
-
     def run(predictor: ByBrightness, path: Path | None) -> Results:
         return transfer(
             [Target("one", predictor, dataset(8), own="mirror")],
@@ -204,7 +197,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
         )
 
     with pytest.raises(KeyboardInterrupt):
-        run(Interrupted(), tmp_path)
+        run(ByBrightness(stop_at=9), tmp_path)
     rest, whole = ByBrightness(), ByBrightness()
     assert run(rest, tmp_path) == run(whole, None)
     assert 0 < rest.calls < whole.calls
@@ -256,14 +249,10 @@ def test_names_cannot_break_tables() -> None:
 
 def test_figures_are_files_of_the_same_bytes(tmp_path: Path) -> None:
     found = study(methods=["plain", "cf"])
-    first = STUDY.save_figures(found, tmp_path / "a")
-    assert [path.name for path in first] == ["transfer.svg", "transfer.png"]
-    for one, other in zip(first, STUDY.save_figures(found, tmp_path / "b"), strict=True):
-        assert one.read_bytes() == other.read_bytes()
+    assert drawn(STUDY, found, tmp_path) == ["transfer"]
     assert "its own policy -0.5948 (1)" in views_drawing(found, "two").description
-    alone = found.labelled(own=False)
-    names = {path.stem for path in STUDY.save_figures(alone, tmp_path / "c")}
-    assert names == {"transfer", "transfer_views_1", "transfer_views_2"}
+    names = [drawing.name for drawing in STUDY.figures(found.labelled(own=False))]
+    assert names == ["transfer", "transfer_views_1", "transfer_views_2"]
 
 
 def test_wrong_requests_are_one_line() -> None:

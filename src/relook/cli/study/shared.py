@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,6 +82,31 @@ class RunsAndPolicies:
 def is_policy(path: Path) -> bool:
     """Whether a path is a policy's, not a run's: a file, or else named like one."""
     return path.is_file() or path.suffix == ".json"
+
+
+class Bars:
+    """Bars of progress, one after the other."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.bar: ProgressCallback | None = None
+
+    def begin(self, title: str, unit: str = "images") -> None:
+        """End the bar that there is, and begin another."""
+        self.stack.close()
+        self.bar = self.stack.enter_context(progress_bar(title, unit))
+
+    def report(self, done: int, total: int, note: str) -> None:
+        """Show how far it is."""
+        if self.bar is not None:
+            self.bar(done, total, note=note)
+
+
+@contextmanager
+def bars() -> Iterator[Bars]:
+    """Show the progress of one piece of work after the other."""
+    with ExitStack() as stack:
+        yield Bars(stack)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,20 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from relook.cli.shared import groups, options
-from relook.cli.shared.console import (
-    ProgressCallback,
-    console,
-    print_json,
-    progress_bar,
-    resumable,
-    say,
-)
+from relook.cli.shared.console import console, print_json, resumable, say
+from relook.cli.study.shared import bars
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation.wording import count
 from relook.report.metrics import metric_of
 from relook.report.tables import new_table
 from relook.studies.training.models import (
+    METRICS,
     VALIDATION,
     Progress,
     TrainedModel,
@@ -41,8 +36,6 @@ from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
 of_training: Callable[..., Any] = partial(typer.Option, rich_help_panel="How to train")
-
-SHOWN_METRICS = ("accuracy", "log_likelihood", "cll")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,20 +181,17 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
 @contextmanager
 def _bars(plan: TrainingPlan) -> Iterator[Progress]:
     """Show a bar for each network: images per second, time left, epoch and loss."""
-    with ExitStack() as stack:
-        bars: dict[Path, ProgressCallback] = {}
-        smooth = {"loss": 0.0}
+    shown, smooth = Path(), 0.0
+    with bars() as bar:
 
         def update(model: TrainedModel, done: int, total: int, loss: float) -> None:
-            if model.path not in bars:
-                stack.close()
-                title = f"seed {model.seed}, {model.images:,} images"
-                bars[model.path] = stack.enter_context(progress_bar(title))
-                smooth["loss"] = loss
-            smooth["loss"] += 0.05 * (loss - smooth["loss"])
+            nonlocal shown, smooth
+            if model.path != shown:
+                shown, smooth = model.path, loss
+                bar.begin(f"seed {model.seed}, {model.images:,} images")
+            smooth += 0.05 * (loss - smooth)
             epoch = -(-done // model.images)
-            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth['loss']:.3f}"
-            bars[model.path](done, total, note=note)
+            bar.report(done, total, f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth:.3f}")
 
         yield update
 
@@ -241,13 +231,13 @@ def _table(models: tuple[TrainedModel, ...]) -> Table:
         table.add_column(name, justify="right")
     parts = [p for p in ("validation", "test") if any(getattr(m, p) is not None for m in models)]
     for part in parts:
-        for name in SHOWN_METRICS:
+        for name in METRICS:
             table.add_column(f"{part}\n{metric_of(name).head}", justify="right", no_wrap=True)
     for model in models:
         cells = [model.path.name, f"{model.images:,}", f"{model.losses[-1]:.3f}"]
         for part in parts:
             found = getattr(model, part)
-            for name in SHOWN_METRICS:
+            for name in METRICS:
                 cells.append("" if found is None else metric_of(name).number(found[name]))
         table.add_row(*map(Text, cells))
     return table

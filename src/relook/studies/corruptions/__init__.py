@@ -1,8 +1,7 @@
 """The fifteen common corruptions of images, at five severities, and the table of them."""
 
 from relook.data.corrupted import SEVERITIES, check_corruptions, check_severities
-from relook.studies.corruptions.apply import corrupt_images
-from relook.studies.corruptions.table import CORRUPTIONS, Corruption
+from relook.studies.corruptions.table import CORRUPTIONS, Corruption, corrupt_images
 
 __all__ = [
     "CORRUPTIONS",

@@ -1,4 +1,4 @@
-"""The one table of corruptions: kernel, and what its five severities are at two image sizes.
+"""The one table of corruptions, each with its five severities at two image sizes, and its use.
 
 The parameters are facts of the published sets (Hendrycks and Dietterich, "Benchmarking neural
 network robustness to common corruptions and perturbations", ICLR 2019; values from
@@ -11,20 +11,34 @@ else stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relook.data.corrupted import FAMILIES, check_corruptions, check_severities
+from relook.errors import RelookError
+from relook.foundation.progress import Progress
 from relook.foundation.registry import by_name
 from relook.numerics.arrays import FloatArray
-from relook.studies.corruptions import blur, digital, noise, weather
-from relook.studies.corruptions.draws import Draws, Levels
+from relook.numerics.randomness import check_seed
+from relook.studies.corruptions import kernels
+from relook.studies.corruptions.kernels import Draws, Levels, Parameters
+from relook.transforms.checks import check_images
 
 SMALL, LARGE = 32, 224
 """The sides, in pixels, that the published parameters are for."""
 
-Parameters = tuple[float, ...]
 Kernel = Callable[[Levels, Parameters, Draws], FloatArray]
-Five = tuple[Parameters, Parameters, Parameters, Parameters, Parameters]
+Five = tuple[Parameters, ...]
+
+# A value on the edge between two levels, reached by sums in another order, must not fall the
+# other way.
+_TIE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -32,16 +46,19 @@ class Corruption:
     """One row: `kernel(image, parameters, draws)` on uint8 `[c, h, w]` gives levels 0 … 255.
 
     `small` and `large` are the parameters of the five severities for sides of 32 and 224;
-    `lengths` says which of them are lengths in pixels. `number` names the row's random
-    numbers and never changes.
+    `lengths` says which of them are lengths in pixels.
     """
 
-    number: int
     name: str
     kernel: Kernel
     small: Five
     large: Five
     lengths: tuple[int, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """Its place among all corruptions, which names its random numbers."""
+        return list(FAMILIES).index(self.name)
 
     def parameters(self, severity: int, side: int) -> Parameters:
         """Return the parameters of a severity for images whose shorter side is `side` pixels."""
@@ -65,72 +82,29 @@ def _between(small: float, large: float, share: float, length: bool) -> float:
 
 def _each(*values: float) -> Five:
     """Return five severities of a single parameter."""
-    first, second, third, fourth, fifth = ((value,) for value in values)
-    return first, second, third, fourth, fifth
-
-
-def _scaled(five: Five, factor: float) -> Five:
-    first, second, third, fourth, fifth = (tuple(factor * v for v in one) for one in five)
-    return first, second, third, fourth, fifth
+    return tuple((value,) for value in values)
 
 
 _ROWS = (
-    Corruption(
-        0,
-        "gaussian_noise",
-        noise.gaussian_noise,
-        _each(0.04, 0.06, 0.08, 0.09, 0.10),
-        _each(0.08, 0.12, 0.18, 0.26, 0.38),
-    ),
-    Corruption(
-        1,
-        "shot_noise",
-        noise.shot_noise,
-        _each(500, 250, 100, 75, 50),
-        _each(60, 25, 12, 5, 3),
-    ),
-    Corruption(
-        2,
-        "impulse_noise",
-        noise.impulse_noise,
-        _each(0.01, 0.02, 0.03, 0.05, 0.07),
-        _each(0.03, 0.06, 0.09, 0.17, 0.27),
-    ),
-    Corruption(
-        3,
-        "defocus_blur",
-        blur.defocus_blur,
+    Corruption("gaussian_noise", kernels.gaussian_noise,
+        _each(0.04, 0.06, 0.08, 0.09, 0.10), _each(0.08, 0.12, 0.18, 0.26, 0.38)),
+    Corruption("shot_noise", kernels.shot_noise,
+        _each(500, 250, 100, 75, 50), _each(60, 25, 12, 5, 3)),
+    Corruption("impulse_noise", kernels.impulse_noise,
+        _each(0.01, 0.02, 0.03, 0.05, 0.07), _each(0.03, 0.06, 0.09, 0.17, 0.27)),
+    Corruption("defocus_blur", kernels.defocus_blur,
         ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-        ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
-        lengths=(0, 1),
-    ),
-    Corruption(
-        4,
-        "glass_blur",
-        blur.glass_blur,
+        ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)), (0, 1)),
+    Corruption("glass_blur", kernels.glass_blur,
         ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-        ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
-        lengths=(0, 1),
-    ),
-    Corruption(
-        5,
-        "motion_blur",
-        blur.motion_blur,
+        ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)), (0, 1)),
+    Corruption("motion_blur", kernels.motion_blur,
         ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-        ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-        lengths=(0, 1),
-    ),
-    Corruption(
-        6,
-        "zoom_blur",
-        blur.zoom_blur,
+        ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), (0, 1)),
+    Corruption("zoom_blur", kernels.zoom_blur,
         ((1.06, 0.01), (1.11, 0.01), (1.15, 0.01), (1.20, 0.01), (1.25, 0.01)),
-        ((1.11, 0.01), (1.15, 0.01), (1.20, 0.02), (1.24, 0.02), (1.30, 0.03)),
-    ),
-    Corruption(
-        7,
-        "snow",
-        weather.snow,
+        ((1.11, 0.01), (1.15, 0.01), (1.20, 0.02), (1.24, 0.02), (1.30, 0.03))),
+    Corruption("snow", kernels.snow,
         (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
             (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -144,64 +118,76 @@ _ROWS = (
             (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
             (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
             (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-        ),
-        lengths=(2, 4, 5),
-    ),
-    Corruption(
-        8,
-        "frost",
-        weather.frost,
+        ), (2, 4, 5)),
+    Corruption("frost", kernels.frost,
         ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
-        ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
-    ),
-    Corruption(
-        9,
-        "fog",
-        weather.fog,
+        ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))),
+    Corruption("fog", kernels.fog,
         ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
-        ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
-    ),
-    Corruption(
-        10,
-        "brightness",
-        weather.brightness,
-        _each(0.05, 0.1, 0.15, 0.2, 0.3),
-        _each(0.1, 0.2, 0.3, 0.4, 0.5),
-    ),
-    Corruption(
-        11,
-        "contrast",
-        digital.contrast,
-        _each(0.75, 0.5, 0.4, 0.3, 0.15),
-        _each(0.4, 0.3, 0.2, 0.1, 0.05),
-    ),
-    Corruption(
-        12,
-        "elastic_transform",
-        digital.elastic_transform,
+        ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))),
+    Corruption("brightness", kernels.brightness,
+        _each(0.05, 0.1, 0.15, 0.2, 0.3), _each(0.1, 0.2, 0.3, 0.4, 0.5)),
+    Corruption("contrast", kernels.contrast,
+        _each(0.75, 0.5, 0.4, 0.3, 0.15), _each(0.4, 0.3, 0.2, 0.1, 0.05)),
+    Corruption("elastic_transform", kernels.elastic_transform,
         ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
-        _scaled(  # published as shares of 244 pixels
-            ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02),
-             (0.12, 0.01, 0.02)),
-            244 / LARGE,
-        ),
-    ),
-    Corruption(
-        13,
-        "pixelate",
-        digital.pixelate,
-        _each(0.95, 0.9, 0.85, 0.75, 0.65),
-        _each(0.6, 0.5, 0.4, 0.3, 0.25),
-    ),
-    Corruption(
-        14,
-        "jpeg_compression",
-        digital.jpeg_compression,
-        _each(80, 65, 58, 50, 40),
-        _each(25, 18, 15, 10, 7),
-    ),
+        tuple(  # published as shares of 244 pixels
+            tuple(244 / LARGE * share for share in shares)
+            for shares in ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02),
+                           (0.12, 0.01, 0.02))
+        )),
+    Corruption("pixelate", kernels.pixelate,
+        _each(0.95, 0.9, 0.85, 0.75, 0.65), _each(0.6, 0.5, 0.4, 0.3, 0.25)),
+    Corruption("jpeg_compression", kernels.jpeg_compression,
+        _each(80, 65, 58, 50, 40), _each(25, 18, 15, 10, 7)),
 )  # fmt: skip
 
 
 CORRUPTIONS = by_name(_ROWS)
 """All corruptions by name, in the order of the published sets."""
+
+
+def corrupt_images(
+    images: Tensor,
+    corruption: str,
+    severity: int,
+    *,
+    seed: int = 0,
+    indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Return uint8 images `[n, c, h, w]` under a corruption of CORRUPTIONS at severity 1 … 5.
+
+    `indices` are the images' places in their data set (default 0 … n − 1). A result is a
+    function of its image, the seed, its index, the corruption and the severity alone.
+    """
+    check_images(images)
+    (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
+    row = CORRUPTIONS[name]
+    places = _places(indices, len(images))
+    parameters = row.parameters(level, min(images.shape[2:]))
+    corrupted = np.empty(tuple(images.shape), dtype=np.uint8)
+    sources: Levels = np.ascontiguousarray(images.cpu().numpy())
+    seed = check_seed(seed)
+    for number, (image, place) in enumerate(zip(sources, places, strict=True)):
+        draws = Draws(seed, int(place), row.number, level)
+        corrupted[number] = _to_levels(row.kernel(image, parameters, draws))
+        if progress is not None:
+            progress(number + 1, len(sources))
+    return torch.from_numpy(corrupted).to(images.device)
+
+
+def _places(
+    indices: Sequence[int] | NDArray[np.integer[Any]] | None, images: int
+) -> NDArray[np.int64]:
+    places = np.arange(images) if indices is None else np.asarray(indices)
+    if places.shape != (images,) or places.dtype.kind not in "iu" or (places < 0).any():
+        raise RelookError(
+            f"expected {images} indices ≥ 0, one per image, got {places.dtype} of shape "
+            f"{list(places.shape)}"
+        )
+    return places.astype(np.int64)
+
+
+def _to_levels(values: FloatArray) -> Levels:
+    return np.clip(np.floor(values + (0.5 + _TIE)), 0, 255).astype(np.uint8)

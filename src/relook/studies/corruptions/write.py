@@ -29,7 +29,7 @@ from relook.foundation.progress import Progress, ProgressCount
 from relook.io.files import write_bytes_atomic
 from relook.io.run_directory import RunDirectory
 from relook.numerics.randomness import check_seed
-from relook.studies.corruptions.apply import corrupt_images
+from relook.studies.corruptions.table import corrupt_images
 
 _JPEG_QUALITY = 85  # ImageNet-C's
 _PART = 256  # images that are corrupted between two reports

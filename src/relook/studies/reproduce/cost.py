@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -15,10 +15,17 @@ from relook.models import InputSpec, Predictor, TorchPredictor
 from relook.models.base import input_of
 from relook.numerics.splits import parse_split
 from relook.predictions.passes import View, estimate
-from relook.studies.corruptions import CORRUPTIONS, SEVERITIES
+from relook.studies.corruptions import check_corruptions, check_severities
 from relook.studies.reproduce.inputs import load_study_model
-from relook.studies.reproduce.plan import Job, model_spec, search_settings
-from relook.studies.reproduce.settings import StudyData, StudyFile
+from relook.studies.reproduce.plan import Job, search_settings
+from relook.studies.reproduce.settings import (
+    ComparePart,
+    EnsemblesPart,
+    RobustnessPart,
+    StudyData,
+    StudyFile,
+    TransferPart,
+)
 from relook.studies.training.networks import get_network
 
 STEP = 3
@@ -36,49 +43,38 @@ def pool_size(study: StudyFile) -> int:
     return sum(group.count for group in settings.recipe.groups) + settings.plain
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How many images are trained on, searched with and scored on; None where nobody said."""
-
-    train: int | None = None
-    search: int | None = None
-    score: int | None = None
-
-
-def counts_of(data: StudyData, *, cross_fit: bool = False) -> Counts:
-    """Return how many images each use has, as far as the file says."""
-    train, test = data.train_images, data.test_images
-    if data.validation is not None:
-        return Counts(train, data.validation, test)
-    if test is None or cross_fit:
-        return Counts(train, test, test)
-    shares = parse_split(data.split, test)
-    used = test - round(shares.left_out * test)
-    score = round(shares.holdout * used)
-    return Counts(train, used - score, score)
-
-
 def passes_of(job: Job, study: StudyFile) -> int | None:
     """Return the model passes of a job, at most; None where images are not counted in the file.
 
     A training's count as three, for the steps back.
     """
-    counts = [
-        counts_of(study.data[entry.data], cross_fit=study.search.cross_fit) for entry in job.entries
-    ]
     if job.part == "train":
-        return None if counts[0].train is None else _train(job, study, counts[0].train)
+        data = study.data[job.entry.data]
+        images, kept = data.train_images, data.validation
+        seen = images if images is None or kept is None else 2 * images - kept
+        return None if seen is None else STEP * study.train.epochs * seen
     total = 0
-    for one in counts:
-        if one.search is None or one.score is None:
+    for entry in job.entries:
+        counts = _counts(study.data[entry.data], study.search.cross_fit)
+        if counts is None:
             return None
-        total += _COSTS[job.part](job, study, one.search, one.score)
+        total += _COSTS[job.part](job, study, *counts)
     return total
 
 
-def _train(job: Job, study: StudyFile, images: int) -> int:
-    kept = study.data[job.entry.data].validation
-    return STEP * study.train.epochs * (images if kept is None else 2 * images - kept)
+def _counts(data: StudyData, cross_fit: bool) -> tuple[int, int] | None:
+    """Return how many images are searched with and scored on, if the file says."""
+    test = data.test_images
+    if test is None:
+        return None
+    if data.validation is not None:
+        return data.validation, test
+    if cross_fit:
+        return test, test
+    shares = parse_split(data.split, test)
+    used = test - round(shares.left_out * test)
+    score = round(shares.holdout * used)
+    return used - score, score
 
 
 def _search(job: Job, study: StudyFile, search: int, score: int) -> int:
@@ -90,16 +86,14 @@ def _magnitudes(job: Job, study: StudyFile, search: int, score: int) -> int:
 
 
 def _compare(job: Job, study: StudyFile, search: int, score: int) -> int:
-    part = study.compare
-    return _views(study, part.methods, part.budgets, part.runs) * score
+    return _views(study, study.compare.methods, study.compare) * score
 
 
 def _robustness(job: Job, study: StudyFile, search: int, score: int) -> int:
     part = study.robustness
-    names = len(CORRUPTIONS) if part.corruptions is None else len(part.corruptions)
-    levels = len(SEVERITIES) if part.severities is None else len(part.severities)
+    conditions = len(check_corruptions(part.corruptions)) * len(check_severities(part.severities))
     images = score if part.images is None else min(score, part.images)
-    return _views(study, part.methods, part.budgets, part.runs) * images * (1 + names * levels)
+    return _views(study, part.methods, part) * images * (1 + conditions)
 
 
 def _objectives(job: Job, study: StudyFile, search: int, score: int) -> int:
@@ -110,34 +104,30 @@ def _objectives(job: Job, study: StudyFile, search: int, score: int) -> int:
 
 def _transfer(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes on one of the models."""
-    part = study.transfer
     policies = sum(study.models[entry.model].searched for entry in job.entries)
-    return _views(study, part.methods, part.budgets, part.runs, policies) * score
+    return _views(study, study.transfer.methods, study.transfer, policies) * score
 
 
 def _ensembles(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes of one of the members."""
-    part = study.ensembles
-    views = _views(study, ("cf", "mtrain", "mgrid"), part.budgets, part.runs, policies=3)
-    predicted = sum(job.waits_for("search", entry) for entry in job.entries)
+    views = _views(study, ("cf", "mtrain", "mgrid"), study.ensembles, policies=3)
+    predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
     alone = 1 - predicted / len(job.entries)  # the others' pools are there from their searches
     return round(alone * pool_size(study) * search) + views * score
 
 
 def _views(
     study: StudyFile,
-    methods: Iterable[str],
-    budgets: Iterable[int],
-    runs: int,
+    methods: Sequence[str],
+    part: ComparePart | RobustnessPart | TransferPart | EnsemblesPart,
     policies: int = 1,
 ) -> int:
     """Return how many views of an image a comparison predicts: the plain one, methods, policies."""
-    most, total = max(budgets), 1
+    most, total = max(part.budgets), 1
     for method in {*methods} - {"plain"}:
-        row = BASELINES[method]
-        total += row.budget or most * runs
+        total += BASELINES[method].budget or most * part.runs
     fresh = search_settings(study).draws == "fresh"
-    return total + policies * most * (runs if fresh else 1)
+    return total + policies * most * (part.runs if fresh else 1)
 
 
 _COSTS: Mapping[str, Callable[[Job, StudyFile, int, int], int]] = MappingProxyType(
@@ -162,21 +152,19 @@ def estimated_seconds(
     Left out are jobs of models that are not at hand, and of unknown numbers of images.
     """
     models = {entry.model for job in plan for entry in job.entries}
-    measured = {name: _seconds_per_pass(study, name, device) for name in sorted(models)}
-    rates = {name: rate for name, rate in measured.items() if rate is not None}
+    rates = {name: _seconds_per_pass(study, name, device) for name in sorted(models)}
     found = {}
     for job in plan:
         passes = passes_of(job, study)
-        own = [rates.get(entry.model) for entry in job.entries]
-        known = [rate for rate in own if rate is not None]
-        if passes is not None and len(known) == len(own):
+        known = [rate for entry in job.entries if (rate := rates[entry.model]) is not None]
+        if passes is not None and len(known) == len(job.entries):
             found[job.mark] = passes * sum(known) / len(known)
     return found
 
 
 def _seconds_per_pass(study: StudyFile, name: str, device: str) -> float | None:
     """Time a few views of random images through a model; None if it is not at hand."""
-    predictor = _untrained(study, name, device) or _given(study, name, device)
+    predictor = _at_hand(study, name, device)
     if predictor is None:
         return None
     side = study.views.image_size or 32
@@ -189,24 +177,18 @@ def _seconds_per_pass(study: StudyFile, name: str, device: str) -> float | None:
     return estimate(predictor, images, views, seed=0, batch=study.models[name].batch)
 
 
-def _untrained(study: StudyFile, name: str, device: str) -> Predictor | None:
-    """Return a model's network with weights that nobody trained."""
-    spec = study.models[name].network
-    if spec is None:
-        return None
-    network = get_network(spec)
-    built = network.build(network.channels or 1, 10, 0).eval()
-    side = network.side or study.views.image_size or 32
-    known = InputSpec((side, side), crop=1.0, channels=network.channels or 1)
-    return TorchPredictor(built, device=device, input=known, classes=10)
-
-
-def _given(study: StudyFile, name: str, device: str) -> Predictor | None:
-    """Return a model whose weights are at hand; nothing is fetched for a guess."""
+def _at_hand(study: StudyFile, name: str, device: str) -> Predictor | None:
+    """Return a network with weights that nobody trained, or a given one; nothing is fetched."""
     model = study.models[name]
-    if model.spec is None or model.pretrained:
+    if model.network is not None:
+        network = get_network(model.network)
+        side, channels = network.side or study.views.image_size or 32, network.channels or 1
+        known = InputSpec((side, side), crop=1.0, channels=channels)
+        built = network.build(channels, 10, 0).eval()
+        return TorchPredictor(built, device=device, input=known, classes=10)
+    if model.pretrained:
         return None
     try:
-        return load_study_model(model, model_spec(study, name), device)
+        return load_study_model(model, model.spec or "", device)
     except RelookError:
         return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.evaluation.baselines import check_methods
@@ -16,6 +16,7 @@ from relook.io.files import one_line, read_toml
 from relook.io.records import convert
 from relook.models.base import check_outputs
 from relook.numerics.splits import parse_split
+from relook.policy import DrawKind
 from relook.policy_search.settings import STRATEGIES
 from relook.selection.objectives import OBJECTIVES
 from relook.studies.corruptions import check_corruptions, check_severities
@@ -36,17 +37,71 @@ def load_study(
     where = one_line(str(path))
     content = read_toml(path, what="a study")
     for text in settings:
-        _set(content, *_setting(text, "--set"))
+        _set(content, *_setting(text))
     for text in data:
         name, folder = _pair(text, "--data", "NAME=PATH")
         _set_path(content, name, folder, where)
     absent = {"name": path.stem, "data": None, "models": None}
-    study = replace(convert({**absent, **content}, StudyFile, where), base=path.resolve().parent)
+    study = convert({**absent, **content}, StudyFile, where)
+    base = path.resolve().parent
+    if study.recipe.endswith(".toml"):
+        study = replace(study, recipe=str(base / study.recipe))
     try:
         check_study(study)
+        study = _with_paths(study, base)
     except RelookError as error:
         raise FileFormatError(f"{where}: {error}") from None
     return study
+
+
+def _with_paths(study: StudyFile, base: Path) -> StudyFile:
+    """Fill in `{path}`, and make paths absolute: in the file they are relative to it."""
+
+    def placed(
+        form: Callable[[Path, str], str], text: str | None, owners: Iterable[StudyData]
+    ) -> str | None:
+        for one in owners:
+            text = text and text.replace("{path}", one.path or "")
+        return text and form(base, text)
+
+    data = {
+        name: replace(
+            one,
+            test=placed(_data_spec, one.test, [one]) or "",
+            train=placed(_data_spec, one.train, [one]),
+            corrupted=placed(_absolute, one.corrupted, [one]),
+        )
+        for name, one in study.data.items()
+    }
+    models = {
+        name: replace(one, spec=placed(_model_spec, one.spec, study.data.values()))
+        for name, one in study.models.items()
+    }
+    return replace(study, data=data, models=models)
+
+
+def _data_spec(base: Path, spec: str) -> str:
+    prefix, colon, rest = spec.partition(":")
+    folder, mark, options = rest.partition("?")
+    if not folder or prefix == "digits":
+        return spec
+    return f"{prefix}{colon}{_absolute(base, folder)}{mark}{options}"
+
+
+def _model_spec(base: Path, spec: str) -> str:
+    head, at, file = spec.rpartition("@")
+    if at:
+        return f"{head}@{_absolute(base, file)}"
+    prefix, _, file = spec.partition(":")
+    return f"{prefix}:{_absolute(base, file)}" if prefix in ("onnx", "hf") else spec
+
+
+def _absolute(base: Path, text: str) -> str:
+    try:
+        path = Path(text).expanduser()
+        return str(path if path.is_absolute() else (base / path).resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RelookError(f"expected a path, got {text!r}: {error}") from None
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
@@ -56,9 +111,9 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _setting(text: str, option: str) -> tuple[list[str], Any]:
+def _setting(text: str) -> tuple[list[str], Any]:
     """Read `compare.runs=1`; a value that is no TOML is a text."""
-    key, value = _pair(text, option, "KEY=VALUE, such as compare.runs=1")
+    key, value = _pair(text, "--set", "KEY=VALUE, such as compare.runs=1")
     try:
         parsed: Any = tomllib.loads(f"value = {value}")["value"]
     except (tomllib.TOMLDecodeError, KeyError):
@@ -98,7 +153,6 @@ def _set_path(content: dict[str, Any], name: str, folder: str, where: str) -> No
 
 
 _OF_SPECS = ("outputs", "mean", "std", "pretrained", "size")
-_DRAWS = ("fixed", "fresh")
 _MANY = 10**9  # images, where the file does not say how many there are
 
 
@@ -111,12 +165,14 @@ def check_study(study: StudyFile) -> None:
         _check_data(study, f"data.{name}", data)
     for name, model in study.models.items():
         _check_model(study, f"models.{name}", model)
-    _distinct_names(study)
+    if not study.searched:
+        where = f"models.{next(iter(study.models))}.searched"
+        raise RelookError(f"{where}: expected a model to search a policy for, got none")
+    for key, names in (("data", study.data), ("models", study.models)):
+        _check_names(key, list(names))
     _check_parts(study)
-    try:
+    with _about("recipe"):
         _ = study.views
-    except RelookError as error:
-        raise RelookError(f"recipe: {error}") from None
 
 
 def slug(text: str) -> str:
@@ -128,47 +184,47 @@ def _check_data(study: StudyFile, where: str, data: StudyData) -> None:
     for key in ("test", "train", "corrupted"):
         if data.path is None and "{path}" in (getattr(data, key) or ""):
             raise RelookError(f"{where}.{key}: {{path}} stands for {where}.path, which is missing")
-    if data.validation is None:
-        _said(f"{where}.split", partial(parse_split, data.split, data.test_images or _MANY))
-    if study.trained() and data.train is None:
+    if len(study.given) < len(study.models) and data.train is None:
         raise RelookError(f"expected the key {where}.train, as networks are trained, got none")
-    if data.validation is not None:
-        given = [name for name, model in study.models.items() if model.network is None]
-        if given:
-            raise RelookError(
-                f"{where}.validation: expected networks that are trained here, without these "
-                f"images, but models.{given[0]} is trained already: give a split instead"
-            )
+    if data.validation is None:
+        with _about(f"{where}.split"):
+            parse_split(data.split, data.test_images or _MANY)
+    elif study.given:
+        raise RelookError(
+            f"{where}.validation: expected networks that are trained here, without these "
+            f"images, but models.{study.given[0]} is trained already: give a split instead"
+        )
 
 
 def _check_model(study: StudyFile, where: str, model: StudyModel) -> None:
     if (model.network is None) == (model.spec is None):
         got = "neither" if model.spec is None else "both"
         raise RelookError(f"{where}: expected either network or spec, got {got}")
-    if model.network is None and (model.members > 1 or model.weight_decay is not None):
+    if model.outputs is not None:
+        with _about(f"{where}.outputs"):
+            check_outputs(model.outputs)
+    if model.network is not None:
+        with _about(f"{where}.network"):
+            get_network(model.network)
+        for key in _OF_SPECS:
+            if getattr(model, key) not in (None, False):
+                raise RelookError(
+                    f"{where}.{key}: expected only with a model that is given by spec"
+                )
+    elif model.members > 1 or model.weight_decay is not None:
         raise RelookError(f"{where}: members and weight_decay are for a network trained here")
     paths = [one.path for one in study.data.values()]
     if "{path}" in (model.spec or "") and (len(paths) > 1 or None in paths):
         raise RelookError(f"{where}.spec: {{path}} stands for the path of the study's one data set")
-    if model.network is not None:
-        _said(f"{where}.network", partial(get_network, model.network))
-    if model.outputs is not None:
-        _said(f"{where}.outputs", partial(check_outputs, model.outputs))
-    said = [key for key in _OF_SPECS if getattr(model, key) not in (None, False)]
-    if model.network is not None and said:
-        raise RelookError(f"{where}.{said[0]}: expected only with a model that is given by spec")
-    if not any(one.searched for one in study.models.values()):
-        raise RelookError(f"{where}.searched: expected a model to search a policy for, got none")
 
 
-def _distinct_names(study: StudyFile) -> None:
-    for key, names in (("data", list(study.data)), ("models", list(study.models))):
-        slugs = [slug(name) for name in names]
-        for name, one in zip(names, slugs, strict=True):
-            if not one or not name.isprintable() or slugs.count(one) > 1:
-                raise RelookError(
-                    f"{key}: expected names that differ in letters or digits, got {name!r}"
-                )
+def _check_names(key: str, names: list[str]) -> None:
+    slugs = [slug(name) for name in names]
+    for name, one in zip(names, slugs, strict=True):
+        if not one or not name.isprintable() or slugs.count(one) > 1:
+            raise RelookError(
+                f"{key}: expected names that differ in letters or digits, got {name!r}"
+            )
 
 
 def _check_parts(study: StudyFile) -> None:
@@ -176,31 +232,27 @@ def _check_parts(study: StudyFile) -> None:
     if len(set(study.train.augments)) != len(study.train.augments) or not study.train.augments:
         raise RelookError("train.augments: expected each augmentation once, and at least one")
     _known("search.strategy", "strategy", (study.search.strategy,), STRATEGIES)
-    _known("search.draws", "kind of draws", (study.search.draws,), _DRAWS)
+    _known("search.draws", "kind of draws", (study.search.draws,), get_args(DrawKind))
     _known("search.objective", "objective", (study.search.objective,), OBJECTIVES)
     _known("objectives.objectives", "objective", study.objectives.objectives, OBJECTIVES)
     for part in ("compare", "robustness", "transfer"):
-        methods = getattr(study, part).methods
-        _said(f"{part}.methods", partial(check_methods, methods))
-    _said("robustness.corruptions", lambda: check_corruptions(study.robustness.corruptions))
-    _said("robustness.severities", lambda: check_severities(study.robustness.severities))
-    _check_ensemble(study)
-    searched = [name for name, one in study.models.items() if one.searched]
+        with _about(f"{part}.methods"):
+            check_methods(getattr(study, part).methods)
+    with _about("robustness.corruptions"):
+        check_corruptions(study.robustness.corruptions)
+    with _about("robustness.severities"):
+        check_severities(study.robustness.severities)
     for part in ("robustness", "objectives"):
         wanted = getattr(study, part).models
-        _known(f"{part}.models", "model that is searched for", wanted, searched)
+        _known(f"{part}.models", "model that is searched for", wanted, study.searched)
     for budget in study.compare.table:
         if budget not in study.compare.budgets:
             raise RelookError(f"compare.table: {budget} is not among compare.budgets")
-
-
-def _check_ensemble(study: StudyFile) -> None:
-    models = study.ensembles.models
-    given = [name for name, one in study.models.items() if one.network is None]
-    _known("ensembles.models", "model that is given by its spec", models, given)
-    if len(set(models)) != len(models) or len(models) == 1:
+    together = study.ensembles.models
+    _known("ensembles.models", "model that is given by its spec", together, study.given)
+    if len(set(together)) != len(together) or len(together) == 1:
         raise RelookError("ensembles.models: expected two or more models, each once")
-    several = models or any(one.members > 1 for one in study.models.values())
+    several = together or any(one.members > 1 for one in study.models.values())
     if study.search.race and several and "ensembles" in study.parts:
         raise RelookError(
             "search.race: a race drops other candidates for each member of an ensemble: leave "
@@ -214,9 +266,10 @@ def _known(where: str, kind: str, names: Iterable[str], known: Iterable[str]) ->
             raise RelookError(f"{where}: {unknown_name(kind, name, known)}")
 
 
-def _said(where: str, check: Callable[[], object]) -> None:
+@contextmanager
+def _about(key: str) -> Iterator[None]:
     """Add the key to what a check of relook's own says."""
     try:
-        check()
+        yield
     except RelookError as error:
-        raise RelookError(f"{where}: {error}") from None
+        raise RelookError(f"{key}: {error}") from None

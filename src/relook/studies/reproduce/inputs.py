@@ -1,9 +1,9 @@
-"""What the jobs of a study work with: networks and images, loaded once and kept."""
+"""What a job of a study works with: its networks and images, loaded once for all jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,15 +12,20 @@ from numpy.typing import NDArray
 
 from relook.data import DATA_SOURCES, Dataset, Preparation, check_class_count, load_data
 from relook.errors import RelookError
+from relook.foundation.progress import Progress, StageProgress
 from relook.io.files import read_json
 from relook.models import Predictor, load_model
 from relook.numerics.splits import parse_split, search_split
-from relook.studies.reproduce.plan import Entry, Job, model_spec, resolved
-from relook.studies.reproduce.settings import GIVEN, StudyFile, StudyModel
+from relook.policy_search.settings import SearchSettings
+from relook.studies.reproduce.plan import Entry, Job, search_settings
+from relook.studies.reproduce.settings import GIVEN, StudyData, StudyFile, StudyModel
 from relook.studies.training import validation_spec
 
 DONE, TRAINED = "done.json", "trained.json"
-NETWORKS = "networks"
+NETWORKS, RUN = "networks", "run"
+STORE = "predictions"
+"""Where a job keeps predictions while it runs."""
+
 Use = Literal["search", "score"]
 """Whether a network is searched with, or scored: two networks where one is trained again."""
 
@@ -28,38 +33,76 @@ Report = Callable[[int, int, str], None]
 """Called with the units done, their total and what is being done."""
 
 
+def silent(done: int, total: int, note: str) -> None:
+    """Tell nobody."""
+
+
 @dataclass
+class Loaded:
+    """Networks and images that jobs have in common."""
+
+    models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
+    data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class JobInputs:
     """Loads what a job asks for; `jobs` is where the jobs' directories are.
 
     `used` has the fingerprints of what the job has been given.
     """
 
+    job: Job
     study: StudyFile
     jobs: Path
     device: str = "cpu"
     log: Callable[[str], None] | None = None
-    report: Report = field(default=lambda done, total, note: None)
+    report: Report = silent
+    loaded: Loaded = field(default_factory=Loaded)
     used: dict[str, str] = field(default_factory=dict)
-    _models: dict[tuple[str, str], Predictor] = field(default_factory=dict)
-    _data: dict[tuple[Any, ...], Dataset] = field(default_factory=dict)
 
-    def model_spec(self, job: Job, entry: Entry, use: Use) -> str:
+    @property
+    def directory(self) -> Path:
+        """Where the job's files go."""
+        return self.job.directory(self.jobs)
+
+    @property
+    def passes(self) -> Progress:
+        """What takes how many passes are done."""
+        return lambda done, total: self.report(done, total, "")
+
+    @property
+    def stages(self) -> StageProgress:
+        """What takes how far a stage is."""
+        return lambda stage, done, total, score=None: self.report(done, total, stage)
+
+    def data(self, entry: Entry) -> StudyData:
+        """Return what the study says of an entry's images."""
+        return self.study.data[entry.data]
+
+    def needed(self, part: str, entry: Entry | None = None) -> Path:
+        """Return the directory of a job that this one waits for."""
+        return self.job.need(part, entry).directory(self.jobs)
+
+    def run_of(self, entry: Entry) -> Path:
+        """Return the directory of the search for an entry."""
+        return self.needed("search", entry) / RUN
+
+    def model_spec(self, entry: Entry, use: Use) -> str:
         """Return the spec of an entry's network."""
         if entry.augment == GIVEN:
-            return model_spec(self.study, entry.model)
-        directory = job.need("train", entry).directory(self.jobs)
+            return self.study.models[entry.model].spec or ""
+        directory = self.needed("train", entry)
         content: Any = read_json(directory / TRAINED, what="the record of a training")
         return f"{content['source']}@{directory / content[use]}"
 
-    def model(self, job: Job, entry: Entry, use: Use) -> Predictor:
+    def model(self, entry: Entry, use: Use) -> Predictor:
         """Return an entry's network."""
-        key = entry.model, self.model_spec(job, entry, use)
-        if key not in self._models:
-            known = self.study.models[entry.model]
-            self._models[key] = load_study_model(known, key[1], self.device)
-        self._check_same(job, f"{entry.model} ({key[1]})", self._models[key].fingerprint)
-        return self._models[key]
+        key, models = (entry.model, self.model_spec(entry, use)), self.loaded.models
+        if key not in models:
+            models[key] = load_study_model(self.study.models[entry.model], key[1], self.device)
+        self._check_same(f"{entry.model} ({key[1]})", models[key].fingerprint)
+        return models[key]
 
     def label(self, entry: Entry) -> str:
         """Return what tables call an entry's model, with its data where there are several."""
@@ -69,48 +112,52 @@ class JobInputs:
         """Return how many images a model call has."""
         return self.study.models[entry.model].batch or self.study.batch
 
-    def data_spec(self, job: Job, entry: Entry, use: Use) -> str:
-        """Return the spec of the images to search with or to score on."""
-        data = self.study.data[entry.data]
-        if use == "search" and data.validation is not None:
-            return validation_spec(job.need("train", entry).directory(self.jobs) / NETWORKS)
-        return resolved(self.study, data, "test") or ""
+    def search_settings(self, entry: Entry, images: int) -> SearchSettings:
+        """Return the settings of a search, with the split of `images` images."""
+        settings = replace(search_settings(self.study), batch=self.batch(entry))
+        data = self.data(entry)
+        whole = data.validation is not None or settings.cross_fit
+        return settings.with_split(None if whole else data.split, images)
 
-    def images(self, job: Job, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
+    def data_spec(self, entry: Entry, use: Use) -> str:
+        """Return the spec of the images to search with or to score on."""
+        data = self.data(entry)
+        if use == "search" and data.validation is not None:
+            return validation_spec(self.needed("train", entry) / NETWORKS)
+        return data.test
+
+    def images(self, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
         """Return the whole set that the images of a use come from, as the model takes them."""
-        spec = self.data_spec(job, entry, use)
-        found = self._loaded(entry, spec, self._preparation(spec).for_model(predictor), predictor)
-        self._check_same(job, f"{spec} for {entry.model}", found.fingerprint)
+        spec, data = self.data_spec(entry, use), self.data(entry)
+        wanted = self._preparation(spec).for_model(predictor)
+        key = (spec, wanted.size, wanted.usual_crop, wanted.channels, wanted.interpolation)
+        found = self.loaded.data.get(key)
+        if found is None:
+            found = self.loaded.data[key] = load_data(spec, wanted)
+            if spec == data.test:
+                _check_count(f"data.{entry.data}.test_images", data.test_images, found)
+        if predictor.classes is not None:
+            check_class_count(found, predictor.classes)
+        self._check_same(f"{spec} for {entry.model}", found.fingerprint)
         return found
+
+    def test_images(self, entry: Entry, predictor: Predictor) -> Dataset | None:
+        """Return the images to score on where a search has others; None: it splits its own."""
+        kept_back = self.data(entry).validation is not None
+        return self.images(entry, predictor, "score") if kept_back else None
 
     def training_images(self, entry: Entry) -> Dataset:
         """Return all images that networks are trained on."""
-        data = self.study.data[entry.data]
-        dataset = load_data(resolved(self.study, data, "train") or "")
+        data = self.data(entry)
+        dataset = load_data(data.train or "")
         _check_count(f"data.{entry.data}.train_images", data.train_images, dataset)
         return dataset
 
-    def corrupted(self, entry: Entry) -> str | None:
-        """Return where the corrupted images are; None: they are made."""
-        return resolved(self.study, self.study.data[entry.data], "corrupted")
-
-    def _check_same(self, job: Job, what: str, fingerprint: str) -> None:
-        """Note what a job uses; raise where one that it needs has used another of that name."""
-        self.used[what] = fingerprint
-        for need in job.needs:
-            directory = need.directory(self.jobs)
-            done: Any = read_json(directory / DONE, what="the record of a finished job")
-            if done.get("used", {}).get(what, fingerprint) != fingerprint:
-                raise RelookError(
-                    f"{what} has changed since {need.title} was done: remove {directory}, or give "
-                    "other --jobs, to do it again"
-                )
-
     def part(
-        self, job: Job, entry: Entry, predictor: Predictor, use: Use
+        self, entry: Entry, predictor: Predictor, use: Use
     ) -> tuple[Dataset, NDArray[np.int64]]:
         """Return the images to search with, or those that no search has seen, and their places."""
-        dataset, data = self.images(job, entry, predictor, use), self.study.data[entry.data]
+        dataset, data = self.images(entry, predictor, use), self.data(entry)
         if data.validation is not None or self.study.search.cross_fit:
             return dataset, np.arange(len(dataset))
         shares = parse_split(data.split, len(dataset))
@@ -119,6 +166,18 @@ class JobInputs:
         )
         places = parts[0 if use == "search" else 1]
         return dataset.subset(places), places
+
+    def _check_same(self, what: str, fingerprint: str) -> None:
+        """Note what a job uses; raise where one that it needs has used another of that name."""
+        self.used[what] = fingerprint
+        for need in self.job.needs:
+            directory = need.directory(self.jobs)
+            done: Any = read_json(directory / DONE, what="the record of a finished job")
+            if done.get("used", {}).get(what, fingerprint) != fingerprint:
+                raise RelookError(
+                    f"{what} has changed since {need.title} was done: remove {directory}, or give "
+                    "other --jobs, to do it again"
+                )
 
     def _preparation(self, spec: str) -> Preparation:
         source = DATA_SOURCES.get(spec.partition(":")[0])
@@ -129,19 +188,6 @@ class JobInputs:
             log=self.log,
             progress=lambda stage, done, total: self.report(done, total, stage),
         )
-
-    def _loaded(
-        self, entry: Entry, spec: str, wanted: Preparation, predictor: Predictor
-    ) -> Dataset:
-        key = (spec, wanted.size, wanted.usual_crop, wanted.channels, wanted.interpolation)
-        if key not in self._data:
-            dataset, data = load_data(spec, wanted), self.study.data[entry.data]
-            if spec == resolved(self.study, data, "test"):
-                _check_count(f"data.{entry.data}.test_images", data.test_images, dataset)
-            self._data[key] = dataset
-        if predictor.classes is not None:
-            check_class_count(self._data[key], predictor.classes)
-        return self._data[key]
 
 
 def load_study_model(model: StudyModel, spec: str, device: str) -> Predictor:

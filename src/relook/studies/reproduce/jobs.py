@@ -4,109 +4,127 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
 from relook.evaluation.compare import compare
-from relook.evaluation.results import load_results
+from relook.evaluation.results import Results, load_results
 from relook.io.files import write_json_atomic
 from relook.policy import Policy
 from relook.policy_search.held_out import pool_views
 from relook.policy_search.search import search_dataset
-from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import ensembles
 from relook.studies.magnitudes import best, magnitudes
 from relook.studies.objectives import objectives
-from relook.studies.reproduce.inputs import NETWORKS, TRAINED, JobInputs
-from relook.studies.reproduce.plan import Entry, Job, search_settings
-from relook.studies.reproduce.settings import StudyModel
+from relook.studies.reproduce.inputs import NETWORKS, RUN, STORE, TRAINED, JobInputs
+from relook.studies.reproduce.plan import Entry, search_settings
+from relook.studies.reproduce.settings import (
+    ComparePart,
+    RobustnessPart,
+    StudyModel,
+    TransferPart,
+)
 from relook.studies.robustness import Shift, robustness, stratified_part
 from relook.studies.training import TrainingPlan, train_models
 from relook.studies.transfer import transfer
 from relook.studies.transfer_targets import Target
 
-STORE = "predictions"
-"""Where a job keeps predictions while it runs."""
-
-Runner = Callable[[Job, JobInputs, Path], tuple[str, ...]]
-"""Runs a job in its directory; returns the files that are its result."""
+COMPARISON = "comparison.json"
 
 
-def run_train(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def results_file(part: str) -> str:
+    """Return where a job keeps the results of a study."""
+    return f"{part}.json"
+
+
+def run_train(inputs: JobInputs) -> tuple[str, ...]:
     """Train one network, twice where images are kept back for the search."""
-    wanted, data = job.settings, inputs.study.data[job.entry.data]
+    entry, wanted = inputs.job.entry, inputs.job.settings
+    given = ("network", "epochs", "augment", "length", "magnitude", "batch", "learning_rate",
+             "weight_decay", "validation", "split_seed")  # fmt: skip
     plan = TrainingPlan(
-        network=wanted["network"],
-        epochs=wanted["epochs"],
         seeds=(wanted["seed"],),
-        augment=wanted["augment"],
-        length=wanted["length"],
-        magnitude=wanted["magnitude"],
-        recipe=inputs.study.recipe_spec,
+        recipe=inputs.study.recipe,
         exclude=inputs.study.exclude,
-        batch=wanted["batch"],
-        learning_rate=wanted["learning_rate"],
-        weight_decay=wanted["weight_decay"],
-        validation=data.validation,
-        retrain=data.validation is not None,
-        split_seed=wanted["split_seed"],
+        retrain=wanted["validation"] is not None,
+        **{name: wanted[name] for name in given},
     )
     trained = train_models(
-        inputs.training_images(job.entry),
+        inputs.training_images(entry),
         plan,
-        directory / NETWORKS,
+        inputs.directory / NETWORKS,
         device=inputs.device,
         threads=inputs.study.train.threads,
         progress=lambda _, done, total, loss: inputs.report(done, total, f"loss {loss:.3f}"),
     )
-    files = {one.part: one.path.relative_to(directory).as_posix() for one in trained}
+    files = {one.part: one.path.relative_to(inputs.directory).as_posix() for one in trained}
     content = {
         "source": trained[0].spec.partition("@")[0],
         "search": files.get("split", files["all"]),
         "score": files["all"],
     }
-    write_json_atomic(directory / TRAINED, content)
+    write_json_atomic(inputs.directory / TRAINED, content)
     return (TRAINED, *files.values())
 
 
-def run_search(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_search(inputs: JobInputs) -> tuple[str, ...]:
     """Search a policy for the entry's network."""
-    entry = job.entry
-    predictor = inputs.model(job, entry, "search")
-    dataset = inputs.images(job, entry, predictor, "search")
-    settings = _search_settings(inputs, entry, len(dataset))
-    data, test = inputs.study.data[entry.data], None
+    entry = inputs.job.entry
+    predictor = inputs.model(entry, "search")
+    dataset = inputs.images(entry, predictor, "search")
+    test = inputs.test_images(entry, predictor)
     origin = {
-        "command": f"relook study run {inputs.study.name}",
-        "model": inputs.model_spec(job, entry, "search"),
-        "data": inputs.data_spec(job, entry, "search"),
+        "command": _command(inputs),
+        "model": inputs.model_spec(entry, "search"),
+        "data": inputs.data_spec(entry, "search"),
         **said_of(inputs.study.models[entry.model]),
     }
-    if data.validation is not None:
-        test = inputs.images(job, entry, predictor, "score")
-        origin["test"] = inputs.data_spec(job, entry, "score")
+    if test is not None:
+        origin["test"] = inputs.data_spec(entry, "score")
     search_dataset(
         predictor,
         dataset,
-        settings,
+        inputs.search_settings(entry, len(dataset)),
         test=test,
-        run=directory / "run",
-        progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
+        run=inputs.directory / RUN,
+        progress=inputs.stages,
         origin=origin,
         log=inputs.log,
     )
-    return ("run/policy.json", "run/run.json")
+    return (f"{RUN}/policy.json", f"{RUN}/run.json")
 
 
-def run_magnitudes(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_compare(inputs: JobInputs) -> tuple[str, ...]:
+    """Compare a policy with the baselines on images that no search has seen."""
+    entry = inputs.job.entry
+    predictor = inputs.model(entry, "score")
+    dataset, places = inputs.part(entry, predictor, "score")
+    found = compare(
+        predictor,
+        dataset,
+        _policy(inputs, entry),
+        options=_options(inputs),
+        indices=places,
+        batch=inputs.batch(entry),
+        progress=inputs.stages,
+        measure_cost=False,
+        learned_averages=inputs.study.search.strategy != "paper",
+        record=_record(inputs, entry),
+        known=pool_views(inputs.run_of(entry), predictor, dataset),
+        **_scored(inputs, inputs.study.compare),
+    )
+    found.save(inputs.directory / COMPARISON)
+    return (COMPARISON,)
+
+
+def run_magnitudes(inputs: JobInputs) -> Results:
     """Score RandAugment at every magnitude, on the images to search with."""
-    entry, study = job.entry, inputs.study
-    predictor = inputs.model(job, entry, "search")
-    dataset, places = inputs.part(job, entry, predictor, "search")
-    found = magnitudes(
+    entry, study = inputs.job.entry, inputs.study
+    predictor = inputs.model(entry, "search")
+    dataset, places = inputs.part(entry, predictor, "search")
+    return magnitudes(
         predictor,
         dataset,
         recipe=study.views,
@@ -116,168 +134,104 @@ def run_magnitudes(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, .
         seed=study.seed,
         draws=search_settings(study).draws,
         indices=places,
-        store_path=directory / STORE,
+        store_path=inputs.directory / STORE,
         batch=inputs.batch(entry),
-        progress=_passes(inputs),
+        progress=inputs.passes,
     )
-    found.save(directory / "magnitudes.json")
-    return ("magnitudes.json",)
 
 
-def run_compare(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
-    """Compare a policy with the baselines on images that no search has seen."""
-    entry, part = job.entry, inputs.study.compare
-    predictor = inputs.model(job, entry, "score")
-    dataset, places = inputs.part(job, entry, predictor, "score")
-    found = compare(
-        predictor,
-        dataset,
-        policy_of(job, inputs, entry),
-        recipe=inputs.study.views,
-        budgets=part.budgets,
-        methods=part.methods,
-        options=_options(job, inputs),
-        seed=inputs.study.seed,
-        runs=part.runs,
-        indices=places,
-        store_path=directory / STORE,
-        batch=inputs.batch(entry),
-        progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
-        measure_cost=False,
-        learned_averages=inputs.study.search.strategy != "paper",
-        record=_record(job, inputs, entry),
-        known=pool_views(_run_of(job, inputs, entry), predictor, dataset),
-    )
-    found.save(directory / "comparison.json")
-    return ("comparison.json",)
-
-
-def run_robustness(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_robustness(inputs: JobInputs) -> Results:
     """Score the policy and the baselines under corruptions."""
-    entry, part, study = job.entry, inputs.study.robustness, inputs.study
-    predictor = inputs.model(job, entry, "score")
-    dataset, places = inputs.part(job, entry, predictor, "score")
-    kept = stratified_part(dataset, part.images, study.seed)
+    entry, part = inputs.job.entry, inputs.study.robustness
+    predictor = inputs.model(entry, "score")
+    dataset, places = inputs.part(entry, predictor, "score")
+    kept = stratified_part(dataset, part.images, inputs.study.seed)
     dataset, places = dataset.subset(kept), places[kept]
-    folder = inputs.corrupted(entry)
-    found = robustness(
+    folder = inputs.data(entry).corrupted
+    source = None if folder is None else corrupted_source(folder, dataset, places)
+    return robustness(
         predictor,
         dataset,
-        policy_of(job, inputs, entry),
-        recipe=study.views,
-        shift=Shift(
-            part.corruptions,
-            part.severities,
-            None if folder is None else corrupted_source(folder, dataset, places),
-        ),
-        budgets=part.budgets,
-        methods=part.methods,
-        options=_options(job, inputs),
-        seed=study.seed,
-        runs=part.runs,
+        _policy(inputs, entry),
+        shift=Shift(part.corruptions, part.severities, source),
+        options=_options(inputs),
         indices=places,
-        store_path=directory / STORE,
         batch=inputs.batch(entry),
-        progress=_passes(inputs),
-        record=_record(job, inputs, entry),
+        progress=inputs.passes,
+        record=_record(inputs, entry),
+        **_scored(inputs, part),
     )
-    found.save(directory / "robustness.json")
-    return ("robustness.json",)
 
 
-def run_objectives(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_objectives(inputs: JobInputs) -> Results:
     """Search the same pools by accuracy, log-likelihood and cLL."""
-    entry, part, study = job.entry, inputs.study.objectives, inputs.study
-    predictor = inputs.model(job, entry, "search")
-    dataset = inputs.images(job, entry, predictor, "search")
-    settings, test = _search_settings(inputs, entry, len(dataset)), None
+    entry, part = inputs.job.entry, inputs.study.objectives
+    predictor = inputs.model(entry, "search")
+    dataset = inputs.images(entry, predictor, "search")
+    settings = replace(inputs.search_settings(entry, len(dataset)), race=False)
     if settings.strategy == "conservative":  # it knows one objective
-        size = study.search.pool_size
+        size = inputs.study.search.pool_size
         settings = replace(settings, strategy="greedy", pool_size=size)
-    if study.data[entry.data].validation is not None:
-        test = inputs.images(job, entry, predictor, "score")
-    found = objectives(
+    return objectives(
         predictor,
         dataset,
-        replace(settings, race=False),
+        settings,
         objectives=part.objectives,
-        test=test,
+        test=inputs.test_images(entry, predictor),
         runs=part.runs,
         budgets=(part.views or settings.length,),
-        directory=directory / STORE,
-        progress=lambda stage, done, total: inputs.report(done, total, stage),
+        directory=inputs.directory / STORE,
+        progress=inputs.stages,
     )
-    found.save(directory / "objectives.json")
-    return ("objectives.json",)
 
 
-def run_transfer(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_transfer(inputs: JobInputs) -> Results:
     """Score every policy on every model."""
-    part, targets, policies = inputs.study.transfer, [], {}
-    for entry in job.entries:
-        predictor = inputs.model(job, entry, "score")
-        dataset, places = inputs.part(job, entry, predictor, "score")
+    targets, policies = [], {}
+    for entry in inputs.job.entries:
+        predictor = inputs.model(entry, "score")
+        dataset, places = inputs.part(entry, predictor, "score")
         name, own = inputs.label(entry), None
-        if inputs.study.models[entry.model].searched:
-            policies[name] = policy_of(job, inputs, entry)
+        if entry.model in inputs.study.searched:
+            policies[name] = _policy(inputs, entry)
             own = name
         targets.append(Target(name, predictor, dataset, own, places, inputs.batch(entry)))
-    found = transfer(
+    return transfer(
         targets,
         policies,
-        recipe=inputs.study.views,
-        budgets=part.budgets,
-        methods=part.methods,
-        seed=inputs.study.seed,
-        runs=part.runs,
-        store_path=directory / STORE,
         batch=inputs.study.batch,
-        progress=_passes(inputs),
+        progress=inputs.passes,
+        **_scored(inputs, inputs.study.transfer),
     )
-    found.save(directory / "transfer.json")
-    return ("transfer.json",)
 
 
-def run_ensembles(job: Job, inputs: JobInputs, directory: Path) -> tuple[str, ...]:
+def run_ensembles(inputs: JobInputs) -> Results:
     """Search for one member, for the ensemble and for each member, and score all three."""
-    entry, part, study = job.entry, inputs.study.ensembles, inputs.study
+    job, entry, part = inputs.job, inputs.job.entry, inputs.study.ensembles
     alike = len({one.model for one in job.entries}) == 1
     members = {
-        f"member {one.member + 1}" if alike else one.model: inputs.model(job, one, "search")
+        f"member {one.member + 1}" if alike else one.model: inputs.model(one, "search")
         for one in job.entries
     }
     first = next(iter(members.values()))
-    dataset, test = inputs.images(job, entry, first, "search"), None
-    if study.data[entry.data].validation is not None:
-        test = inputs.images(job, entry, first, "score")
-    found = ensembles(
+    dataset = inputs.images(entry, first, "search")
+    return ensembles(
         members,
         dataset,
-        _search_settings(inputs, entry, len(dataset)),
-        test=test,
+        inputs.search_settings(entry, len(dataset)),
+        test=inputs.test_images(entry, first),
         budgets=part.budgets,
-        options=_options(job, inputs),
+        options=_options(inputs),
         runs=part.runs,
-        run=directory / STORE,
+        run=inputs.directory / STORE,
         pools={
-            name: job.need("search", one).directory(inputs.jobs) / "run"
+            name: inputs.run_of(one)
             for name, one in zip(members, job.entries, strict=True)
             # Predictions depend on the batch in their last digits, so stores are of one batch.
-            if job.waits_for("search", one) and inputs.batch(one) == inputs.batch(entry)
+            if job.needs_of("search", one) and inputs.batch(one) == inputs.batch(entry)
         },
-        progress=lambda stage, done, total, score=None: inputs.report(done, total, stage),
+        progress=inputs.stages,
     )
-    found.save(directory / "ensembles.json")
-    return ("ensembles.json",)
-
-
-def policy_of(job: Job, inputs: JobInputs, entry: Entry) -> Policy:
-    """Return the policy that was found for an entry."""
-    return Policy.load(_run_of(job, inputs, entry) / "policy.json")
-
-
-def _run_of(job: Job, inputs: JobInputs, entry: Entry) -> Path:
-    return job.need("search", entry).directory(inputs.jobs) / "run"
 
 
 def said_of(model: StudyModel) -> dict[str, Any]:
@@ -289,37 +243,45 @@ def said_of(model: StudyModel) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value}
 
 
-def _search_settings(inputs: JobInputs, entry: Entry, images: int) -> SearchSettings:
-    """Return the settings of a search, with the split of `images` images."""
-    settings = replace(search_settings(inputs.study), batch=inputs.batch(entry))
-    data = inputs.study.data[entry.data]
-    whole = data.validation is not None or settings.cross_fit
-    return settings.with_split(None if whole else data.split, images)
+def _policy(inputs: JobInputs, entry: Entry) -> Policy:
+    return Policy.load(inputs.run_of(entry) / "policy.json")
 
 
-def _options(job: Job, inputs: JobInputs) -> Options:
-    """Return what RandAugment is made with; MGrid's magnitude is the one found."""
-    magnitude = None
-    if job.waits_for("magnitudes"):
-        file = job.need("magnitudes").directory(inputs.jobs) / "magnitudes.json"
-        magnitude = best(load_results(file, "magnitudes"), "cll")
-    length, trained = inputs.study.randaugment(job.entry.model)
-    return Options(length, trained, magnitude, inputs.study.magnitudes.views)
-
-
-def _record(job: Job, inputs: JobInputs, entry: Entry) -> dict[str, Any]:
+def _scored(inputs: JobInputs, part: ComparePart | RobustnessPart | TransferPart) -> dict[str, Any]:
+    """Return the keywords of all that scores policies alongside baselines."""
     return {
-        "command": f"relook study run {inputs.study.name}",
-        "model": {"spec": inputs.model_spec(job, entry, "score")},
-        "data": {"spec": inputs.data_spec(job, entry, "score")},
+        "recipe": inputs.study.views,
+        "budgets": part.budgets,
+        "methods": part.methods,
+        "seed": inputs.study.seed,
+        "runs": part.runs,
+        "store_path": inputs.directory / STORE,
     }
 
 
-def _passes(inputs: JobInputs) -> Callable[[int, int], None]:
-    return lambda done, total: inputs.report(done, total, "")
+def _options(inputs: JobInputs) -> Options:
+    """Return what RandAugment is made with; MGrid's magnitude is the one found."""
+    magnitude = None
+    if inputs.job.needs_of("magnitudes"):
+        file = inputs.needed("magnitudes") / results_file("magnitudes")
+        magnitude = best(load_results(file, "magnitudes"), "cll")
+    length, trained = inputs.study.randaugment(inputs.job.entry.model)
+    return Options(length, trained, magnitude, inputs.study.magnitudes.views)
 
 
-RUNNERS: Mapping[str, Runner] = MappingProxyType(
+def _command(inputs: JobInputs) -> str:
+    return f"relook study run {inputs.study.name}"
+
+
+def _record(inputs: JobInputs, entry: Entry) -> dict[str, Any]:
+    return {
+        "command": _command(inputs),
+        "model": {"spec": inputs.model_spec(entry, "score")},
+        "data": {"spec": inputs.data_spec(entry, "score")},
+    }
+
+
+RUNNERS: Mapping[str, Callable[[JobInputs], Results | tuple[str, ...]]] = MappingProxyType(
     {
         "train": run_train,
         "search": run_search,
@@ -331,4 +293,4 @@ RUNNERS: Mapping[str, Runner] = MappingProxyType(
         "ensembles": run_ensembles,
     }
 )
-"""How the jobs of each part are run."""
+"""How the jobs of each part are run: to results of a study, or to files, which are named."""

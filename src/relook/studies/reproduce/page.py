@@ -10,7 +10,7 @@ from relook.io.files import one_line, write_text_atomic
 from relook.report.figures import inline_svg, save_drawing
 from relook.report.html import render
 from relook.report.tables import html
-from relook.studies.reproduce.sections import Section, TableFiles
+from relook.studies.reproduce.sections import Section
 
 TABLES, FIGURES = "tables", "figures"
 _REM_PER_INCH = 6.2
@@ -23,9 +23,8 @@ def write_study(sections: Sequence[Section], title: str, facts: Sequence[str], o
     `facts` are lines on what was run.
     """
     for section in sections:
-        for table in section.tables:
-            for ending, text in _forms(table):
-                write_text_atomic(out / TABLES / f"{table.name}.{ending}", text)
+        for ending, text in section.files.items():
+            write_text_atomic(out / TABLES / f"{section.name}.{ending}", text)
         for drawing in section.drawings:
             save_drawing(drawing, out / FIGURES)
     write_text_atomic(out / "index.md", study_markdown(sections, title, facts))
@@ -41,9 +40,9 @@ def study_markdown(sections: Sequence[Section], title: str, facts: Sequence[str]
         lines += ["", f"## {_text(section.title)}", "", f"{section.paper}. {section.words}"]
         for drawing in section.drawings:
             lines += ["", f"![{_text(drawing.title)}]({FIGURES}/{drawing.name}.png)"]
-        for table in section.tables:
-            files = ", ".join(f"[{e}]({TABLES}/{table.name}.{e})" for e, _ in _forms(table))
-            lines += ["", table.markdown.strip(), "", f"The table as {files}."]
+        if section.files:
+            files = ", ".join(f"[{e}]({TABLES}/{section.name}.{e})" for e in section.files)
+            lines += ["", section.files["md"].strip(), "", f"The table as {files}."]
     return "\n".join(lines) + "\n"
 
 
@@ -58,24 +57,14 @@ def study_html(sections: Sequence[Section], title: str, facts: Sequence[str]) ->
             {
                 "section": section,
                 "figures": [(drawing, inline_svg(drawing)) for drawing in section.drawings],
-                "tables": [
-                    (files, [html(one) for one in files.tables], _lines(files) > _LONG)
-                    for files in section.tables
-                ],
+                "tables": [html(one) for one in section.tables],
+                "is_long": sum(len(table.lines) for table in section.tables) > _LONG,
             }
             for section in sections
         ],
         rem_per_inch=_REM_PER_INCH,
     )
     return str(page)
-
-
-def _forms(table: TableFiles) -> tuple[tuple[str, str], ...]:
-    return (("md", table.markdown), ("csv", table.csv), ("tex", table.latex))
-
-
-def _lines(files: TableFiles) -> int:
-    return sum(len(table.lines) for table in files.tables)
 
 
 def _text(text: str) -> str:

@@ -11,13 +11,7 @@ from typing import Any
 from relook.io.fingerprint import fingerprint
 from relook.policy_search.settings import SearchSettings
 from relook.studies.reproduce.file import slug
-from relook.studies.reproduce.settings import (
-    GIVEN,
-    ObjectivesPart,
-    RobustnessPart,
-    StudyData,
-    StudyFile,
-)
+from relook.studies.reproduce.settings import GIVEN, StudyFile
 from relook.version import __version__
 
 DRAWN_FROM: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
@@ -74,20 +68,14 @@ class Job:
         """Return where the job's files are; other settings have another place."""
         return jobs / self.part / f"{self.name}-{self.mark[:8]}"
 
+    def needs_of(self, part: str, entry: Entry | None = None) -> list[Job]:
+        """Return the jobs of a part that this one waits for."""
+        own = [job for job in self.needs if job.part == part]
+        return [job for job in own if entry is None or entry in job.entries]
+
     def need(self, part: str, entry: Entry | None = None) -> Job:
         """Return the job of a part that this one waits for."""
-        return self._needs_of(part, entry)[0]
-
-    def _needs_of(self, part: str, entry: Entry | None) -> list[Job]:
-        return [
-            job
-            for job in self.needs
-            if job.part == part and (entry is None or entry in job.entries)
-        ]
-
-    def waits_for(self, part: str, entry: Entry | None = None) -> bool:
-        """Whether it needs a job of this part."""
-        return bool(self._needs_of(part, entry))
+        return self.needs_of(part, entry)[0]
 
 
 def make_plan(study: StudyFile, only: Iterable[str] | None = None) -> tuple[Job, ...]:
@@ -102,35 +90,15 @@ def make_plan(study: StudyFile, only: Iterable[str] | None = None) -> tuple[Job,
     return tuple(ordered.values())
 
 
-def search_settings(study: StudyFile, objective: str | None = None) -> SearchSettings:
+def search_settings(study: StudyFile) -> SearchSettings:
     """Return the settings of a study's searches; the split is the data set's."""
-    part = study.search
     return SearchSettings(
         recipe=study.views,
-        length=part.length,
-        pool_size=part.pool_size,
         seed=study.seed,
-        draws=part.draws,  # type: ignore[arg-type]  # checked with the file
-        objective=objective or part.objective,
-        plain=part.plain,
-        race=part.race,
-        cross_fit=part.cross_fit,
-        strategy=part.strategy,
         batch=study.batch,
         accelerate="torch",  # a study is the same on every machine
+        **asdict(study.search),
     )
-
-
-def _among(models: Sequence[str], entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of these models, or all of them."""
-    return [entry for entry in entries if not models or entry.model in models]
-
-
-def _without_models(part: RobustnessPart | ObjectivesPart) -> dict[str, Any]:
-    """Return what decides one model's result, whichever others are in the part."""
-    own = asdict(part)
-    del own["models"]
-    return own
 
 
 def _with_needs(job: Job) -> Iterator[Job]:
@@ -149,38 +117,44 @@ class _Planner:
     def jobs(self) -> Iterator[Job]:
         """Yield every job of every part, part by part."""
         study = self.study
-        every = list(self.entries())
-        main = [one for one in every if one.augment == study.augments(one.model)[0]]
-        searched = [one for one in every if study.models[one.model].searched]
-        own = [one for one in main if study.models[one.model].searched]
+        every = [
+            Entry(data, model, augment)
+            for data in study.data
+            for model in study.models
+            for augment in study.augments(model)
+        ]
+        main = [one for one in every if self.is_main(one)]
+        searched = [one for one in every if one.model in study.searched]
         for entry in every:
-            if study.models[entry.model].network is not None:
-                yield from (self.train(replace(entry, member=m)) for m in self.members(entry))
+            if entry.augment != GIVEN:
+                yield from (self.train(one) for one in self.members(entry))
         yield from (self.search(entry) for entry in searched)
         yield from (self.magnitudes(entry) for entry in every)
         yield from (self.compare(entry) for entry in searched)
-        yield from (self.robustness(one) for one in _among(study.robustness.models, own))
-        yield from (self.objectives(one) for one in _among(study.objectives.models, own))
+        own = [one for one in searched if self.is_main(one)]
+        for part, make in (
+            (study.robustness, self.robustness),
+            (study.objectives, self.objectives),
+        ):
+            yield from (make(one) for one in own if not part.models or one.model in part.models)
         if len(main) > 1:
             yield self.transfer(main)
         for entry in main:
-            if len(self.members(entry)) > 1:
-                members = tuple(replace(entry, member=one) for one in self.members(entry))
+            members = self.members(entry)
+            if len(members) > 1:
                 yield self.ensembles(entry.name, members)
         for data in study.data if study.ensembles.models else ():
             together = tuple(Entry(data, name, GIVEN) for name in study.ensembles.models)
             yield self.ensembles(f"{slug(data)}-together", together)
 
-    def entries(self) -> Iterator[Entry]:
-        """Yield every model with each of its trainings, on each data set."""
-        for data in self.study.data:
-            for model in self.study.models:
-                yield from (Entry(data, model, one) for one in self.study.augments(model))
+    def is_main(self, entry: Entry) -> bool:
+        """Whether it is of the augmentation of the main tables."""
+        return entry.augment == self.study.augments(entry.model)[0]
 
-    def members(self, entry: Entry) -> range:
-        """Return the numbers of the networks; vanilla ones are not made ensembles of."""
-        first = entry.augment == self.study.augments(entry.model)[0]
-        return range(self.study.models[entry.model].members if first else 1)
+    def members(self, entry: Entry) -> tuple[Entry, ...]:
+        """Return the networks of an entry; vanilla ones are not made ensembles of."""
+        count = self.study.models[entry.model].members if self.is_main(entry) else 1
+        return tuple(replace(entry, member=one) for one in range(count))
 
     def train(self, entry: Entry) -> Job:
         study = self.study
@@ -188,7 +162,7 @@ class _Planner:
         settings = {
             "network": model.network,
             "weight_decay": model.weight_decay,
-            "train": resolved(study, data, "train"),
+            "train": data.train,
             "validation": data.validation,
             "split_seed": study.seed,
             "seed": study.seed + entry.member,
@@ -203,52 +177,42 @@ class _Planner:
         return self.once("train", entry, settings, ())
 
     def search(self, entry: Entry) -> Job:
-        own = asdict(self.study.search)
-        return self.once("search", entry, self.common(entry, own), self.network(entry))
+        return self.judging("search", entry, asdict(self.study.search), self.network(entry))
 
     def magnitudes(self, entry: Entry) -> Job:
-        study = self.study
         own = {
-            **asdict(study.magnitudes),
-            "length": study.randaugment(entry.model)[0],
-            "draws": search_settings(study).draws,
+            **asdict(self.study.magnitudes),
+            "length": self.study.randaugment(entry.model)[0],
+            "draws": search_settings(self.study).draws,
         }
-        return self.once("magnitudes", entry, self.common(entry, own), self.network(entry))
+        return self.judging("magnitudes", entry, own, self.network(entry))
 
     def compare(self, entry: Entry) -> Job:
-        own = asdict(self.study.compare)
+        part = self.study.compare
+        own = {**asdict(part), "randaugment": list(self.study.randaugment(entry.model))}
         del own["table"]  # what is shown changes nothing that is measured
-        own["randaugment"] = list(self.study.randaugment(entry.model))
-        needs = self.judged(entry, self.study.compare.methods)
-        return self.once("compare", entry, self.common(entry, own), needs)
+        return self.judging("compare", entry, own, self.compared(entry, part.methods))
 
     def robustness(self, entry: Entry) -> Job:
-        study = self.study
+        part = self.study.robustness
         own = {
-            **_without_models(study.robustness),
-            "randaugment": list(study.randaugment(entry.model)),
-            "corrupted": resolved(study, study.data[entry.data], "corrupted"),
+            **asdict(part),
+            "randaugment": list(self.study.randaugment(entry.model)),
+            "corrupted": self.study.data[entry.data].corrupted,
         }
-        needs = self.judged(entry, study.robustness.methods)
-        return self.once("robustness", entry, self.common(entry, own), needs)
+        del own["models"]  # a model's result is the same beside others
+        return self.judging("robustness", entry, own, self.compared(entry, part.methods))
 
     def objectives(self, entry: Entry) -> Job:
-        study = self.study
-        search = asdict(study.search)
-        del search["objective"]
-        own = {**_without_models(study.objectives), "search": search}
-        return self.once("objectives", entry, self.common(entry, own), self.network(entry))
+        own = {**asdict(self.study.objectives), "search": asdict(self.study.search)}
+        del own["models"], own["search"]["objective"]
+        return self.judging("objectives", entry, own, self.network(entry))
 
     def transfer(self, entries: Sequence[Entry]) -> Job:
-        study = self.study
-        own = asdict(study.transfer)
-        settings = {
-            "targets": [{"name": [one.data, one.model], **self.common(one, own)} for one in entries]
-        }
-        searched = [one for one in entries if study.models[one.model].searched]
-        needs = [need for one in entries for need in self.network(one)]
-        needs += [self.search(one) for one in searched]
-        return Job("transfer", "all", tuple(entries), settings, tuple(needs))
+        own = asdict(self.study.transfer)
+        targets = [{"name": [one.data, one.model], **self.common(one, own)} for one in entries]
+        needs = (*self.networks(entries), *self.searches(entries))
+        return Job("transfer", "all", tuple(entries), {"targets": targets}, needs)
 
     def ensembles(self, name: str, members: tuple[Entry, ...]) -> Job:
         study, entry = self.study, members[0]
@@ -259,16 +223,10 @@ class _Planner:
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
-        needs = [need for one in members for need in self.network(one)]
-        needs += [self.search(one) for one in members if self.is_searched(one)]
-        needs.append(self.magnitudes(entry))
-        return Job("ensembles", name, members, self.common(entry, own), tuple(needs))
+        needs = (*self.networks(members), *self.searches(members), self.magnitudes(entry))
+        return Job("ensembles", name, members, self.common(entry, own), needs)
 
-    def is_searched(self, entry: Entry) -> bool:
-        """Whether a search for the entry is part of the study."""
-        return entry.member == 0 and self.study.models[entry.model].searched
-
-    def judged(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
+    def compared(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
         """Return what a comparison needs: the network, the policy and MGrid's magnitude."""
         grid = (self.magnitudes(entry),) if "mgrid" in methods else ()
         return (*self.network(entry), self.search(entry), *grid)
@@ -276,15 +234,21 @@ class _Planner:
     def network(self, entry: Entry) -> tuple[Job, ...]:
         return () if entry.augment == GIVEN else (self.train(entry),)
 
+    def networks(self, entries: Sequence[Entry]) -> Iterator[Job]:
+        return (job for one in entries for job in self.network(one))
+
+    def searches(self, entries: Sequence[Entry]) -> Iterator[Job]:
+        """Yield the searches that are part of the study: those for first members."""
+        searched = self.study.searched
+        return (self.search(one) for one in entries if one.model in searched and not one.member)
+
     def model(self, entry: Entry) -> dict[str, Any]:
         """Return what a given model is; a trained one is what its training makes it."""
         model = self.study.models[entry.model]
         if model.network is not None:
             return {"trained": True}
-        said = asdict(model)
-        for key in ("network", "weight_decay", "members", "searched", "batch"):
-            del said[key]
-        return {**said, "spec": model_spec(self.study, entry.model)}
+        elsewhere = ("network", "weight_decay", "members", "searched", "batch")
+        return {key: value for key, value in asdict(model).items() if key not in elsewhere}
 
     def common(self, entry: Entry, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return what all judging jobs depend on, with the job's own settings."""
@@ -292,7 +256,7 @@ class _Planner:
         return {
             "model": self.model(entry),
             "batch": self.study.models[entry.model].batch or self.study.batch,
-            "test": resolved(self.study, data, "test"),
+            "test": data.test,
             "validation": data.validation,
             "split": None if data.validation is not None else data.split,
             "seed": self.study.seed,
@@ -300,41 +264,13 @@ class _Planner:
             "own": dict(own),
         }
 
+    def judging(
+        self, part: str, entry: Entry, own: Mapping[str, Any], needs: tuple[Job, ...]
+    ) -> Job:
+        return self.once(part, entry, self.common(entry, own), needs)
+
     def once(
         self, part: str, entry: Entry, settings: Mapping[str, Any], needs: tuple[Job, ...]
     ) -> Job:
         job = Job(part, entry.name, (entry,), settings, needs)
         return self.made.setdefault((part, entry), job)
-
-
-def resolved(study: StudyFile, data: StudyData, key: str) -> str | None:
-    """Return a spec or folder of a data set with its path filled in, absolute."""
-    text: str | None = getattr(data, key)
-    if text is None:
-        return None
-    if data.path is not None:
-        text = text.replace("{path}", data.path)
-    if key == "corrupted":
-        return str(_absolute(study.base, text))
-    prefix, colon, rest = text.partition(":")
-    folder, mark, options = rest.partition("?")
-    if not folder or prefix == "digits":
-        return text
-    return f"{prefix}{colon}{_absolute(study.base, folder)}{mark}{options}"
-
-
-def model_spec(study: StudyFile, name: str) -> str:
-    """Return a given model's spec; the file of its weights is relative to the study's."""
-    spec = study.models[name].spec or ""
-    for data in study.data.values():
-        spec = spec.replace("{path}", data.path or "")
-    head, at, file = spec.rpartition("@")
-    if at:
-        return f"{head}@{_absolute(study.base, file)}"
-    prefix, _, file = spec.partition(":")
-    return f"{prefix}:{_absolute(study.base, file)}" if prefix in ("onnx", "hf") else spec
-
-
-def _absolute(base: Path, text: str) -> Path:
-    path = Path(text).expanduser()
-    return path if path.is_absolute() else (base / path).resolve()

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from relook.errors import RelookError, unknown_name
+from relook.evaluation.results import Results
 from relook.foundation.wording import count
 from relook.io.files import read_json, write_json_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
-from relook.studies.reproduce.inputs import DONE, JobInputs, Report
-from relook.studies.reproduce.jobs import RUNNERS, STORE
+from relook.studies.reproduce.inputs import DONE, STORE, JobInputs, Loaded, Report, silent
+from relook.studies.reproduce.jobs import RUNNERS, results_file
 from relook.studies.reproduce.page import write_study
 from relook.studies.reproduce.plan import Job, make_plan
 from relook.studies.reproduce.sections import read_results, study_sections
@@ -47,7 +48,7 @@ def reproduce(
     only: Iterable[str] | None = None,
     device: str = "cpu",
     started: Started | None = None,
-    report: Report | None = None,
+    report: Report = silent,
     log: Callable[[str], None] | None = None,
 ) -> Reproduction:
     """Run what is not done of a study, and write its tables, figures and index into `out`.
@@ -62,26 +63,17 @@ def reproduce(
     plan = make_plan(study, check_parts(study, only))
     start, count = time.perf_counter(), 0
     with RunDirectory(out), RunDirectory(place):
-        inputs = JobInputs(study, place, device, log)
-        if report is not None:
-            inputs.report = report
+        loaded = Loaded()
         for number, job in enumerate(plan, 1):
             if is_done(job, place):
                 _remove_predictions(job, place)
                 continue
             if started is not None:
                 started(job, number, len(plan))
-            _run(job, inputs)
+            run_job(JobInputs(job, study, place, device, log, report, loaded))
             count += 1
         page = _write(study, out, place)
     return Reproduction(page, count, len(plan) - count, time.perf_counter() - start)
-
-
-def _run(job: Job, inputs: JobInputs) -> None:
-    try:
-        run_job(job, inputs)
-    except RelookError as error:
-        raise RelookError(f"{job.title}: {error}") from error
 
 
 def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -99,19 +91,24 @@ def check_parts(study: StudyFile, only: Iterable[str] | None) -> tuple[str, ...]
     return parts
 
 
-def run_job(job: Job, inputs: JobInputs) -> None:
+def run_job(inputs: JobInputs) -> None:
     """Run a job in its directory; its record is written last."""
-    directory = job.directory(inputs.jobs)
+    job, directory = inputs.job, inputs.directory
     record = {"format": FORMAT, "mark": job.mark, "part": job.part, "settings": dict(job.settings)}
     write_json_atomic(directory / SETTINGS, record)
     start = time.perf_counter()
-    inputs.used.clear()
-    files = RUNNERS[job.part](job, inputs, directory)
+    try:
+        made = RUNNERS[job.part](inputs)
+    except RelookError as error:
+        raise RelookError(f"{job.title}: {error}") from error
+    if isinstance(made, Results):
+        made.save(directory / results_file(job.part))
+        made = (results_file(job.part),)
     content = {
         "format": FORMAT,
         "mark": job.mark,
-        "files": list(files),
-        "used": dict(inputs.used),
+        "files": list(made),
+        "used": inputs.used,
         "seconds": round(time.perf_counter() - start, 3),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -156,7 +153,7 @@ def _facts(study: StudyFile, missing: int) -> list[str]:
         f"Policies of {search.length} entries, strategy {search.strategy}; "
         f"{count(study.compare.runs, 'run')} of what is random.",
     ]
-    if study.trained():
+    if len(study.given) < len(study.models):
         trainings = " and ".join(study.train.augments)
         facts.append(f"Networks trained for {study.train.epochs:,} epochs with {trainings}.")
     if missing:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 
 from relook.evaluation.comparison import load_comparison
 from relook.evaluation.results import Result, Results, load_results
@@ -16,16 +15,16 @@ from relook.report.latex import latex
 from relook.report.tables import Table
 from relook.studies.in_domain import with_budgets
 from relook.studies.reproduce.file import slug
+from relook.studies.reproduce.inputs import RUN
+from relook.studies.reproduce.jobs import COMPARISON, results_file
 from relook.studies.reproduce.plan import Entry, Job
 from relook.studies.reproduce.settings import GIVEN, VANILLA, StudyFile
 from relook.studies.statistics import statistics
 from relook.studies.study import Study
 from relook.studies.table import STUDIES
 
-SCORED = ("robustness", "objectives", "magnitudes", "ensembles", "transfer")
-"""The parts whose jobs leave results of a study."""
-
-Found = TypeVar("Found")
+Found = Mapping[Entry, Results]
+"""What the jobs of one part found."""
 
 
 @dataclass(frozen=True)
@@ -34,32 +33,51 @@ class StudyResults:
 
     study: StudyFile
     policies: Mapping[Entry, Policy] = field(default_factory=dict)
-    parts: Mapping[str, Mapping[Entry, Results]] = field(default_factory=dict)
+    parts: Mapping[str, Found] = field(default_factory=dict)
 
-    def of(self, part: str) -> Mapping[Entry, Results]:
+    def of(self, part: str) -> Found:
         """Return what a part found."""
         return self.parts.get(part, {})
+
+    def compared(self, augment: str | None = None) -> Found:
+        """Return the comparisons of networks of a training, with the tables' budgets.
+
+        None: of the main training, or of none.
+        """
+        study = self.study
+        return {
+            entry: with_budgets(one, study.compare.table)
+            for entry, one in self.of("compare").items()
+            if entry.augment == (augment or study.augments(entry.model)[0])
+        }
+
+    def by_data(self, own: Found) -> Iterator[tuple[str, str, Results]]:
+        """Yield each data set with results: its name, the ending of its files, the results."""
+        for data in self.study.data:
+            here = {entry: one for entry, one in own.items() if entry.data == data}
+            if here:
+                yield data, self.ending(data), _joined(here)
+
+    def ending(self, data: str) -> str:
+        """Return what files of one data set end in, where there are several."""
+        return "" if len(self.study.data) == 1 else f"-{slug(data)}"
 
 
 def read_results(study: StudyFile, done: Iterable[Job], jobs: Path) -> StudyResults:
     """Read what the finished jobs `done` left in their directories under `jobs`."""
-    finished = list(done)
-
-    def read(part: str, load: Callable[[Path], Found]) -> dict[Entry, Found]:
-        own = [job for job in finished if job.part == part]
-        return {job.entry: load(job.directory(jobs)) for job in own}
-
-    def load_part(part: str) -> Callable[[Path], Results]:
-        return lambda directory: load_results(directory / f"{part}.json", part)
-
-    return StudyResults(
-        study,
-        read("search", lambda directory: Policy.load(directory / "run" / "policy.json")),
-        {
-            "compare": read("compare", lambda d: load_comparison(d / "comparison.json").results()),
-            **{part: read(part, load_part(part)) for part in SCORED},
-        },
-    )
+    policies: dict[Entry, Policy] = {}
+    parts: dict[str, dict[Entry, Results]] = {}
+    for job in done:
+        directory = job.directory(jobs)
+        if job.part == "search":
+            policies[job.entry] = Policy.load(directory / RUN / "policy.json")
+        elif job.part == "compare":
+            compared = load_comparison(directory / COMPARISON).results()
+            parts.setdefault(job.part, {})[job.entry] = compared
+        elif job.part != "train":
+            found = load_results(directory / results_file(job.part), job.part)
+            parts.setdefault(job.part, {})[job.entry] = found
+    return StudyResults(study, policies, parts)
 
 
 TRAININGS = {"randaugment": "RandAugment", VANILLA: "vanilla", "none": "no augmentation"}
@@ -75,162 +93,144 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class TableFiles:
-    """What is written as one table: its parts, the answer, the numbers and LaTeX."""
-
-    name: str
-    tables: tuple[Table, ...]
-    markdown: str
-    csv: str
-    latex: str
-    sentence: str = ""
-
-
-@dataclass(frozen=True)
 class Section:
-    """One study: what it asks, what of the paper it is, its tables and figures."""
+    """One study: what it asks, what of the paper it is, its tables and figures.
+
+    `files` are the tables as text, by the ending of the file's name; `sentence` is the answer.
+    """
 
     name: str
     title: str
     paper: str
     words: str
-    tables: tuple[TableFiles, ...] = ()
+    tables: tuple[Table, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    sentence: str = ""
     drawings: tuple[Drawing, ...] = ()
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one section shows: results for its tables, and for each set of figures.
-
-    `figures` are results with the ending of their files' names and of their titles.
-    """
-
-    results: Results
-    figures: Sequence[tuple[str, str, Results]]
-    ending: str = ""
-    title: str | None = None
-    words: str = ""
 
 
 def study_sections(found: StudyResults) -> list[Section]:
     """Return what the results show, in the paper's order; a part without results is left out."""
-    sections = [
-        _section(study, part) for study in STUDIES.values() for part in _PARTS[study.name](found)
-    ]
+    sections = [one for study in STUDIES.values() for one in _SECTIONS[study.name](found, study)]
     return [section for section in sections if section.tables or section.drawings]
 
 
-def _section(study: Study, part: Part) -> Section:
-    name = _NAMES.get(study.name, study.name) + part.ending
-    tables = tuple(study.tables(part.results))
-    files = TableFiles(
-        name,
-        tables,
-        study.markdown(part.results),
-        part.results.to_csv(),
-        latex(study.latex(part.results)) if study.latex else "",
-        part.results.sentence,
+def _section(
+    study: Study,
+    results: Results,
+    figures: Sequence[tuple[str, str, Results]],
+    *,
+    ending: str = "",
+    title: str = "",
+    words: str = "",
+) -> Section:
+    """Return what a study shows of results.
+
+    `figures` are results with the ending of their files' names and of their titles.
+    """
+    tables = tuple(study.tables(results))
+    files = {
+        "md": study.markdown(results),
+        "csv": results.to_csv(),
+        "tex": latex(study.latex(results)) if study.latex else "",
+    }
+    drawings = tuple(
+        replace(one, name=_NAMES.get(one.name, one.name) + suffix, title=one.title + more)
+        for suffix, more, own in figures
+        for one in study.figures(own)
     )
-    drawings = [
-        replace(one, name=_NAMES.get(one.name, one.name) + ending, title=one.title + title)
-        for ending, title, results in part.figures
-        for one in study.figures(results)
-    ]
-    title, words = part.title or study.title, study.words + part.words
-    shown = (files,) if tables else ()
-    return Section(name, title, study.paper, words, shown, tuple(drawings))
+    name = _NAMES.get(study.name, study.name) + ending
+    head = (name, title or study.title, study.paper, study.words + words)
+    return Section(*head, tables, files if tables else {}, results.sentence, drawings)
 
 
-def _whole(found: StudyResults, own: Mapping[Entry, Results], words: str = "") -> Iterator[Part]:
+def _whole(found: StudyResults, study: Study, own: Found, words: str = "") -> Iterator[Section]:
     """Yield one section: a table of all data sets, figures for each."""
     if own:
-        figures = [
-            (_ending(found, data), f", {data}", _joined(each))
-            for data, each in _by_data(found, own)
-        ]
-        yield Part(_joined(own), figures, words=words)
+        figures = [(ending, f", {data}", each) for data, ending, each in found.by_data(own)]
+        yield _section(study, _joined(own), figures, words=words)
 
 
 def _each(
-    found: StudyResults, part: str, own: Mapping[Entry, Results], *, training: bool = False
-) -> Iterator[Part]:
+    found: StudyResults, study: Study, parts: Iterable[tuple[str, str, Results]]
+) -> Iterator[Section]:
     """Yield a section for each data set."""
-    for data, each in _by_data(found, own):
-        joined, ending = _joined(each, training=training), _ending(found, data)
-        title = None if len(found.study.data) == 1 else f"{STUDIES[part].title}: {data}"
-        yield Part(joined, [(ending, "", joined)], ending, title)
+    for data, ending, results in parts:
+        title = f"{study.title}: {data}" if ending else ""
+        yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
 
 
-def _comparisons(found: StudyResults) -> dict[Entry, Results]:
-    """Return the comparisons of networks of the main training, with the tables' budgets."""
-    study = found.study
-    return {
-        entry: with_budgets(one, study.compare.table)
-        for entry, one in found.of("compare").items()
-        if entry.augment == study.augments(entry.model)[0]
-    }
+def _compared(found: StudyResults, study: Study) -> Iterator[Section]:
+    return _whole(found, study, found.compared())
 
 
-def _train_vs_clean(found: StudyResults) -> Iterator[Part]:
+def _train_vs_clean(found: StudyResults, study: Study) -> Iterator[Section]:
     if "mtrain" in found.study.compare.methods:
-        yield from _whole(found, _comparisons(found))
+        yield from _compared(found, study)
 
 
-def _vanilla(found: StudyResults) -> Iterator[Part]:
+def _vanilla(found: StudyResults, study: Study) -> Iterator[Section]:
     if found.study.train.augments[0] != VANILLA:
-        own = {e: one for e, one in found.of("compare").items() if e.augment == VANILLA}
-        table = found.study.compare.table
-        yield from _whole(found, {e: with_budgets(one, table) for e, one in own.items()})
+        yield from _whole(found, study, found.compared(VANILLA))
 
 
-def _robustness(found: StudyResults) -> Iterator[Part]:
-    own = found.of("robustness")
+def _robustness(found: StudyResults, study: Study) -> Iterator[Section]:
+    own = found.of(study.name)
     made = all(one.settings["made"] for one in own.values())
-    yield from _whole(found, own, " The corruptions were made here." if made else "")
+    yield from _whole(found, study, own, " The corruptions were made here." if made else "")
 
 
-def _transfer(found: StudyResults) -> Iterator[Part]:
-    for results in found.of("transfer").values():
-        yield Part(results, [("", "", results)])
+def _objectives(found: StudyResults, study: Study) -> Iterator[Section]:
+    return _each(found, study, found.by_data(found.of(study.name)))
 
 
-def _ensembles(found: StudyResults) -> Iterator[Part]:
-    for entry, results in found.of("ensembles").items():
+def _transfer(found: StudyResults, study: Study) -> Iterator[Section]:
+    for results in found.of(study.name).values():
+        yield _section(study, results, [("", "", results)])
+
+
+def _ensembles(found: StudyResults, study: Study) -> Iterator[Section]:
+    for entry, results in found.of(study.name).items():
         models = [entry.model] if entry.augment != GIVEN else found.study.ensembles.models
-        ending = f"-{entry.name}"
-        figures = [(ending, "", results)]
-        yield Part(results, figures, ending, f"Ensembles of {', '.join(models)}")
+        ending, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
+        yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
 
 
-def _temperature(found: StudyResults) -> Iterator[Part]:
-    if "temperature" in found.study.parts:
-        yield from _each(found, "temperature", _comparisons(found))
+def _temperature(found: StudyResults, study: Study) -> Iterator[Section]:
+    if study.name in found.study.parts:
+        yield from _each(found, study, found.by_data(found.compared()))
 
 
-def _magnitudes(found: StudyResults) -> Iterator[Part]:
-    if "magnitudes" in found.study.parts:
-        yield from _each(found, "magnitudes", found.of("magnitudes"), training=True)
+def _magnitudes(found: StudyResults, study: Study) -> Iterator[Section]:
+    if study.name in found.study.parts:
+        own = found.of(study.name)
+        named = {
+            entry if entry.augment == GIVEN else replace(entry, model=_with_training(entry)): one
+            for entry, one in own.items()
+        }
+        yield from _each(found, study, found.by_data(named))
 
 
-def _statistics(found: StudyResults) -> Iterator[Part]:
-    if "statistics" not in found.study.parts:
-        return
+def _statistics(found: StudyResults, study: Study) -> Iterator[Section]:
+    if study.name in found.study.parts:
+        yield from _each(found, study, _policy_statistics(found))
+
+
+def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]]:
     for data in found.study.data:
         groups: dict[str, list[Policy]] = {}
         for entry, policy in found.policies.items():
             if entry.data == data:
                 groups.setdefault(_training(entry), []).append(policy)
         if groups:
-            results, ending = statistics(groups), _ending(found, data)
-            title = None if len(found.study.data) == 1 else f"{STUDIES['statistics'].title}: {data}"
-            yield Part(results, [(ending, "", results)], ending, title)
+            yield data, found.ending(data), statistics(groups)
 
 
-_PARTS: Mapping[str, Callable[[StudyResults], Iterator[Part]]] = MappingProxyType(
+_SECTIONS: Mapping[str, Callable[[StudyResults, Study], Iterator[Section]]] = MappingProxyType(
     {
         "train-vs-clean": _train_vs_clean,
-        "in-domain": lambda found: _whole(found, _comparisons(found)),
-        "objectives": lambda found: _each(found, "objectives", found.of("objectives")),
+        "in-domain": _compared,
+        "objectives": _objectives,
         "robustness": _robustness,
         "transfer": _transfer,
         "ensembles": _ensembles,
@@ -238,38 +238,22 @@ _PARTS: Mapping[str, Callable[[StudyResults], Iterator[Part]]] = MappingProxyTyp
         "temperature": _temperature,
         "magnitudes": _magnitudes,
         "statistics": _statistics,
-        "metrics": lambda found: _whole(found, _comparisons(found)),
+        "metrics": _compared,
     }
 )
-"""Which results each study shows."""
+"""The sections of each study."""
 
 
-def _by_data(
-    found: StudyResults, own: Mapping[Entry, Results]
-) -> Iterator[tuple[str, dict[Entry, Results]]]:
-    """Yield each data set's results."""
-    for data in found.study.data:
-        here = {entry: one for entry, one in own.items() if entry.data == data}
-        if here:
-            yield data, here
-
-
-def _joined(own: Mapping[Entry, Results], *, training: bool = False) -> Results:
+def _joined(own: Found) -> Results:
     """Return results of several entries as one table, with their data and models."""
     rows: list[Result] = []
-    lines = []
     for entry, one in own.items():
-        model = _with_training(entry) if training else entry.model
-        rows += one.labelled(data=entry.data, model=model).rows
-        lines.append(f"{model}: {one.sentence}")
+        rows += one.labelled(data=entry.data, model=entry.model).rows
     first = next(iter(own.values()))
     # A comparison's answer is about one policy; its table here is about all.
+    lines = [f"{entry.model}: {one.sentence}" for entry, one in own.items()]
     sentence = "" if first.study == "comparison" else "\n".join(lines)
     return Results(first.study, tuple(rows), {}, sentence)
-
-
-def _ending(found: StudyResults, data: str) -> str:
-    return "" if len(found.study.data) == 1 else f"-{slug(data)}"
 
 
 def _training(entry: Entry) -> str:
@@ -277,4 +261,4 @@ def _training(entry: Entry) -> str:
 
 
 def _with_training(entry: Entry) -> str:
-    return entry.model if entry.augment == GIVEN else f"{entry.model}, {_training(entry)}"
+    return f"{entry.model}, {_training(entry)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -30,7 +29,6 @@ GIVEN = "given"
 
 VANILLA = "crop_flip"
 """The augmentation that the paper calls vanilla."""
-
 
 _LARGEST = 10**15
 
@@ -192,7 +190,7 @@ class MagnitudesPart:
 
 @dataclass(frozen=True)
 class StudyFile:
-    """A whole study; `base` is the directory that its paths are relative to."""
+    """A whole study."""
 
     name: str
     data: Annotated[dict[str, StudyData], _named("data")]
@@ -211,28 +209,28 @@ class StudyFile:
     ensembles: EnsemblesPart = field(default_factory=EnsemblesPart)
     objectives: ObjectivesPart = field(default_factory=ObjectivesPart)
     magnitudes: MagnitudesPart = field(default_factory=MagnitudesPart)
-    base: Path = Path()
 
     @property
     def views(self) -> Recipe:
         """The recipe that policies and baselines are drawn from."""
-        return get_recipe(self.recipe_spec).without(self.exclude)
+        return get_recipe(self.recipe).without(self.exclude)
 
     @property
-    def recipe_spec(self) -> str:
-        """The recipe's name, or its file."""
-        return str(self.base / self.recipe) if self.recipe.endswith(".toml") else self.recipe
+    def searched(self) -> list[str]:
+        """The models that policies are searched for."""
+        return [name for name, model in self.models.items() if model.searched]
+
+    @property
+    def given(self) -> list[str]:
+        """The models that are trained already."""
+        return [name for name, model in self.models.items() if model.network is None]
 
     def augments(self, model: str) -> tuple[str, ...]:
         """Return the augmentations that a model is trained with, or `given`."""
-        return (GIVEN,) if self.models[model].network is None else self.train.augments
+        return (GIVEN,) if model in self.given else self.train.augments
 
     def randaugment(self, model: str) -> tuple[int, float]:
         """Return the length and magnitude of RandAugment that a model was trained with."""
-        if self.models[model].network is None:
+        if model in self.given:
             return self.compare.train_length, self.compare.train_magnitude
         return self.train.length, self.train.magnitude
-
-    def trained(self) -> bool:
-        """Whether networks are trained here."""
-        return any(model.network is not None for model in self.models.values())

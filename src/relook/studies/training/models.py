@@ -7,13 +7,12 @@ on all 50,000 and use the policy there (section 4).
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relook.data import Dataset
 from relook.errors import RelookError, RunError
@@ -35,6 +34,7 @@ VALIDATION = "validation.npz"
 """The images that were kept from the training: those to search a policy on."""
 
 METRICS = ("accuracy", "log_likelihood", "cll")
+"""What plain images are scored by."""
 
 Progress = Callable[["TrainedModel", int, int, float], None]
 """Called after each step with the model, the images done, their total, and the batch's loss."""
@@ -133,9 +133,12 @@ def train_models(
         directory.check_settings(_record(dataset, plan, settings))
         if kept is not None and not (where / VALIDATION).exists():
             write_bytes_atomic(where / VALIDATION, _npz(kept))
-        for model in _models(network, plan, parts, where):
-            own = replace(setup, validation=kept if model.part == "split" else None)
-            found.append(_trained(model, parts[model.part], own, progress))
+        for part, images in parts.items():
+            own = replace(setup, validation=kept if part == "split" else None)
+            for seed in plan.seeds:
+                path = where / f"{network.name}-{part}-{seed}.safetensors"
+                model = TrainedModel(path, network.spec(path), part, seed, len(images))
+                found.append(_trained(model, images, own, progress))
     return tuple(found)
 
 
@@ -145,18 +148,13 @@ def validation_spec(out: str | Path) -> str:
 
 
 def _settings(plan: TrainingPlan, network: TrainableNetwork) -> Training:
-    decay = network.weight_decay if plan.weight_decay is None else plan.weight_decay
+    same = ("epochs", "augment", "length", "magnitude", "learning_rate", "batch")
     return Training(
-        epochs=plan.epochs,
         recipe=get_recipe(plan.recipe).without(plan.exclude),
-        augment=plan.augment,
-        length=plan.length,
-        magnitude=plan.magnitude,
-        learning_rate=plan.learning_rate,
-        weight_decay=decay,
-        batch=plan.batch,
+        weight_decay=network.weight_decay if plan.weight_decay is None else plan.weight_decay,
         mean=network.mean,
         std=network.std,
+        **{name: getattr(plan, name) for name in same},
     )
 
 
@@ -174,16 +172,11 @@ def _parts(dataset: Dataset, plan: TrainingPlan) -> tuple[dict[str, Dataset], Da
     parts = {"split": dataset.subset(own)}
     if plan.retrain:
         parts["all"] = dataset
-    return parts, _with_places(dataset, kept)
-
-
-def _with_places(dataset: Dataset, places: NDArray[np.int64]) -> Dataset:
-    kept = dataset.subset(places)
-    return replace(kept, columns={**kept.columns, "place": places})
+    validation = dataset.subset(kept)
+    return parts, replace(validation, columns={**validation.columns, "place": kept})
 
 
 def _npz(dataset: Dataset) -> bytes:
-    file = io.BytesIO()
     arrays: dict[str, Any] = {
         "images": dataset.plain.numpy(),
         "labels": dataset.labels,
@@ -192,6 +185,7 @@ def _npz(dataset: Dataset) -> bytes:
     }
     if dataset.groups is not None:
         arrays["groups"] = dataset.groups
+    file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
@@ -203,15 +197,6 @@ def _record(dataset: Dataset, plan: TrainingPlan, settings: Training) -> dict[st
     return {**record, "validation": plan.validation, "split_seed": plan.split_seed}
 
 
-def _models(
-    network: TrainableNetwork, plan: TrainingPlan, parts: Mapping[str, Dataset], out: Path
-) -> Iterator[TrainedModel]:
-    for part, dataset in parts.items():
-        for seed in plan.seeds:
-            path = out / f"{network.name}-{part}-{seed}.safetensors"
-            yield TrainedModel(path, network.spec(path), part, seed, len(dataset))
-
-
 def _trained(
     model: TrainedModel, dataset: Dataset, setup: _Setup, progress: Progress | None
 ) -> TrainedModel:
@@ -219,7 +204,7 @@ def _trained(
     record, state = model.path.with_suffix(".json"), model.path.with_suffix(".state")
     if record.exists() and model.path.exists():
         state.unlink(missing_ok=True)  # killed between the record and this line
-        return _tested(_read(model, record), setup)
+        return replace(_read(model, record), test=_metrics(model, setup.test, setup.device))
     first = setup.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
     steps = None
     if progress is not None:
@@ -235,33 +220,24 @@ def _trained(
         steps=steps,
     )
     setup.network.save(network, model.path)
-    scored = (
-        None if setup.validation is None else plain_metrics(model, setup.validation, setup.device)
-    )
-    done = replace(model, losses=losses, validation=scored)
-    write_json_atomic(record, {"format": FORMAT, "version": VERSION, **_kept(done)})
+    done = replace(model, losses=losses, validation=_metrics(model, setup.validation, setup.device))
+    # What follows from the training alone, wherever it stands.
+    kept = {
+        name: getattr(done, name) for name in ("part", "seed", "images", "losses", "validation")
+    }
+    write_json_atomic(record, {"format": FORMAT, "version": VERSION, **kept})
     state.unlink(missing_ok=True)
-    return _tested(done, setup)
+    return replace(done, test=_metrics(done, setup.test, setup.device))
 
 
-def plain_metrics(model: TrainedModel, dataset: Dataset, device: str = "cpu") -> dict[str, float]:
-    """Return accuracy, log-likelihood and cLL of a trained model on plain images."""
+def _metrics(model: TrainedModel, dataset: Dataset | None, device: str) -> dict[str, float] | None:
+    """Return accuracy, log-likelihood and cLL of a trained model on plain images, if there are."""
+    if dataset is None:
+        return None
     predictor = load_model(model.spec, device=device)
     log_probs = predict_views(predictor, dataset.images, [View(SubPolicy(), 0)], seed=0)[0]
     found = cross_validated(log_probs, dataset.labels, seed=0, groups=dataset.units)
     return {name: found.metrics[name] for name in METRICS}
-
-
-def _tested(model: TrainedModel, setup: _Setup) -> TrainedModel:
-    if setup.test is None:
-        return model
-    return replace(model, test=plain_metrics(model, setup.test, setup.device))
-
-
-def _kept(model: TrainedModel) -> dict[str, Any]:
-    """Return what a record holds: what follows from the training alone, wherever it stands."""
-    content = model.to_json()
-    return {name: content[name] for name in ("part", "seed", "images", "losses", "validation")}
 
 
 def _read(model: TrainedModel, record: Path) -> TrainedModel:

@@ -147,7 +147,8 @@ def run_training(
     losses: list[float] = []
     identity = ""
     if checkpoint is not None:
-        identity = _identity(network, dataset, settings)
+        weights = dict(network.state_dict())
+        identity = fingerprint(__version__, weights, dataset.fingerprint, asdict(settings))
         losses += load_state(checkpoint, trained, optimizer, identity)
     images, written = dataset.plain, time.monotonic()
     with _threads(threads):
@@ -158,7 +159,12 @@ def run_training(
                 batches = _batches(images, dataset.labels, settings, epoch)
                 report = part_of(steps, epoch * len(images), settings.epochs * len(images))
                 losses.append(_run_epoch(trained, optimizer, batches, settings, report))
-            _report(len(losses), losses[-1], progress)
+            if not math.isfinite(losses[-1]):
+                raise RelookError(
+                    f"the loss is {losses[-1]} after epoch {epoch + 1}: lower the learning rate"
+                )
+            if progress is not None:
+                progress(epoch + 1, losses[-1])
             last = epoch + 1 == settings.epochs
             if checkpoint is not None and (last or time.monotonic() - written >= seconds):
                 save_state(checkpoint, trained, optimizer, losses, identity)
@@ -169,13 +175,6 @@ def run_training(
 def schedule(epoch: int, epochs: int) -> float:
     """Return the learning rate's factor: halved 12 times, at equal distances."""
     return 0.5 ** math.floor((HALVINGS + 1) * epoch / epochs)
-
-
-def _identity(network: nn.Module, dataset: Dataset, settings: Training) -> str:
-    """Return what a checkpoint belongs to."""
-    return fingerprint(
-        __version__, dict(network.state_dict()), dataset.fingerprint, asdict(settings)
-    )
 
 
 @contextmanager
@@ -214,13 +213,6 @@ def _run_epoch(
         if report is not None:
             report(done, done, value)
     return total / done
-
-
-def _report(done: int, loss: float, progress: Progress | None) -> None:
-    if not math.isfinite(loss):
-        raise RelookError(f"the loss is {loss} after epoch {done}: lower the learning rate")
-    if progress is not None:
-        progress(done, loss)
 
 
 def _batches(

@@ -13,8 +13,7 @@ from torch import Tensor
 from relook.data.corrupted import FAMILIES
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, SEVERITIES, check_severities, corrupt_images
-from relook.studies.corruptions.digital import ripples
-from relook.studies.corruptions.draws import Draws
+from relook.studies.corruptions.kernels import Draws, ripples
 
 PUBLISHED = [
     *("gaussian_noise", "shot_noise", "impulse_noise"),

@@ -13,7 +13,7 @@ from relook.evaluation.results import Result, Results, join
 from relook.report.tables import Cell, Column, Table
 from relook.studies.in_domain import methods_drawing
 from relook.studies.reproduce.page import study_html, study_markdown, write_study
-from relook.studies.reproduce.sections import Section, TableFiles
+from relook.studies.reproduce.sections import Section
 from relook.studies.robustness import STUDY as ROBUSTNESS
 
 EVIL = '<img src=x onerror="1"> & **bold** | `code`'
@@ -22,7 +22,7 @@ SHOWN = Table(
     (Column("name", number=False), Column("value")),
     (((Cell("<i>a</i> | b"), Cell("1.5", "0.1", bold=True)),),),
 )
-TABLE = TableFiles("numbers", (SHOWN,), "Some words.\n", "name,value\na,1.5\n", "\\begin{tabular}")
+FILES = {"md": "Some words.\n", "csv": "name,value\na,1.5\n", "tex": "\\begin{tabular}"}
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def comparison() -> Comparison:
     return example_comparison()
 
 
-def section(comparison: Comparison, name: str = "in-domain") -> Section:
+def section(comparison: Comparison) -> Section:
     both = join({EVIL: comparison.results(), "other": comparison.results()})
-    drawing = methods_drawing(name, EVIL, both)
-    return Section(name, EVIL, "Figure x", EVIL, (TABLE,), (drawing,))
+    drawing = methods_drawing("in-domain", EVIL, both)
+    return Section("in-domain", EVIL, "Figure x", EVIL, (SHOWN,), FILES, "", (drawing,))
 
 
 def test_everything_is_escaped(comparison: Comparison) -> None:
@@ -58,7 +58,7 @@ def test_markdown_takes_names_as_text(comparison: Comparison) -> None:
 def test_files_are_written_and_linked(comparison: Comparison, tmp_path: Path) -> None:
     page = write_study([section(comparison)], "Mine", ["one"], tmp_path)
     assert page == tmp_path / "index.html"
-    assert (tmp_path / "tables" / "numbers.tex").read_text() == "\\begin{tabular}"
+    assert (tmp_path / "tables" / "in-domain.tex").read_text() == "\\begin{tabular}"
     for link in re.findall(r'href="([^"#]+)"', page.read_text(encoding="utf-8")):
         assert (tmp_path / link).is_file(), link
     before = page.read_bytes()
@@ -67,8 +67,8 @@ def test_files_are_written_and_linked(comparison: Comparison, tmp_path: Path) ->
 
 
 def test_long_tables_are_folded(comparison: Comparison) -> None:
-    long = replace(TABLE, tables=(replace(SHOWN, sections=SHOWN.sections * 30),))
-    page = study_html([Section("x", "X", "Table x", "words", (long,))], "Mine", [])
+    long = replace(SHOWN, sections=SHOWN.sections * 30)
+    page = study_html([Section("x", "X", "Table x", "words", (long,), FILES)], "Mine", [])
     assert "<details><summary>" in page
     assert "<details>" not in study_html([section(comparison)], "Mine", [])
 

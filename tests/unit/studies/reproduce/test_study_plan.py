@@ -8,7 +8,7 @@ import pytest
 
 from relook.studies.reproduce.cost import passes_of, pool_size
 from relook.studies.reproduce.file import load_study
-from relook.studies.reproduce.plan import Job, make_plan, model_spec, search_settings
+from relook.studies.reproduce.plan import Job, make_plan, search_settings
 
 STUDIES = Path(__file__).parents[4] / "studies"
 
@@ -167,7 +167,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_given_models_are_beside_the_images_and_make_up_an_ensemble(tmp_path: Path) -> None:
     data = [f"CIFAR-10={tmp_path}"]
     study = load_study(STUDIES / "shared-cifar10-paper.toml", data=data)
-    assert model_spec(study, "ResNet-20") == f"onnx:{tmp_path}/onnx/akamaster-resnet20-cifar10.onnx"
+    assert study.models["ResNet-20"].spec == f"onnx:{tmp_path}/onnx/akamaster-resnet20-cifar10.onnx"
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
     assert [entry.model for entry in job.entries] == list(study.ensembles.models)
     other = load_study(
@@ -192,7 +192,7 @@ def test_a_part_may_be_of_some_models_and_their_jobs_stay_the_same(tmp_path: Pat
 def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses(tmp_path: Path) -> None:
     study = load_study(STUDIES / "shared-cifar10-paper.toml", data=[f"CIFAR-10={tmp_path}"])
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
-    assert all(job.waits_for("search", entry) for entry in job.entries)
+    assert all(job.needs_of("search", entry) for entry in job.entries)
     assert job.need("magnitudes").entry == job.entry
     alone = replace(job, needs=())
     pools = 3 * pool_size(study) * 2500

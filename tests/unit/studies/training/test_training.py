@@ -1,24 +1,28 @@
+"""RandAugment for training, the loop, and trainings that are stopped and go on."""
+
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from scipy.stats import chisquare, kstest
 from tests.support import refused
 from torch import Tensor, nn
 
 from relook.data import Dataset, load_data
-from relook.errors import RelookError
+from relook.errors import FileFormatError, RelookError, RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.randomness import Stream, uniforms
 from relook.policy import Step, SubPolicy
-from relook.policy.recipes import RECIPES, Group, Recipe
+from relook.policy.recipes import RECIPES, Group, Recipe, get_recipe
 from relook.policy.views import apply_subpolicy
-from relook.studies.training import randaugment_batch, train
+from relook.studies.training import Training, randaugment_batch, run_training, train
 from relook.studies.training.train import schedule
 from relook.transforms import TRANSFORMS
 
@@ -277,26 +281,103 @@ def test_bad_settings_are_refused(
     refused(message, train, new_small(width=2), digits, **settings_)
 
 
-def accuracy(network: nn.Module, dataset: Dataset) -> float:
-    picked = TorchPredictor(network)(dataset.plain).argmax(dim=1).numpy()
-    return float((picked == dataset.labels).mean())
-
-
-def halves() -> tuple[Dataset, Dataset]:
-    whole = load_data("digits")
-    return whole.subset(np.arange(0, len(whole), 2)), whole.subset(np.arange(1, len(whole), 2))
-
-
-def test_crops_alone_teach_the_digits_in_seconds() -> None:
-    known, unseen = halves()
-    network = train(
-        new_small(), known, epochs=12, seed=0, recipe="small", augment="crop_flip", batch=32
-    )
-    assert accuracy(network, unseen) > 0.9
-
-
 @pytest.mark.slow
 def test_randaugment_teaches_the_digits_well() -> None:
-    known, unseen = halves()
+    whole = load_data("digits")
+    known, unseen = (whole.subset(np.arange(first, len(whole), 2)) for first in (0, 1))
     network = train(new_small(), known, epochs=100, seed=0, recipe="small", batch=32, threads=1)
-    assert accuracy(network, unseen) > 0.95
+    picked = TorchPredictor(network)(unseen.plain).argmax(dim=1).numpy()
+    assert (picked == unseen.labels).mean() > 0.95
+
+
+SETTINGS = Training(4, get_recipe("small"), seed=2, batch=25)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def with_dropout() -> nn.Module:
+    """A network that draws in training, as VGG16 does."""
+    return nn.Sequential(new_small(width=2), nn.ReLU(), nn.Dropout(0.5), nn.Linear(10, 10))
+
+
+def stopped(network: nn.Module, digits: Dataset, state: Path, images: int) -> None:
+    """Train until so many images are done, then break off in the middle of an epoch."""
+
+    def steps(done: int, total: int, loss: float) -> None:
+        if done >= images:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        run_training(network, digits, SETTINGS, checkpoint=state, seconds=0, steps=steps)
+
+
+@pytest.mark.parametrize("drawing", [False, True], ids=["small", "dropout"])
+def test_stopped_and_continued_is_the_same_to_the_byte(
+    digits: Dataset, tmp_path: Path, drawing: bool
+) -> None:
+    torch.manual_seed(0)
+    network = with_dropout() if drawing else new_small(width=3)
+    whole, losses = run_training(network, digits, SETTINGS)
+    state = tmp_path / "state"
+    torch.manual_seed(1)  # what the global generator holds does not matter
+    stopped(network, digits, state, 170)
+    after_one = state.read_bytes()
+    stopped(network, digits, state, 400)
+    assert state.read_bytes() != after_one
+    seen: list[int] = []
+    again, found = run_training(
+        network,
+        digits,
+        SETTINGS,
+        checkpoint=state,
+        seconds=0,
+        progress=lambda done, loss: seen.append(done),
+    )
+    assert seen == [4]
+    assert found == losses
+    assert weights(again) == weights(whole)
+    finished, _ = run_training(network, digits, SETTINGS, checkpoint=state)
+    assert weights(finished) == weights(whole)
+
+
+def test_a_state_is_the_same_bytes_however_often_it_was_stopped(
+    digits: Dataset, tmp_path: Path
+) -> None:
+    network = new_small(width=2)
+    run_training(network, digits, SETTINGS, checkpoint=tmp_path / "whole")
+    stopped(network, digits, tmp_path / "parts", 260)
+    run_training(network, digits, SETTINGS, checkpoint=tmp_path / "parts")
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()
+
+
+def test_dropout_leaves_the_global_generator_alone(digits: Dataset) -> None:
+    network = with_dropout()
+    state = torch.get_rng_state()
+    run_training(network, digits, replace(SETTINGS, epochs=1))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_state_of_other_settings_or_data_is_refused(digits: Dataset, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run_training(new_small(width=2), digits, replace(SETTINGS, epochs=1), checkpoint=state)
+    with pytest.raises(RunError, match="other data or settings"):
+        run_training(new_small(width=2), digits, SETTINGS, checkpoint=state)
+    with pytest.raises(RunError, match="other data or settings"):
+        run_training(
+            new_small(width=2, seed=1), digits, replace(SETTINGS, epochs=1), checkpoint=state
+        )
+
+
+def test_a_damaged_state_is_one_line(digits: Dataset, tmp_path: Path) -> None:
+    state, one = tmp_path / "state", replace(SETTINGS, epochs=1)
+    run_training(new_small(width=2), digits, one, checkpoint=state)
+    whole = state.read_bytes()
+    state.write_bytes(whole[:1000])
+    with pytest.raises(FileFormatError, match="delete that file to train from the start"):
+        run_training(new_small(width=2), digits, one, checkpoint=state)
+    state.write_bytes(whole)
+    save_file(load_file(state), state)  # without its metadata
+    with pytest.raises(FileFormatError, match="has no 'relook-training-1'"):
+        run_training(new_small(width=2), digits, one, checkpoint=state)
