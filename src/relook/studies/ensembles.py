@@ -28,7 +28,6 @@ from relook.models import EnsemblePredictor, Predictor
 from relook.models.accelerate import accelerate_run
 from relook.policy.file import policy_to_json
 from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.run_record import former_values
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
@@ -105,7 +104,7 @@ def ensembles(
     searched, held_out = job.split
     with nullcontext() if run is None else RunDirectory(run) as directory:
         if directory is not None:
-            directory.check_settings(job.record(), former_values(settings))
+            directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
         if where is not None:
@@ -275,7 +274,7 @@ def _accelerated(
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
-            passes=job.passes,
+            passes=job.passes.pool,
             record=records.get(name),
         ).predictor
         for name, member in members.items()

@@ -20,7 +20,7 @@ from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy
 from relook.policy.file import policy_from_json, policy_to_json
 from relook.policy.recipes import get_recipe
-from relook.policy_search.held_out import held_out_part, pool_views
+from relook.policy_search.run_record import held_out_part, pool_views
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, predict_views

@@ -218,7 +218,6 @@ def test_a_store_of_something_else_is_refused(images: Tensor, tmp_path: Path) ->
         seed: int = 0,
         batch: int = 2,
         indices: list[int] | None = None,
-        extra: str = "a",
     ) -> None:
         predict_views(
             predictor or Toy(),
@@ -228,7 +227,6 @@ def test_a_store_of_something_else_is_refused(images: Tensor, tmp_path: Path) ->
             batch=batch,
             indices=indices,
             store_path=tmp_path,
-            manifest_extra={"recipe": extra},
         )
 
     call()
@@ -243,7 +241,6 @@ def test_a_store_of_something_else_is_refused(images: Tensor, tmp_path: Path) ->
         "plan.views: 7 there, 6 here": lambda: call(views=VIEWS[:6]),
         "seed: 0 there, 1 here": lambda: call(seed=1),
         "plan.batch: 2 there, 3 here": lambda: call(batch=3),
-        'recipe: "a" there, "b" here': lambda: call(extra="b"),
     }
     for message, attempt in refused.items():
         with pytest.raises(RunError, match=message):
