@@ -76,8 +76,10 @@ def test_killed_at_changes_of_its_files(command: str, place: Workplace, tmp_path
     finish(command, place, out, whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    ["search", *(pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS if c != "search")],
+)
 def test_killed_at_random_moments(command: str, place: Workplace, tmp_path: Path) -> None:
     arguments = getattr(place, command)
     out = tmp_path / "whole"
