@@ -2,8 +2,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.support import refused
 from tests.unit.data.image_files import photo
 
@@ -76,12 +74,3 @@ def test_columns_follow_the_images_that_are_kept(table: Path) -> None:
 def test_a_table_that_does_not_fit_gets_one_line(table: Path, content: str, message: str) -> None:
     table.write_text(content)
     refused(message, load_data, f"csv:{table}")
-
-
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
-)
-@given(content=st.binary(max_size=60))
-def test_any_bytes_get_one_line(table: Path, content: bytes) -> None:
-    table.write_bytes(b"path,label\n" + content)
-    refused(".", load_data, f"csv:{table}")

@@ -156,11 +156,9 @@ def test_halves_in_a_file_are_read_as_strictly_as_the_policy() -> None:
     content: Any = policy_to_json(policy)
     assert policy_from_json(content) == policy
     content["halves"][1]["subpolicies"][0]["steps"] = [{"transform": "nothing", "magnitude": 1}]
-    with pytest.raises(FileFormatError, match=r"halves\[1\]: subpolicies\[0\]"):
-        policy_from_json(content)
+    refused(r"halves\[1\]: subpolicies\[0\]", policy_from_json, content, error=FileFormatError)
     content["halves"][1] = {"subpolicies": [], "halves": []}
-    with pytest.raises(FileFormatError, match="halves"):
-        policy_from_json(content)
+    refused("halves", policy_from_json, content, error=FileFormatError)
 
 
 def test_the_views_of_the_pool_are_not_predicted_again(tmp_path: Path) -> None:

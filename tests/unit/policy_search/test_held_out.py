@@ -125,5 +125,4 @@ def test_every_recipe_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
 def test_a_damaged_recipe_is_refused(tmp_path: Path, value: object) -> None:
     run = searched_run(tmp_path)
     change(run.path, ("settings", "recipe"), value)
-    with pytest.raises(RunError, match="expected a recipe"):
-        recorded_recipe(load_run(run.path))
+    refused("expected a recipe", recorded_recipe, load_run(run.path), error=RunError)
