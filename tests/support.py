@@ -16,7 +16,7 @@ def refused(
     message: str,
     call: Callable[..., object],
     *arguments: object,
-    error: type[RelookError] = RelookError,
+    error: Any = RelookError,
     **options: object,
 ) -> None:
     """Check that a call ends in a RelookError of one line that matches the message."""

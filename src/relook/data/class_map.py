@@ -130,5 +130,5 @@ def names_of(classes: tuple[str, ...], outputs: int | None) -> tuple[str, ...] |
 
     Bare numbers may be the labels' own, fewer than the outputs: they count where that is known.
     """
-    bare = classes == tuple(map(str, range(len(classes))))
-    return classes if outputs == len(classes) or (outputs is None and not bare) else None
+    known = outputs is None and not _are_numbers(classes)
+    return classes if known or outputs == len(classes) else None
