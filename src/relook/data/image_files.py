@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from relook.data.class_map import check_classes
+from relook.data.base import check_classes
 from relook.data.decode import (
     Faults,
     ImageFile,

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relook.data.base import Dataset
-from relook.data.class_map import check_class_count
+from relook.data.base import Dataset, check_class_count
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.foundation.wording import duration
