@@ -233,7 +233,7 @@ def test_a_store_of_something_else_is_refused(images: Tensor, tmp_path: Path) ->
     sound = contents(tmp_path)
     changed = images.clone()
     changed[-1, -1, -1, -1] ^= 1
-    refused: dict[str, Callable[[], None]] = {
+    changes: dict[str, Callable[[], None]] = {
         "model: ": lambda: call(other_model()),
         "data: ": lambda: call(pixels=changed),
         "(?s)data: ": lambda: call(indices=[0, 1, 2, 3, 5]),
@@ -242,7 +242,7 @@ def test_a_store_of_something_else_is_refused(images: Tensor, tmp_path: Path) ->
         "seed: 0 there, 1 here": lambda: call(seed=1),
         "plan.batch: 2 there, 3 here": lambda: call(batch=3),
     }
-    for message, attempt in refused.items():
+    for message, attempt in changes.items():
         refused(message, attempt, error=RunError)
     call()
     assert contents(tmp_path) == sound
