@@ -13,10 +13,14 @@ from relook.io.identities import Identities
 
 
 def refused(
-    message: str, call: Callable[..., object], *arguments: object, **options: object
+    message: str,
+    call: Callable[..., object],
+    *arguments: object,
+    error: Any = RelookError,
+    **options: object,
 ) -> None:
     """Check that a call ends in a RelookError of one line that matches the message."""
-    with pytest.raises(RelookError, match=message) as caught:
+    with pytest.raises(error, match=message) as caught:
         call(*arguments, **options)
     assert len(str(caught.value).splitlines()) == 1
 

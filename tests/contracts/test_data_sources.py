@@ -122,9 +122,7 @@ def test_a_row_says_how_its_specs_look(prefix: str) -> None:
 @pytest.mark.parametrize("prefix", DATA_SOURCES)
 @pytest.mark.parametrize("rest", ["no/such thing", "…", "?", "a?b=c", "\n"])
 def test_a_spec_that_names_nothing_gets_one_line(prefix: str, rest: str) -> None:
-    with pytest.raises(RelookError) as caught:
-        load_data(f"{prefix}:{rest}")
-    assert "\n" not in str(caught.value)
+    refused(".", load_data, f"{prefix}:{rest}")
 
 
 def test_an_unknown_source_names_the_nearest() -> None:

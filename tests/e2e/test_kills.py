@@ -76,8 +76,13 @@ def test_killed_at_changes_of_its_files(command: str, place: Workplace, tmp_path
     finish(command, place, out, whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+SLOW_BUT_SEARCH = [
+    pytest.param(command, marks=() if command == "search" else pytest.mark.slow)
+    for command in COMMANDS
+]
+
+
+@pytest.mark.parametrize("command", SLOW_BUT_SEARCH)
 def test_killed_at_random_moments(command: str, place: Workplace, tmp_path: Path) -> None:
     arguments = getattr(place, command)
     out = tmp_path / "whole"

@@ -27,9 +27,8 @@ from relook.io.identities import set_of, union
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.policy.recipes import Recipe
-from relook.policy_search.held_out import used_images
 from relook.policy_search.job import SearchJob
-from relook.policy_search.run_record import engine_of, former_values, load_run, record_search
+from relook.policy_search.run_record import engine_of, load_run, record_search, used_images
 from relook.policy_search.search import PolicySearch
 
 if TYPE_CHECKING:
@@ -309,7 +308,7 @@ class FoundPolicy(PolicySearch):
         job = self._job
         with RunDirectory(target) as place:
             record = job.record()
-            place.check_settings(record, former_values(job.settings))
+            place.check_settings(record)
             record_search(place, self, job, record, self.origin)
 
     @property

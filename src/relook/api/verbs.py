@@ -33,9 +33,8 @@ from relook.models.adapt import model_spec
 from relook.models.base import input_of
 from relook.models.describe import model_record
 from relook.policy import Policy
-from relook.policy_search.held_out import recorded_recipe
 from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.run_record import RunRecord, as_begun, load_run, load_trace
+from relook.policy_search.run_record import RunRecord, load_run, load_trace, recorded_recipe
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import (
     MODEL_KEYWORDS,
@@ -109,7 +108,7 @@ def search(
         _say_former("search(run=…)", "search(out=…)")
     place = None if out is None and run is None else Path(out or run or "")
     reuse = keywords.pop("reuse", True)
-    prior, given, model_options, split, wish = _settings(keywords, place)
+    prior, given, model_options, split, wish = _settings(keywords)
     if split is not None and test is not None:
         raise RelookError("expected a split of the images or separate test images, got both")
     of_spec = {"size": size, "crop": crop} if model_spec(model) is not None else {}
@@ -313,11 +312,11 @@ def _as_searched(
 
 
 def _settings(
-    keywords: Mapping[str, Any], place: Path | None
+    keywords: Mapping[str, Any],
 ) -> tuple[RecipeChoice, dict[str, Any], dict[str, Any], str | None, TimeWish]:
     """Return the recipe asked for, other settings, the model's keywords, the split and the time."""
     check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
-    given = as_begun(place, keywords)
+    given = dict(keywords)
     model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
     prior, wish = RecipeChoice(**_taken(given, ("recipe", "exclude"))), TimeWish.of(given, split)
     SearchSettings(prior.of((3, 32, 32))[0], **given)  # whose errors need no image

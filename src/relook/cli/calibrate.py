@@ -25,8 +25,7 @@ from relook.foundation import wording
 from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy_search.held_out import used_images
-from relook.policy_search.run_record import was_balanced
+from relook.policy_search.run_record import used_images, was_balanced
 from relook.report.tables import new_table
 
 _WEIGHTS = ("equal", "learn", "always")

@@ -41,7 +41,7 @@ from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import plain, views_text
 from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
-from relook.policy_search.held_out import pool_views
+from relook.policy_search.run_record import pool_views
 from relook.predictions.passes import Images
 from relook.report.comparison_tables import (
     comparison_table,

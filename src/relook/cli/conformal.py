@@ -17,7 +17,7 @@ from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
 from relook.numerics.conformal import FREE, PENALTY
 from relook.policy.file import policy_to_json
-from relook.policy_search.held_out import used_images
+from relook.policy_search.run_record import used_images
 from relook.report.prediction_sets import sets_sentence, sets_table
 from relook.report.tables import terminal
 

@@ -24,8 +24,8 @@ from relook.models.base import input_of
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import AUTO
-from relook.policy_search.job import SearchJob, plan_search, search_notes
-from relook.policy_search.run_record import as_begun
+from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.policy_search.time_plan import TimePlan, TimeWish
@@ -78,7 +78,7 @@ def search_command(
     """Learn which views to average, and show on held-out images whether they help."""
     check_log(log)
     _check_one_of(split, holdout, test, settings["cross_fit"] or None)
-    known = as_begun(out, {"recipe": recipe, **settings})
+    known = {"recipe": recipe, **settings}
     known |= {} if holdout is None else {"holdout": holdout}
     wish = TimeWish.of(known | vars(within), split)
     prior = RecipeChoice(known.pop("recipe"), options.names(exclude))
@@ -194,10 +194,10 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
     notes = search_notes(job)
     for note in notes:
         _say_note(note)
-    seconds, passes = job.seconds_a_pass(), job.all_passes
+    seconds, passes = job.seconds_a_pass(), job.passes
     classes = job.predictor.classes or len(job.dataset.classes)
     kept = np.dtype(settings.stored_type(classes)).itemsize
-    disk = classes * (kept * job.passes + 4 * (job.probe_passes + job.proof_passes))
+    disk = classes * (kept * passes.pool + 4 * (passes.probe + passes.proof))
     candidates = len(job.pool.candidates)
     cost: dict[str, Any] = {
         "recipe": settings.recipe.name,
@@ -205,10 +205,10 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         "candidates": candidates,
         "images_to_search": searched,
         "images_held_out": len(job.split.held_out),
-        "model_passes": passes,
-        "probe_passes": job.probe_passes,
+        "model_passes": passes.all,
+        "probe_passes": passes.probe,
         "seconds_a_pass": seconds,
-        "estimated_seconds": passes * seconds,
+        "estimated_seconds": passes.all * seconds,
         "disk_bytes": disk + (job.plan.predictions if job.plan.mapped else 0),
         "plan": None if plan is None else plan.to_json(),
         "selection": asdict(job.plan),

@@ -13,8 +13,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.data.base import Column, Dataset, checked_groups, numbered_classes
-from relook.data.class_map import check_class_count, is_named, read_classes, with_classes
+from relook.data.base import (
+    Column,
+    Dataset,
+    check_class_count,
+    checked_groups,
+    numbered_classes,
+)
+from relook.data.class_map import is_named, read_classes, with_classes
 from relook.data.hf_data import from_hf, is_hf_data
 from relook.data.npz import layout_of, to_nchw
 from relook.data.prepare import Preparation, fitted

@@ -151,6 +151,31 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
     return ids
 
 
+def check_class_count(dataset: Dataset, outputs: int | None) -> None:
+    """Raise where the model's outputs cannot be the data's classes.
+
+    Numbered labels may lack the model's last classes; named ones must be as many.
+    """
+    check_classes(dataset.classes, dataset.name, outputs)
+
+
+def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> None:
+    """As `check_class_count`, for images that are not read yet."""
+    count = len(classes)
+    if outputs is None or outputs == count or (outputs > count and are_numbers(classes)):
+        return
+    raise RelookError(
+        f"expected as many classes in the data as the model has, got {count} in "
+        f"{where} and {outputs} from the model: name the model's classes in its order "
+        "with --classes FILE"
+    )
+
+
+def are_numbers(classes: Sequence[str]) -> bool:
+    """Whether classes have no names but the numbers of their labels."""
+    return tuple(classes) == tuple(map(str, range(len(classes))))
+
+
 def identities_of(images: Tensor | FullImages) -> Identities:
     """Return what identifies images by their pixels; of full-size ones only their source knows."""
     if isinstance(images, FullImages):

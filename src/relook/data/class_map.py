@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relook.data.base import Dataset
+from relook.data.base import Dataset, are_numbers
 from relook.errors import FileFormatError, RelookError
 from relook.io.files import describe, one_line, read_bytes, read_json
 
@@ -68,31 +68,7 @@ def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
 
 def is_named(dataset: Dataset) -> bool:
     """Whether the classes have names, rather than the numbers of their labels."""
-    return not _are_numbers(dataset.classes)
-
-
-def check_class_count(dataset: Dataset, outputs: int | None) -> None:
-    """Raise where the model's outputs cannot be the data's classes.
-
-    Numbered labels may lack the model's last classes; named ones must be as many.
-    """
-    check_classes(dataset.classes, dataset.name, outputs)
-
-
-def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> None:
-    """As `check_class_count`, for images that are not read yet."""
-    count = len(classes)
-    if outputs is None or outputs == count or (outputs > count and _are_numbers(classes)):
-        return
-    raise RelookError(
-        f"expected as many classes in the data as the model has, got {count} in "
-        f"{where} and {outputs} from the model: name the model's classes in its order "
-        "with --classes FILE"
-    )
-
-
-def _are_numbers(classes: Sequence[str]) -> bool:
-    return tuple(classes) == tuple(map(str, range(len(classes))))
+    return not are_numbers(dataset.classes)
 
 
 def _from_json(path: Path, outputs: int) -> tuple[str, ...]:
@@ -130,5 +106,5 @@ def names_of(classes: tuple[str, ...], outputs: int | None) -> tuple[str, ...] |
 
     Bare numbers may be the labels' own, fewer than the outputs: they count where that is known.
     """
-    bare = classes == tuple(map(str, range(len(classes))))
-    return classes if outputs == len(classes) or (outputs is None and not bare) else None
+    known = outputs is None and not are_numbers(classes)
+    return classes if known or outputs == len(classes) else None

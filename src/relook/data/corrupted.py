@@ -80,7 +80,11 @@ class Arrays:
         """Return the images under a corruption at a severity, uint8 `[n, h, w, c]`."""
         path = self.root / f"{corruption}.npy"
         count, blocks = len(self.labels), len(self.severities)
-        _check_held(severity, self.severities, self.root)
+        if severity not in self.severities:
+            raise RelookError(
+                f"{one_line(str(self.root))}: expected severity {severity}, but it holds "
+                f"{', '.join(map(str, self.severities))} alone"
+            )
         if not path.is_file():
             raise RelookError(
                 f"{one_line(str(self.root))}: expected the file {path.name} with {blocks} × "
@@ -130,7 +134,8 @@ def open_arrays(folder: str | Path) -> Arrays:
             f"{one_line(str(root))}: expected a corrupted set with {LABELS} and an .npy file for "
             "each corruption, got no such file"
         )
-    severities = _recorded_severities(root)
+    record = root / RECORD
+    severities = CORRUPTIONS.read(record).severities if record.is_file() else SEVERITIES
     labels = read_npy(path)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         raise FileFormatError(
@@ -217,12 +222,6 @@ def _parsed(rest: str, source: str) -> tuple[str, str, int]:
     return folder, corruption, int(options["severity"])
 
 
-def _recorded_severities(root: Path) -> tuple[int, ...]:
-    if not (root / RECORD).is_file():
-        return SEVERITIES
-    return CORRUPTIONS.read(root / RECORD).severities
-
-
 def _from_arrays(arrays: Arrays, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
     count = len(arrays.labels)
     where = one_line(str(arrays.root))
@@ -306,14 +305,6 @@ def _family_folder(root: Path, corruption: str) -> Path:
     """Return a corruption's folder, which may lie in one of its family, as in the archives."""
     grouped = root / FAMILIES[corruption] / corruption
     return grouped if grouped.is_dir() else root / corruption
-
-
-def _check_held(severity: int, held: tuple[int, ...], root: Path) -> None:
-    if severity not in held:
-        listed = ", ".join(map(str, held))
-        raise RelookError(
-            f"{one_line(str(root))}: expected severity {severity}, but it holds {listed} alone"
-        )
 
 
 def _to_tensor(images: NDArray[np.uint8]) -> Tensor:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -24,7 +24,7 @@ from relook.foundation.threads import made_ahead
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.identities import Identities, file_identity
-from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Levels, Size
+from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _ORIENTATION = 0x0112
@@ -87,29 +87,51 @@ def decode_all(
     if wanted.log is not None:
         shown = plan.described(head.size for head in heads.values())
         wanted.log(f"{where}: {len(heads):,} images of {shown}, {nbytes / 1e6:,.1f} MB")
+    images = torch.empty((len(heads), plan.channels, *plan.size), dtype=torch.uint8)
+    rows, row_of = images.numpy(), {place: row for row, place in enumerate(heads)}
+    places, identities = np.array(list(heads), np.int64), np.zeros(len(heads), np.uint64)
+    failed: Faults = {}
     with quiet():
-        images, identities, failed = _decoded([files[i] for i in heads], plan, wanted)
-    places = np.array(list(heads), dtype=np.int64)
-    report_faults({int(places[i]): why for i, why in failed.items()}, files, wanted, where)
+        found = decoded_heads(files, heads, lambda image, _: to_array(image, plan), wanted, failed)
+        for place, levels, identity in found:
+            rows[row_of[place]], identities[row_of[place]] = levels, identity
+    report_faults(failed, files, wanted, where)
     if not failed:
         return images, places, identities
-    kept = np.setdiff1d(np.arange(len(places)), list(failed))
+    kept = np.flatnonzero(~np.isin(places, list(failed)))
     if not len(kept):
         raise nothing_left(where, len(files))
     return images[torch.from_numpy(kept)], places[kept], identities[kept]
 
 
-def _decoded(
-    files: list[ImageFile], plan: CentreCrop, wanted: Preparation
-) -> tuple[Tensor, Identities, Faults]:
-    images = torch.empty((len(files), plan.channels, *plan.size), dtype=torch.uint8)
-    rows, identities, failed = images.numpy(), np.zeros(len(files), np.uint64), {}
-    for row, found in enumerate(mapped(partial(_decode, plan), files, wanted, "decoding")):
+def decoded_heads(
+    files: Sequence[ImageFile],
+    heads: dict[int, Seen],
+    use: Callable[[Image.Image, Size], Result],
+    wanted: Preparation,
+    failed: Faults,
+) -> Iterator[tuple[int, Result, int]]:
+    """Yield the place of each file that has a head, what `use` makes of it, what identifies it.
+
+    `use` gets the upright image, and the size that its head says. What cannot be decoded is added
+    to `failed`.
+    """
+
+    def decode(place: int) -> tuple[Result, int] | Bad:
+        file = files[place]
+        result = decoded(file, lambda image: use(image, heads[place].size))
+        if isinstance(result, Bad):
+            return result
+        if isinstance(file, EncodedImage):
+            return result, file_identity(io.BytesIO(file.read()))
+        with file.open("rb") as content:  # it has just been read, so this reads no disk
+            return result, file_identity(content)
+
+    for place, found in zip(heads, mapped(decode, heads, wanted, "decoding"), strict=True):
         if isinstance(found, Bad):
-            failed[row] = found.reason
+            failed[place] = found.reason
         else:
-            rows[row], identities[row] = found
-    return images, identities, failed
+            yield place, *found
 
 
 def _inspect(file: ImageFile) -> Seen | Bad:
@@ -120,21 +142,6 @@ def _inspect(file: ImageFile) -> Seen | Bad:
         return Seen(size, is_grey(image))
 
     return _with_image(file, head)
-
-
-def _decode(plan: CentreCrop, file: ImageFile) -> tuple[Levels, int] | Bad:
-    return identified(file, lambda image: to_array(image, plan))
-
-
-def identified(file: ImageFile, use: Callable[[Image.Image], Result]) -> tuple[Result, int] | Bad:
-    """Use an image file as `decoded` does, and return what identifies it besides."""
-    result = decoded(file, use)
-    if isinstance(result, Bad):
-        return result
-    if isinstance(file, EncodedImage):
-        return result, file_identity(io.BytesIO(file.read()))
-    with file.open("rb") as content:  # it has just been read, so this reads no disk
-        return result, file_identity(content)
 
 
 def decoded(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:

@@ -76,12 +76,11 @@ def find_decoded(directory: Path, key: str) -> Decoded | None:
     if not place.is_dir():
         return None
     try:
-        found = _read(place)
+        return _read(place)
     except (OSError, KeyError, TypeError, ValueError, RelookError) as error:
         raise FileFormatError(
             f"{one_line(str(place))}: expected decoded images: {error}: delete the directory"
         ) from None
-    return found
 
 
 def _read(place: Path) -> Decoded:

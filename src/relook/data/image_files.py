@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from relook.data.class_map import check_classes
+from relook.data.base import check_classes
 from relook.data.decode import (
-    Bad,
     Faults,
     ImageFile,
     Seen,
     decode_all,
-    identified,
+    decoded_heads,
     look_at,
-    mapped,
     nothing_left,
     quiet,
     report_faults,
@@ -138,30 +136,18 @@ def _decoded(
     shapes = np.zeros((len(files), 2), np.int64)
     prints, identities = np.full(len(files), "", "U32"), np.zeros(len(files), np.uint64)
     faults = dict(faults)
-    items = [(files[i], head.size) for i, head in heads.items()]
-    results = mapped(partial(_full_levels, plan), items, wanted, "decoding")
-    for i, result in zip(heads, results, strict=True):
-        if isinstance(result, Bad):
-            faults[i] = result.reason
-            continue
-        (levels, prints[i]), identities[i] = result
-        shapes[i] = levels.shape[:2]
-        write(levels)
-    return Decoded(np.empty(0, np.uint8), shapes, prints, identities, faults, plan.channels)
 
-
-def _full_levels(
-    plan: CentreCrop, item: tuple[ImageFile, Size]
-) -> tuple[tuple[Levels, str], int] | Bad:
-    file, size = item
-
-    def content(image: Image.Image) -> tuple[Levels, str]:
+    def content(image: Image.Image, size: Size) -> tuple[Levels, str]:
         if (image.height, image.width) != size:
             raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
         levels = full_levels(image, plan)
         return levels, fingerprint(levels)
 
-    return identified(file, content)
+    for i, made, identity in decoded_heads(files, heads, content, wanted, faults):
+        levels, prints[i] = made
+        shapes[i], identities[i] = levels.shape[:2], identity
+        write(levels)
+    return Decoded(np.empty(0, np.uint8), shapes, prints, identities, faults, plan.channels)
 
 
 def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:

@@ -13,8 +13,7 @@ from relook.errors import RelookError
 SHARE = 0.7
 """How much of the memory that is free a selection may take, unless said otherwise."""
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNITS = ("", "k", "m", "g", "t")
 _LEAST = 10**6
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
@@ -25,8 +24,8 @@ def parse_size(text: str, option: str = "--memory") -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?", text.strip().lower())
     if found is None or (found[3] and not found[2]) or len(found[1]) > 15:
         raise RelookError(f"{option}: expected a size like 500M, 8G or 8GiB, got {text!r}")
-    size = int(float(found[1]) * (_BINARY if found[3] else _UNITS)[found[2]])
-    return check_limit(size, option)
+    unit = (1024 if found[3] else 1000) ** _UNITS.index(found[2])
+    return check_limit(int(float(found[1]) * unit), option)
 
 
 def check_limit(size: int, name: str = "memory") -> int:

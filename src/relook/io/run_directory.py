@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
 from typing import Self
 
 from relook.errors import RelookError, RunError
@@ -30,42 +29,14 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.settings = self.path / "settings.json"  # what decides the result, see below
+        self.predictions = self.path / "predictions.zarr"
+        self.engine = self.path / "engine.json"  # the one that the model was fastest on
+        self.plan = self.path / "plan.json"  # what was planned for the time that there was
+        self.policy = self.path / "policy.json"
+        self.search = self.path / "search.json"  # what the search saw: scores, steps, counts
+        self.run = self.path / "run.json"  # what the run was: command, versions, times
         self._lock: int | None = None
-
-    @property
-    def policy(self) -> Path:
-        """The policy that the search found."""
-        return self.path / "policy.json"
-
-    @property
-    def search(self) -> Path:
-        """What the search saw on the way: scores, steps, counts."""
-        return self.path / "search.json"
-
-    @property
-    def run(self) -> Path:
-        """What the run was: command, versions, times."""
-        return self.path / "run.json"
-
-    @property
-    def settings(self) -> Path:
-        """What decides the result: the record that `check_settings` keeps."""
-        return self.path / "settings.json"
-
-    @property
-    def predictions(self) -> Path:
-        """The store of predictions."""
-        return self.path / "predictions.zarr"
-
-    @property
-    def engine(self) -> Path:
-        """The engine that the run's model was found to be fastest on."""
-        return self.path / "engine.json"
-
-    @property
-    def plan(self) -> Path:
-        """What was planned for the time that there was."""
-        return self.path / "plan.json"
 
     def __enter__(self) -> Self:
         try:
@@ -79,24 +50,14 @@ class RunDirectory:
             raise RunError(f"cannot use {self.path} for a run: {reason}") from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._release()
 
-    def check_settings(
-        self,
-        settings: Mapping[str, JSON],
-        former: Mapping[tuple[str, JSON], JSON] = MappingProxyType({}),
-    ) -> None:
+    def check_settings(self, settings: Mapping[str, JSON]) -> None:
         """Keep what decides the run's result; raise if the directory was made with another.
 
         Give it nothing that may change from one call to the next of the same run (times, paths,
-        thread counts). relook's version is compared too. `former` says what the values of
-        settings that were called otherwise before, {(setting, then): now}, are called now.
+        thread counts). relook's version is compared too.
         """
         record = {"format": _FORMAT, "version": __version__, "settings": dict(settings)}
         record = json.loads(json.dumps(record, allow_nan=False))
@@ -107,9 +68,6 @@ class RunDirectory:
             stored = read_json(self.settings, what="the settings of a relook run")
         except RelookError as error:
             raise RunError(f"{error}: use another --out or delete {self.path}") from error
-        known = stored.get("settings") if isinstance(stored, dict) else None
-        if isinstance(known, dict):
-            known |= {name: now for (name, old), now in former.items() if known.get(name) == old}
         different = [line.removeprefix("settings.") for line in differences(stored, record)]
         if different:
             more = f"; {len(different) - 3} more" if len(different) > 3 else ""

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from relook.data.base import Dataset
-from relook.data.class_map import check_class_count
+from relook.data.base import Dataset, check_class_count
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.foundation.wording import duration
 from relook.io.fingerprint import JSON
-from relook.io.identities import is_in, set_of, union, why_unknown
+from relook.io.identities import is_in, set_of, union
 from relook.models import Predictor
 from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Shares, Split, search_split, stratified_split
 from relook.policy import SubPolicy
 from relook.policy.pool import Pool, probe_views
-from relook.policy.recipes import RECIPES, Recipe, recipe_for, variants
+from relook.policy.recipes import Recipe, variants
 from relook.policy_search.settings import SearchSettings
-from relook.policy_search.sound import MOST_TRIED, set_up_note
 from relook.predictions.passes import View, distinct_views, estimate, predict_views
 from relook.selection.objectives import resolve_objective
 from relook.selection.plan import SelectionPlan, is_compact, plan_selection, selection_limit
@@ -38,7 +38,31 @@ MOST_SEARCHED = 1_500_000
 """A policy file names its images, and has at most 16 MB."""
 _SHARED_SHARE = 0.01
 _PROBED_IMAGES, _PROBED_VIEWS = 500, 6
-_PLAIN = (View(SubPolicy(), 0),)
+PLAIN_VIEW = (View(SubPolicy(), 0),)
+
+
+class Size(NamedTuple):
+    """How many candidates are predicted, on how many images, and how many images prove it."""
+
+    candidates: int
+    search: int
+    proof: int
+
+
+class Passes(NamedTuple):
+    """Passes of the model: to choose a variant of the recipe, for the pool, and for the proof.
+
+    The proof's are the plain image, random crops and the policy's own views.
+    """
+
+    probe: int
+    pool: int
+    proof: int
+
+    @property
+    def all(self) -> int:
+        """The passes of the whole search."""
+        return sum(self)
 
 
 @dataclass(frozen=True)
@@ -85,6 +109,11 @@ class SearchJob:
         return tuple(search_split(data.labels, 0.5, 0.0, self.settings.seed, data.units))
 
     @property
+    def size(self) -> Size:
+        """How many candidates and images there are."""
+        return Size(len(self.pool.candidates), len(self.split.search), len(self.split.held_out))
+
+    @cached_property
     def probed(self) -> dict[Recipe, tuple[SubPolicy, ...]]:
         """The recipe and its variants, with a few views of each to choose by; empty: no choice."""
         recipe = self.settings.recipe
@@ -100,46 +129,26 @@ class SearchJob:
         return np.sort(order[:_PROBED_IMAGES])
 
     @property
-    def probe_passes(self) -> int:
-        """How many passes over search images the choice between variants takes."""
-        distinct = {view for views in self.probed.values() for view in views}
-        return len(distinct) * len(self.probed_images)
+    def passes(self) -> Passes:
+        """How many passes the search takes, at most."""
+        return self.passes_of(self.size)
 
-    @property
-    def passes(self) -> int:
-        """How many passes over search images the model makes for the pool, at most."""
-        return self._pool_passes(len(self.pool.candidates), len(self.split.search))
-
-    @property
-    def proof_passes(self) -> int:
-        """Passes over held-out images, at most: plain, random crops and the policy's own views."""
-        return self._proof_passes(len(self.split.held_out))
-
-    @property
-    def all_passes(self) -> int:
-        """How many passes the whole search takes, at most."""
-        return self.probe_passes + self.passes + self.proof_passes
-
-    def passes_of(self, candidates: int, images: int, held_out: int) -> int:
+    def passes_of(self, size: Size) -> Passes:
         """Return how many passes a search of another size would take, at most."""
-        pool = self._pool_passes(candidates, images)
-        share = min(images, len(self.probed_images)) / max(1, len(self.probed_images))
-        return round(self.probe_passes * share) + pool + self._proof_passes(held_out)
-
-    def _pool_passes(self, candidates: int, images: int) -> int:
-        if not self.settings.race:
-            return images * candidates
-        kept = min(candidates, kept_in_race(self.settings, self.pool))
-        return most_passes(images, candidates, self.settings.length, kept)
-
-    def _proof_passes(self, held_out: int) -> int:
-        own = 0 if self.settings.cross_fit else self.settings.length + 1
-        return (own + self.settings.length) * held_out
+        settings, (candidates, images, held_out) = self.settings, size
+        distinct = {view for views in self.probed.values() for view in views}
+        probe = len(distinct) * min(images, len(self.split.search), _PROBED_IMAGES)
+        pool = images * candidates
+        if settings.race:
+            kept = min(candidates, kept_in_race(settings, self.pool))
+            pool = most_passes(images, candidates, settings.length, kept)
+        own = 0 if settings.cross_fit else settings.length + 1
+        return Passes(probe, pool, (own + settings.length) * held_out)
 
     @property
     def summary(self) -> str:
         """What will be done, in one line."""
-        probed, total = self.probe_passes, self.all_passes
+        probed, total = self.passes.probe, self.passes.all
         choice = f", {probed:,} of them to choose borders and mirror images" if probed else ""
         proof = "the same by halves"
         if not self.settings.cross_fit:
@@ -161,7 +170,7 @@ class SearchJob:
 
     def time_text(self, seconds_a_pass: float) -> str:
         """Say how long the passes take."""
-        whole = duration(self.all_passes * seconds_a_pass)
+        whole = duration(self.passes.all * seconds_a_pass)
         return f"about {whole} in all, at {1 / seconds_a_pass:,.0f} views/s, measured now"
 
     def place(self, name: str) -> str | Path | None:
@@ -277,27 +286,6 @@ def _unseen(split: Split, proof: Dataset, settings: SearchSettings) -> Split:
     return Split(split.search, split.held_out[~again])
 
 
-def _start_notes(job: SearchJob) -> list[str]:
-    """Say what the policies to start from have seen of the images that are held out."""
-    if not job.settings.start_from:
-        return []
-    notes, seen = [], union(*(policy.seen for policy in job.settings.start_from))
-    held_out = split_images(job.dataset, job.settings, job.test).held_out
-    lost = len(held_out) - len(job.split.held_out)
-    if lost:
-        notes.append(
-            f"{lost:,} of {len(held_out):,} held-out images are left out of the proof: a policy to "
-            "start from was found on them"
-        )
-    why = why_unknown(job.proof.identities, seen)
-    if why:
-        notes.append(
-            "a policy to start from may have been found on images that are held out here "
-            f"({why}): then their figures prove less"
-        )
-    return notes
-
-
 def held_out_split(dataset: Dataset, shares: Shares | None, seed: int) -> Split:
     """Split a data set for a search; an image that is on both sides is not held out.
 
@@ -347,67 +335,13 @@ def plan_pool(
     )
 
 
-def search_notes(job: SearchJob) -> tuple[str, ...]:
-    """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
-
-    Some of the images to search with go through the model for that, as they are.
-    """
-    classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
-    searched = min(job.halves, key=len) if job.halves else job.split.search
-    notes = []
-    for indices, what, means in (
-        (
-            searched,
-            "to search with",
-            "the search can fit their noise, so believe only the "
-            "held-out figures, and prefer a short policy",
-        ),
-        (
-            job.split.held_out,
-            "held out",
-            "the intervals will be wide and a small gain cannot be shown"
-            f"{'' if job.halves else ' (--cross-fit holds none out)'}",
-        ),
-    ):
-        if len(indices) < max(FEW_IMAGES, classes):
-            notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
-    shape, meant = job.dataset.images.shape[1:], recipe.image_size
-    size, fits = min(shape[1:]), recipe_for(*shape)[0].name
-    if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:
-        notes.append(
-            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
-            f"these have {size}: {fits!r} fits them, of {', '.join(RECIPES)}"
-        )
-    elif meant is not None and recipe.finish is not None and size < meant / 2:
-        notes.append(
-            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, these have "
-            f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
-            "your own can have smaller ones"
-        )
-    notes += _start_notes(job)
-    mistake = _tried_set_up(job)
-    return tuple(notes) if mistake is None else (*notes, mistake)
-
-
 def kept_in_race(settings: SearchSettings, pool: Pool) -> int:
     """Return how many of the pool's first views a race never drops."""
     return min(pool.defaults, math.ceil(settings.length / 2))
 
 
-def _tried_set_up(job: SearchJob) -> str | None:
-    """Predict a few images, one per group, and say what is probably wrong with the set-up."""
-    places, groups = job.split.search, job.groups
-    if groups is not None:
-        places = places[np.unique(groups, return_index=True)[1]]
-    places = np.sort(np.random.default_rng(job.settings.seed).permutation(places)[:MOST_TRIED])
-    images, labels = job.dataset.images[places], job.dataset.labels[places]
-    batch = job.settings.batch
-    log_probs = predict_views(job.predictor, images, _PLAIN, seed=0, batch=batch)[0]
-    return set_up_note(log_probs, labels, job.dataset.classes)
-
-
 def _outputs(predictor: Predictor, dataset: Dataset) -> int:
     """Try the model on one plain image, and see that its classes can be the data's."""
-    outputs: int = predict_views(predictor, dataset.images[:1], _PLAIN, seed=0).shape[2]
+    outputs: int = predict_views(predictor, dataset.images[:1], PLAIN_VIEW, seed=0).shape[2]
     check_class_count(dataset, outputs)
     return outputs

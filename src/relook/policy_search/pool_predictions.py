@@ -159,7 +159,7 @@ def predict_pool(
     if place is None:
         log_probs = predict_views(job.predictor, images, job.views, **how)
         kept = job.settings.stored_type(log_probs.shape[2])
-        return PoolPredictions(candidates, _held(log_probs.astype(kept, copy=False)))
+        return PoolPredictions(candidates, Predictions.of(log_probs.astype(kept, copy=False)))
     store = fill_store(
         job.predictor,
         images,
@@ -202,7 +202,7 @@ def _raced(job: SearchJob, progress: Progress | None) -> PoolPredictions:
         kept=range(kept_in_race(settings, job.pool)),
         progress=progress,
     )
-    return PoolPredictions(found.survivors, _held(found.log_probs), found.to_json())
+    return PoolPredictions(found.survivors, Predictions.of(found.log_probs), found.to_json())
 
 
 def select_from_pool(
@@ -264,7 +264,7 @@ def search_halves(
                 view_temperature=job.settings.view_temperature,
             ),
         )
-        own = replace(predicted, predictions=_held(part))
+        own = replace(predicted, predictions=Predictions.of(part))
         trace, stage = f"half-{number}-{TRACE}", f"half {number}"
         selected = select_from_pool(half, own, progress, None, trace, stage)
         found.append(policy_of(half, own, selected))
@@ -291,7 +291,3 @@ def policy_of(job: SearchJob, predicted: PoolPredictions, selected: Selected) ->
         entries, len(rows), job.labels, weights, job.groups, policy.view_temperature
     )
     return replace(policy, temperatures=fitted)
-
-
-def _held(log_probs: NDArray[Any]) -> Predictions:
-    return Predictions(log_probs.shape, log_probs.dtype, lambda: log_probs)

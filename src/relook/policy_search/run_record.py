@@ -1,9 +1,9 @@
-"""What a search leaves in its run directory, and reading it back."""
+"""What a search leaves in its run directory, and reading it back: also which images it has seen."""
 
 from __future__ import annotations
 
 import platform
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -14,21 +14,24 @@ import numpy as np
 import torch
 import zarr
 
-from relook.data.base import Dataset
+from relook.data import Dataset, read_groups
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.evaluation.compare import save_comparison
 from relook.foundation.wording import first_line
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
-from relook.io.identities import set_of
+from relook.io.identities import checked_set, set_of, union
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
-from relook.policy import SubPolicy
+from relook.models import Predictor
+from relook.numerics.splits import Shares, Split
+from relook.policy import Policy, Step, SubPolicy
 from relook.policy.file import subpolicy_from_json, subpolicy_to_json
-from relook.policy.recipes import AUTO, RECIPES
-from relook.policy_search.job import SearchJob
+from relook.policy.presets import is_preset
+from relook.policy.recipes import Group, Recipe
+from relook.policy_search.job import SearchJob, held_out_split
 from relook.policy_search.pool_predictions import Probe
-from relook.policy_search.settings import SearchSettings
+from relook.predictions.passes import KnownViews, View, distinct_views, fill_store
 from relook.selection import SearchResult
 from relook.transforms.full_images import FullImages
 from relook.version import __version__
@@ -38,40 +41,9 @@ if TYPE_CHECKING:
 
 RUN_FORMAT = "relook-run"
 SEARCH_FORMAT = "relook-search"
-SEARCH_VERSION = 2  # 1 had `caution` and `guide` for `threshold` and `soft_targets`
+SEARCH_VERSION = 2
 VERSION = 1
 _LARGEST_SEARCH = 256_000_000
-
-
-def former_values(settings: SearchSettings) -> Mapping[tuple[str, JSON], JSON]:
-    """Return values in earlier records of such a search, and what they are now."""
-    former: dict[tuple[str, JSON], JSON] = {("strategy", "steady"): "conservative"}
-    former["start_from", None] = []  # there was no such setting
-    if settings.strategy == "conservative":  # the recipe's own number was not written down
-        former["pool_size", None] = sum(group.count for group in settings.recipe.groups) + 1
-    return former
-
-
-def as_begun(run: str | Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a search's keywords; what they leave open is as a run in `run` has begun with.
-
-    Defaults, and what `auto` chooses, may be others today.
-    """
-    wanted = {"recipe": AUTO, "accelerate": AUTO, "pool_size": None, **given}
-    file = None if run is None else RunDirectory(run).settings
-    if file is None or not file.is_file():
-        return wanted
-    try:
-        content: Any = read_json(file, what="a run's settings")
-        began = content["settings"]
-        recipe, strategy, size = began["recipe"], began["strategy"], began["pool_size"]
-        if size is None and strategy in ("conservative", "steady"):
-            size = sum(group["count"] for group in recipe["groups"]) + 1
-        known = {"accelerate": began["accelerate"], "pool_size": size}
-        known |= {"recipe": recipe["name"]} if recipe["name"] in RECIPES else {}
-    except (RelookError, KeyError, TypeError):  # the directory will say what is wrong with it
-        return wanted
-    return wanted | {name: one for name, one in known.items() if wanted[name] in (None, AUTO)}
 
 
 def record_search(
@@ -228,3 +200,125 @@ def _data_record(dataset: Dataset) -> dict[str, Any]:
         "shape": list(dataset.images.shape[1:]),
         "classes": list(dataset.classes),
     }
+
+
+@dataclass(frozen=True)
+class SearchedData:
+    """A data set that was searched on, and which of its images the search saw."""
+
+    dataset: Dataset
+    split: Split
+
+
+def held_out_part(policy_path: Path, dataset: Dataset) -> SearchedData | None:
+    """Return how the search next to a policy split this data set; None if that was another.
+
+    The search's record is run.json; how the images are read now makes no difference. Only
+    held-out images may be used for a claim; which others the policy was found on, it says itself.
+    """
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+        return None
+    record = load_run(policy_path.parent)
+    searched = _as_searched(record, dataset)
+    if searched is None:
+        return None
+    if record.settings.get("test") is not None:
+        raise RelookError(
+            f"{policy_path} was searched on all images of {dataset.name}: compare on the test "
+            "set of that search, or on other images"
+        )
+    return _split(record, searched)
+
+
+def pool_views(run: Path, predictor: Predictor, dataset: Dataset) -> KnownViews | None:
+    """Return what a cross-fit has predicted of its images, which prove its views too.
+
+    None where the run is no cross-fit, or of other images or another model.
+    """
+    record = load_run(run) if (run / "run.json").is_file() else None
+    if record is None or record.settings.get("cross_fit") is not True:
+        return None
+    store = run / "predictions.zarr"
+    if not store.is_dir() or dataset.fingerprint != record.data.get("fingerprint"):
+        return None
+    pool, _ = load_trace(run)
+    views, _ = distinct_views([View(sub, index) for index, sub in enumerate(pool)])
+    how: Any = {name: record.settings.get(name) for name in ("seed", "batch")}
+    precision = str(record.settings.get("store_precision"))
+    try:
+        found = fill_store(predictor, dataset.images, views, store, precision=precision, **how)
+    except RunError:
+        return None
+    return KnownViews(views, found.read_all())
+
+
+def used_images(policy_path: Path, policy: Policy) -> bytes:
+    """Return the images that a policy was found on or, in the search next to it, compared on."""
+    if is_preset(policy_path) or not (policy_path.parent / "run.json").is_file():
+        return policy.seen
+    record = load_run(policy_path.parent)
+    try:
+        compared = b64decode(record.split.get("held_out_images", ""), validate=True)
+        return union(policy.seen, checked_set(compared))
+    except (TypeError, ValueError, RelookError):
+        raise _damaged(record, "expected the held-out images of the search") from None
+
+
+def _as_searched(record: RunRecord, dataset: Dataset) -> Dataset | None:
+    """Return the data set, with the groups of the search, if it is the one searched on."""
+    if _is_searched(record, dataset):
+        return dataset
+    spec = record.origin.get("group")
+    if not isinstance(spec, str):
+        return None
+    try:
+        grouped = replace(dataset, groups=read_groups(spec, dataset))
+    except RelookError:
+        return None
+    return grouped if _is_searched(record, grouped) else None
+
+
+def _is_searched(record: RunRecord, dataset: Dataset) -> bool:
+    """Whether these are the images searched on, or the same ones read in another way."""
+    source = dataset.source_fingerprint
+    if source is not None and source == record.data.get("source"):
+        return True
+    return dataset.fingerprint == record.data.get("fingerprint")
+
+
+def _split(record: RunRecord, dataset: Dataset) -> SearchedData | None:
+    share, seed = record.settings.get("holdout"), record.settings.get("seed")
+    left_out = record.settings.get("left_out", 0.0)
+    if not isinstance(share, int | float) or not isinstance(seed, int):
+        raise _damaged(record, "expected the held-out share and the seed of the search")
+    if not isinstance(left_out, int | float):
+        raise _damaged(record, "expected the share of images that were left out")
+    crossed = record.settings.get("cross_fit") is True
+    split = held_out_split(dataset, None if crossed else Shares(share, left_out), seed)
+    if fingerprint(split.held_out) == record.split.get("held_out_fingerprint"):
+        return SearchedData(dataset, split)
+    if dataset.fingerprint == record.data.get("fingerprint"):
+        raise _damaged(record, "the held-out images do not follow from its settings")
+    return None  # read with other labels, they are split otherwise
+
+
+def _damaged(record: RunRecord, why: str) -> RunError:
+    return RunError(f"{record.path / 'run.json'}: {why}; run  relook search  again")
+
+
+def recorded_recipe(record: RunRecord) -> Recipe:
+    """Return the recipe that a search drew its pool from, with what was excluded left out."""
+    content = record.settings.get("recipe")
+    try:
+        if not isinstance(content, Mapping):
+            raise TypeError(f"got {content!r}")
+        ends = {end: _end(content[end]) for end in ("start", "finish")}
+        groups = tuple(Group(**group) for group in content["groups"])
+        lists = {"groups": groups, "transforms": tuple(content["transforms"])}
+        return Recipe(**{**content, **ends, **lists})
+    except (KeyError, TypeError, RelookError) as error:
+        raise _damaged(record, f"expected a recipe ({error})") from None
+
+
+def _end(content: Any) -> Step | None:
+    return None if content is None else Step(**content)

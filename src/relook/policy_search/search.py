@@ -28,7 +28,8 @@ from relook.models.accelerate import Accelerated, accelerate_run
 from relook.models.describe import network_mark
 from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
-from relook.policy_search.job import SearchJob, plan_search, search_notes
+from relook.policy_search.job import SearchJob, plan_search
+from relook.policy_search.notes import search_notes
 from relook.policy_search.pool_predictions import (
     Probe,
     choose_variant,
@@ -37,10 +38,16 @@ from relook.policy_search.pool_predictions import (
     search_halves,
     select_from_pool,
 )
-from relook.policy_search.rounds import Rounds, has_rounds, what_more_buys
-from relook.policy_search.run_record import former_values, record_search
+from relook.policy_search.run_record import record_search
 from relook.policy_search.settings import SearchSettings
-from relook.policy_search.time_plan import PLANS, TimePlan, TimeWish, bare_plan
+from relook.policy_search.time_plan import (
+    PLANS,
+    Rounds,
+    TimePlan,
+    TimeWish,
+    has_rounds,
+    what_more_buys,
+)
 from relook.predictions.model_calls import current_engine, on_other_gpus
 from relook.predictions.passes import KnownViews
 from relook.predictions.reuse import reusing
@@ -109,8 +116,7 @@ def search_dataset(
     if run is None and (store is not None or (wish is not None and wish.finish)):
         raise RelookError("expected a run's directory with a store of predictions, got none")
     directory = None if run is None else RunDirectory(run)
-    place = None if directory is None else directory.path
-    plan = None
+    place, plan = None if directory is None else directory.path, None
     if wish is not None:
         plan = wish.known_plan(place)
         settings = wish.settled(settings, plan)
@@ -118,53 +124,60 @@ def search_dataset(
     if job.plan.mapped and log is not None:
         size = size_text(job.plan.predictions)
         log(f"predictions: {size} of disk, and as much again to map them")
-    said = (progress, log, warn)
-    if directory is None:
-        job, model, made = planned(job, wish if plan is None else None)
-        return _searched(job, model, _Timing(wish, plan or made, made is not None), *said)
-    with directory:
-        fresh = not directory.settings.exists()
-        if not fresh:  # before anything is measured
-            directory.check_settings(job.record(), former_values(settings))
-        open_wish = wish if fresh and plan is None else None
-        job, model, made = planned(job, open_wish, directory.engine)
-        timing = _Timing(wish, plan or made, made is not None)
-        record = job.record()
-        if fresh:  # the plan first: settings that follow from it are nothing without it
-            if timing.plan is not None:
-                PLANS.write(directory.plan, timing.plan)
+    with directory or nullcontext():
+        begun = directory is not None and directory.settings.exists()
+        if directory is not None and begun:  # before anything is measured
+            directory.check_settings(job.record())
+        to_plan = None if begun or plan is not None else wish
+        job, model, made = planned(job, to_plan, None if directory is None else directory.engine)
+        plan, record = plan or made, job.record()
+        if directory is not None and not begun:
+            if plan is not None:  # first: settings that follow from it are nothing without it
+                PLANS.write(directory.plan, plan)
             directory.check_settings(record)
-        with reusing(directory.path) if reuse else nullcontext() as known:
-            found = _searched(job, model, timing, *said)
+        timed = made is not None and wish is not None and wish.asked
+        with reusing(place) if reuse and place is not None else nullcontext() as known:
+            found = _searched(job, model, wish, plan, timed, progress, log, warn)
         if known is not None and known.passes and log is not None:
             log(str(known))
-        record_search(directory, found, job, record, origin or {})
-        return found
+        if directory is not None:
+            record_search(directory, found, job, record, origin or {})
+    return found
 
 
 def planned(
     job: SearchJob, wish: TimeWish | None, record: Path | None = None
 ) -> tuple[SearchJob, Accelerated, TimePlan | None]:
-    """Return the job as there is time for, its model on an engine (`record`: see `accelerated`).
+    """Return the job as there is time for, its model on an engine, and what was planned.
 
-    The speed is measured here; None for a plan: there is no wish to go by.
+    The engine is as the settings say, or as an earlier run kept it in the file `record`. The speed
+    is measured here; without a wish, or a time in it, nothing is planned.
     """
-    elsewhere = current_engine() is not None
+    elsewhere = current_engine() is not None  # what is fastest here says nothing about workers
     if elsewhere and wish is not None and wish.asked:
         raise RelookError(
             "--time and --effort measure the speed of this machine, got --engine: give "
             "--pool-size and --split instead"
         )
-    model = accelerated(job, record)
+    settings = job.settings
+    model = accelerate_run(
+        job.predictor,
+        job.dataset.images,
+        mode=settings.accelerate,
+        precision=settings.precision,
+        compiled=settings.compiled,
+        passes=0 if elsewhere else job.passes.pool + job.passes.proof,
+        record=record,
+    )
     if wish is None or wish.seconds is None or elsewhere:
         return job, model, None
     plan = wish.plan(replace(job, predictor=model.predictor), model.engine)
-    settings = plan.applied(job.settings, wish)
-    if settings != job.settings:
+    cut = plan.applied(settings, wish)
+    if cut != settings:
         job = plan_search(
             job.predictor,
             job.dataset,
-            settings,
+            cut,
             test=job.test,
             directory=job.directory,
             store=job.store,
@@ -172,69 +185,37 @@ def planned(
     return job, model, plan
 
 
-@dataclass(frozen=True)
-class _Timing:
-    """What a search was asked about time, its plan, and whether this was `made` just now."""
-
-    wish: TimeWish | None
-    plan: TimePlan | None
-    made: bool
-
-    def rounds(self, job: SearchJob, engine: str, log: Log | None) -> Rounds | None:
-        """Return what decides how many rounds a search has, if it goes in rounds."""
-        if self.wish is None or job.directory is None or not has_rounds(job):
-            return None
-        plan = self.plan or bare_plan(job, engine)
-        file = RunDirectory(job.directory).plan
-        return Rounds(job, self.wish, plan, file, self.made and self.wish.asked, log)
-
-
-def accelerated(job: SearchJob, record: Path | None = None) -> Accelerated:
-    """Return the predictor on the engine that the settings, or an earlier run, chose.
-
-    What is fastest here says nothing about the workers of a cluster: `auto` is torch there.
-    """
-    settings = job.settings
-    return accelerate_run(
-        job.predictor,
-        job.dataset.images,
-        mode=settings.accelerate,
-        precision=settings.precision,
-        compiled=settings.compiled,
-        passes=0 if current_engine() else job.passes + job.proof_passes,
-        record=record,
-    )
-
-
 def _searched(
     job: SearchJob,
     model: Accelerated,
-    timing: _Timing,
+    wish: TimeWish | None,
+    plan: TimePlan | None,
+    timed: bool,
     progress: StageProgress | None,
     log: Log | None,
     warn: Log | None,
 ) -> PolicySearch:
-    if log is not None:
-        log(job.summary)
+    """Predict the pool, select from it and prove what is found, on the engine's model."""
+    say, note_to = log or _unheard, warn or _unheard
     fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
+    say(job.summary)
     notes = search_notes(job)
-    if log is not None:
-        model.tell(log)
-    if warn is not None:
-        for note in notes:
-            warn(note)
-    plan = timing.plan
-    if log is not None and plan is not None:
-        log(str(plan))
-    elif log is not None and current_engine() is None:  # what is here says nothing of workers
+    model.tell(say)
+    for note in notes:
+        note_to(note)
+    if plan is not None:
+        say(str(plan))
+        late = plan.too_long()
+        if late is not None:
+            note_to(late)
+    elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))
-    late = None if plan is None else plan.too_long()
-    if late is not None and warn is not None:
-        warn(late)
     times = [time.perf_counter()]
     job, probe = choose_variant(job, progress, log)
-    rounds = timing.rounds(job, model.engine, log)
+    rounds = None
+    if wish is not None and has_rounds(job):
+        rounds = Rounds(job, wish, plan, model.engine, timed, log)
     predicted = predict_pool(job, progress, None if rounds is None else rounds.go_on)
     times.append(time.perf_counter())
     selected = select_from_pool(job, predicted, progress, log)
@@ -243,21 +224,17 @@ def _searched(
     halves = search_halves(job, predicted, selected.log_probs, progress)
     policy = replace(policy_of(job, predicted, selected), fitted_on=fitted_on, halves=halves)
     times.append(time.perf_counter())
-    known = None
-    if job.settings.cross_fit:  # the images of the proof are those of the pool
-        known = KnownViews(job.views, selected.log_probs)
+    # The images of a cross-fit's proof are those of the pool.
+    known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
     comparison = _proof(job, policy, known, progress)
     times.append(time.perf_counter())
+    picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
+    trace = replace(selected.result, picks=picks, temperatures=policy.temperatures or ())
     stages = ("predict", "select", "evaluate")
-    trace, candidates = selected.result, predicted.candidates
     return PolicySearch(
         policy,
         job.pool.candidates,
-        replace(
-            trace,
-            picks=tuple(int(candidates[pick]) for pick in trace.picks),
-            temperatures=policy.temperatures or (),
-        ),
+        trace,
         comparison,
         job.split.search,
         job.split.held_out,
@@ -266,9 +243,13 @@ def _searched(
         predicted.race,
         job.plan,
         probe,
-        plan if rounds is None or rounds.plan.is_bare else rounds.plan,
+        plan if rounds is None else rounds.plan,
         searched,
     )
+
+
+def _unheard(line: str) -> None:
+    """Say nothing."""
 
 
 def _proof(

@@ -5,26 +5,27 @@ Command-line options, Python keywords and run records all come from the fields o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict, TypeVar, get_args
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import SHARE, parse_size
 from relook.io.fingerprint import JSON
+from relook.io.run_directory import RunDirectory
 from relook.models.base import InputSpec
 from relook.numerics.splits import parse_split
 from relook.policy import DrawKind, Policy, SubPolicy
-from relook.policy.file import policy_to_json
+from relook.policy.file import policy_from_json, policy_to_json
 from relook.policy.pool import CONSERVATIVE_SIZE, Pool, conservative_pool, sample_pool
-from relook.policy.recipes import AUTO, Recipe, get_recipe, recipe_for
-from relook.policy_search.start_from import StartFrom, start_policies, start_views
+from relook.policy.recipes import AUTO, STARTS, Recipe, get_recipe, recipe_for
 from relook.predictions.store import stored_type
 from relook.selection.objectives import UserObjective
 
 STRATEGIES = ("auto", "conservative", "greedy", "paper")
 _DRAWS: tuple[str, ...] = get_args(DrawKind)
+T = TypeVar("T")
 SEARCH, _SPEED = "What is searched", "Speed"
 """Where `--help` lists settings; the few that matter most stand apart."""
 
@@ -43,8 +44,10 @@ class Option:
     several: bool = False
 
 
-def _option(help: str, **how: Any) -> dict[str, Option]:
-    return {"option": Option(help, **how)}
+def _setting(default: T, help: str, **how: Any) -> T:
+    """Return a field of `SearchSettings` that the command line asks for."""
+    made: T = field(default=default, metadata={"option": Option(help, **how)})
+    return made
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,48 @@ class RecipeChoice:
         return self.of(shape)[0].start is not None
 
 
+StartFrom = Policy | str | Path | Mapping[str, Any]
+"""A policy, its file or run, a preset's name, or as a record has it."""
+
+
+def start_policies(given: StartFrom | Sequence[StartFrom] | None) -> tuple[Policy, ...]:
+    """Return policies to start from: their views, each once, and the images they were found on."""
+    several: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+    found = []
+    for one in several:
+        if one is None:
+            continue
+        if isinstance(one, Mapping):
+            policy = policy_from_json(one, "start_from")
+        elif isinstance(one, Policy):
+            policy = one
+        else:
+            place = RunDirectory(one)
+            policy = Policy.load(place.policy if place.path.is_dir() else one)
+        views = tuple(dict.fromkeys(policy))
+        fresh = next((view for view in views if not view.is_fixed), None)
+        if fresh is not None:
+            raise RelookError(
+                f"--start-from: expected fixed views, got “{fresh}”, which is drawn anew for each "
+                "image: freeze the policy first, with  relook policy freeze"
+            )
+        found.append(Policy(views, recipe=policy.recipe, seen=policy.seen))
+    return tuple(found)
+
+
+def start_views(policies: Sequence[Policy], recipe: Recipe) -> tuple[SubPolicy, ...]:
+    """Return the policies' views, each once; raise where one crops as the recipe does not."""
+    views = tuple(dict.fromkeys(view for policy in policies for view in policy))
+    for view in views:
+        begins = bool(view.steps) and view.steps[0].transform in STARTS
+        if (begins and recipe.start is None) or (view.finish and recipe.finish is None):
+            raise RelookError(
+                f"--start-from: expected views as the recipe {recipe.name!r} makes them, got "
+                f"“{view}”, which crops otherwise: leave it out, or name its --recipe"
+            )
+    return views
+
+
 @dataclass(frozen=True)
 class SearchSettings:
     """What decides a search's result, besides model and data.
@@ -90,137 +135,102 @@ class SearchSettings:
     """
 
     recipe: Recipe
-    strategy: str = field(
-        default="auto",
-        metadata=_option(
-            "conservative: quasi-random crops unless others prove better; greedy: the best "
-            "candidate at each step; paper: its pools and fresh draws; auto: conservative, or "
-            "greedy where another objective, fresh draws or no plain image is asked for.",
-            panel=SEARCH,
-        ),
+    strategy: str = _setting(
+        "auto",
+        "conservative: quasi-random crops unless others prove better; greedy: the best "
+        "candidate at each step; paper: its pools and fresh draws; auto: conservative, or "
+        "greedy where another objective, fresh draws or no plain image is asked for.",
+        panel=SEARCH,
     )
-    draws: DrawKind = field(
-        default="fixed",
-        metadata=_option(
-            "fixed: each candidate is one exact view, drawn with the pool; fresh: signs, "
-            "places and flips are drawn for each image, as in the paper.",
-            panel=SEARCH,
-        ),
+    draws: DrawKind = _setting(  # noqa: RUF009
+        "fixed",
+        "fixed: each candidate is one exact view, drawn with the pool; fresh: signs, "
+        "places and flips are drawn for each image, as in the paper.",
+        panel=SEARCH,
     )
-    length: int = field(default=20, metadata=_option("Number of entries in the policy.", min=1))
-    pool_size: int | None = field(
-        default=None,
-        metadata=_option(
-            "Candidates.",
-            min=1,
-            shown=f"{CONSERVATIVE_SIZE}; greedy and paper: the recipe's own number",
-            panel=SEARCH,
-        ),
+    length: int = _setting(20, "Number of entries in the policy.", min=1)
+    pool_size: int | None = _setting(
+        None,
+        "Candidates.",
+        min=1,
+        shown=f"{CONSERVATIVE_SIZE}; greedy and paper: the recipe's own number",
+        panel=SEARCH,
     )
-    start_from: tuple[Policy, ...] = field(
-        default=(),
-        metadata=_option(
-            "A policy found before (file, run or preset:NAME), whose views come first among the "
-            "candidates after the quasi-random ones; may be repeated.",
-            metavar="POLICY",
-            panel=SEARCH,
-            read=start_policies,
-            several=True,
-        ),
+    start_from: tuple[Policy, ...] = _setting(
+        (),
+        "A policy found before (file, run or preset:NAME), whose views come first among the "
+        "candidates after the quasi-random ones; may be repeated.",
+        metavar="POLICY",
+        panel=SEARCH,
+        read=start_policies,
+        several=True,
     )
-    plain: bool = field(
-        default=True,
-        metadata=_option(
-            "Have the plain image among the candidates; the paper's ImageNet pool does not.",
-            flag="--plain/--no-plain",
-            panel=SEARCH,
-        ),
+    plain: bool = _setting(
+        True,
+        "Have the plain image among the candidates; the paper's ImageNet pool does not.",
+        flag="--plain/--no-plain",
+        panel=SEARCH,
     )
-    objective: str | UserObjective = field(
-        default="cll",
-        metadata=_option("What to maximise: cll, ll, accuracy, brier or ece.", panel=SEARCH),
+    objective: str | UserObjective = _setting(  # noqa: RUF009
+        "cll", "What to maximise: cll, ll, accuracy, brier or ece.", panel=SEARCH
     )
-    view_temperature: float | None = field(
-        default=None,
-        metadata=_option(
-            "How much each view's prediction is flattened before views are averaged; 1 is the "
-            "usual average.",
-            shown="learned by the strategy conservative, else 1",
-            panel=SEARCH,
-        ),
+    view_temperature: float | None = _setting(
+        None,
+        "How much each view's prediction is flattened before views are averaged; 1 is the "
+        "usual average.",
+        shown="learned by the strategy conservative, else 1",
+        panel=SEARCH,
     )
-    balanced: bool = field(
-        default=False, metadata=_option("Give each class the same weight.", panel=SEARCH)
-    )
-    cross_fit: bool = field(
-        default=False,
-        metadata=_option(
-            "Hold nothing out: learn on all images, and prove it on all of them, each half by "
-            "views that were learned on the other. For few images.",
-        ),
+    balanced: bool = _setting(False, "Give each class the same weight.", panel=SEARCH)
+    cross_fit: bool = _setting(
+        False,
+        "Hold nothing out: learn on all images, and prove it on all of them, each half by "
+        "views that were learned on the other. For few images.",
     )
     holdout: float = 1 / 3
     left_out: float = 0.0
-    seed: int = field(
-        default=0, metadata=_option("Everything random follows from it.", min=0, panel=SEARCH)
+    seed: int = _setting(0, "Everything random follows from it.", min=0, panel=SEARCH)
+    batch: int | None = _setting(
+        None, "Images in one model call.", min=1, shown="by the images' size", panel=_SPEED
     )
-    batch: int | None = field(
-        default=None,
-        metadata=_option(
-            "Images in one model call.", min=1, shown="by the images' size", panel=_SPEED
-        ),
+    accelerate: str = _setting(
+        "auto",
+        "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
+        "fastest on this machine whose outputs agree with torch's, where the work is long "
+        "enough.",
+        panel=_SPEED,
     )
-    accelerate: str = field(
-        default="auto",
-        metadata=_option(
-            "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: the "
-            "fastest on this machine whose outputs agree with torch's, where the work is long "
-            "enough.",
-            panel=_SPEED,
-        ),
+    precision: str = _setting(
+        "auto",
+        "Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are.",
+        panel=_SPEED,
     )
-    precision: str = field(
-        default="auto",
-        metadata=_option(
-            "Arithmetic in torch: float32, float16, bfloat16, or auto: as the weights are.",
-            panel=_SPEED,
-        ),
+    compiled: bool = _setting(
+        False, "Compile the model (slow start).", flag="--compile", panel=_SPEED
     )
-    compiled: bool = field(
-        default=False,
-        metadata=_option("Compile the model (slow start).", flag="--compile", panel=_SPEED),
+    race: bool = _setting(
+        False,
+        "Drop candidates that show no promise on a part of the images: several times "
+        "fewer model passes.",
+        panel=_SPEED,
     )
-    race: bool = field(
-        default=False,
-        metadata=_option(
-            "Drop candidates that show no promise on a part of the images: several times "
-            "fewer model passes.",
-            panel=_SPEED,
-        ),
+    memory: int | None = _setting(
+        None,
+        "The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
+        "it are read from disk.",
+        metavar="SIZE",
+        shown=f"{SHARE:.0%} of what is free".replace("%", " %"),
+        panel=_SPEED,
+        read=parse_size,
     )
-    memory: int | None = field(
-        default=None,
-        metadata=_option(
-            "The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
-            "it are read from disk.",
-            metavar="SIZE",
-            shown=f"{SHARE:.0%} of what is free".replace("%", " %"),
-            panel=_SPEED,
-            read=parse_size,
-        ),
-    )
-    store_precision: str = field(
-        default="auto",
-        metadata=_option(
-            "Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
-            "float16 above 200 classes.",
-            panel=_SPEED,
-        ),
+    store_precision: str = _setting(
+        "auto",
+        "Type of the predictions kept on disk: float32, float16 (half the size), or auto: "
+        "float16 above 200 classes.",
+        panel=_SPEED,
     )
 
     def __post_init__(self) -> None:
-        if self.strategy == "steady":
-            raise RelookError("the strategy 'steady' is called 'conservative' now")
         if self.strategy not in STRATEGIES:
             raise unknown_name("strategy", self.strategy, STRATEGIES)
         if self.draws not in _DRAWS:

@@ -1,7 +1,9 @@
 """A search that fits the time there is: how many candidates and images it can have.
 
 Seconds of a pass are measured, sizes follow from them, and a run keeps what was planned: times
-differ from call to call, but a run that goes on, or is repeated, must not.
+differ from call to call, but a run that goes on, or is repeated, must not. Candidates come in
+rounds, the most promising first and each complete on all search images, so that a search can end
+early: how many there were is decided once, and kept in the plan too.
 """
 
 from __future__ import annotations
@@ -11,17 +13,33 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from relook.errors import RelookError, RunError, unknown_name
-from relook.foundation.wording import count, duration
+from relook.foundation.wording import (
+    at_view_temperature,
+    count,
+    duration,
+    plain,
+    signed,
+    views_text,
+)
 from relook.io.fingerprint import JSON
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
-from relook.policy_search.job import FEW_IMAGES, SearchJob
+from relook.numerics.arrays import FloatArray
+from relook.numerics.calibration import fit_temperature, prefix_log_probs, temper
+from relook.numerics.intervals import group_numbers, mean_and_error
+from relook.numerics.metrics import per_image_log_likelihood
+from relook.policy_search.job import FEW_IMAGES, SearchJob, Size
+from relook.policy_search.pool_predictions import PoolPredictions, select_from_pool
 from relook.policy_search.settings import SearchSettings
+from relook.predictions.model_calls import current_engine
+from relook.predictions.store import Predictions, PredictionStore
+from relook.selection.record import Log, Selected
 
 EFFORTS = {"quick": 120.0, "normal": 900.0, "thorough": 3600.0}
 """Names for sensible times, in seconds."""
@@ -63,34 +81,23 @@ def seconds_of(given: str | float, option: str = "time") -> float:
     return seconds
 
 
-class Size(NamedTuple):
-    """How many candidates are predicted, on how many images, and how many images prove it."""
-
-    candidates: int
-    search: int
-    proof: int
-
-
 def sizes(whole: Size, classes: int, *, free: Sequence[bool]) -> list[Size]:
     """Return what a search can be cut down to, largest first; what is not `free` stays."""
-    ends = [whole]
+    found, upper = [whole], whole
     ways = [
         (candidates, search and max(search, classes), proof) for candidates, search, proof in _WAY
     ]
-    for end in (*ways, _LEAST):
-        ends.append(
-            Size(
-                *(
-                    before if wanted is None or not may else min(before, wanted)
-                    for before, wanted, may in zip(ends[-1], end, free, strict=True)
-                )
+    for way in (*ways, _LEAST):
+        lower = Size(
+            *(
+                before if wanted is None or not may else min(before, wanted)
+                for before, wanted, may in zip(upper, way, free, strict=True)
             )
         )
-    found = [whole]
-    for upper, lower in pairwise(ends):
         for step in range(1, _STEPS + 1):
             pairs = zip(upper, lower, strict=True)
             found.append(Size(*(_between(one, other, step / _STEPS) for one, other in pairs)))
+        upper = lower
     return found
 
 
@@ -129,16 +136,10 @@ class TimePlan:
         """The time that there was, in words."""
         return "with no time" if self.seconds is None else f"for {duration(self.seconds)}"
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether nothing was planned, and nothing left out."""
-        return self.seconds is None and self.kept is None
-
     def __str__(self) -> str:
-        size = (
-            f"{count(self.size.candidates, 'candidate')} × {count(self.size.search, 'image')}, "
-            f"then the proof on {self.size.proof:,}"
-        )
+        candidates, images = self.size.candidates, self.size.search
+        size = f"{count(candidates, 'candidate')} × {count(images, 'image')}"
+        size += f", then the proof on {self.size.proof:,}"
         if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
             return f"Plan: {size}"
         speed = f"about {duration(self.estimate)} at {1 / self.seconds_a_pass:,.0f} passes/s"
@@ -241,13 +242,12 @@ class TimeWish:
 
     def plan(self, job: SearchJob, engine: str) -> TimePlan:
         """Measure the passes of a job, and return what there is time for."""
-        settings, pace = job.settings, job.seconds_a_pass()
-        whole = Size(len(job.pool.candidates), len(job.split.search), len(job.split.held_out))
+        settings, pace, whole = job.settings, job.seconds_a_pass(), job.size
         free = (self.pool_free, self.images_free, self.images_free and job.test is None)
         spent = time.perf_counter() - self.started
 
         def seconds(size: Size) -> float:
-            return spent + pace * job.passes_of(*size) + other_seconds(job, size)
+            return spent + pace * job.passes_of(size).all + other_seconds(job, size)
 
         ways = sizes(whole, len(job.dataset.classes), free=free)
         limit = math.inf if self.seconds is None else _MARGIN * self.seconds
@@ -269,13 +269,6 @@ class TimeWish:
         )
 
 
-def bare_plan(job: SearchJob, engine: str) -> TimePlan:
-    """Return a job's sizes as the plan of a run that has no time to keep to."""
-    settings = job.settings
-    size = Size(len(job.pool.candidates), len(job.split.search), len(job.split.held_out))
-    return TimePlan(settings.pool_size, settings.holdout, settings.left_out, engine, size)
-
-
 def _plan_file(path: Path) -> Path:
     file = RunDirectory(path).plan if path.is_dir() else path
     if not file.is_file():
@@ -288,3 +281,115 @@ def other_seconds(job: SearchJob, size: Size) -> float:
     classes = job.predictor.classes or len(job.dataset.classes)
     values = size.candidates * size.search * classes * job.settings.length
     return _BESIDE + values / _SELECTED_A_SECOND
+
+
+def has_rounds(job: SearchJob) -> bool:
+    """Whether a search's candidates are in order of promise, and kept as they are predicted."""
+    settings = job.settings
+    alone = not settings.race and not settings.cross_fit and current_engine() is None
+    return alone and job.pool.defaults > 0 and job.directory is not None
+
+
+@dataclass
+class Rounds:
+    """When a search's rounds end; where it is `timed`, by the clock. `plan` has what was kept."""
+
+    job: SearchJob
+    wish: TimeWish
+    plan: TimePlan | None
+    engine: str
+    timed: bool
+    log: Log | None = None
+    now: Callable[[], float] = time.perf_counter
+    _ends: list[float] = field(default_factory=list, init=False)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody gave a time, or what it leaves is not all there was to try."""
+        return self.wish.asked or self._kept is not None
+
+    @property
+    def _kept(self) -> int | None:
+        return None if self.plan is None else self.plan.kept
+
+    def go_on(self, so_far: PredictionStore | None, stored: bool) -> bool:
+        """Return whether the next round is made, as `fill_store` asks."""
+        if so_far is None:
+            if self.wish.finish and not stored:
+                raise RelookError(
+                    "--finish: expected a complete round of candidates in "
+                    f"{self.job.directory}, got none: run the same command without it"
+                )
+            self._ends = [self.now()]
+            return True
+        self._ends.append(self.now())
+        done = so_far.plan.views
+        if self._kept is not None:
+            return done < self._kept
+        first = done == so_far.plan.group and not stored
+        if first and self.log is not None and not self.job.plan.mapped and not self.wish.finish:
+            self.log(_answer(self.job, so_far))
+        if stored or not (self.wish.finish or (self.timed and self._is_late(so_far))):
+            return True
+        settings = self.job.settings
+        sized = settings.pool_size, settings.holdout, settings.left_out, self.engine, self.job.size
+        self.plan = replace(self.plan or TimePlan(*sized), kept=done)
+        PLANS.write(RunDirectory(self.job.directory or "").plan, self.plan)
+        if self.log is not None:
+            why = "as asked" if self.wish.finish else "as the time is up"
+            self.log(f"finishing with {done} of {len(self.job.views)} candidates, {why}")
+        return False
+
+    def _is_late(self, so_far: PredictionStore) -> bool:
+        """Whether another round, the selection and the proof would not end in time."""
+        if self.wish.seconds is None:
+            return False
+        plan, (began, *_, before, now) = so_far.plan, (self._ends[0], *self._ends)
+        # The last round's pace too: other work may have begun since.
+        pace = max((now - began) / plan.views, (now - before) / plan.group) / plan.images
+        candidates = min(plan.group, len(self.job.views) - plan.views)
+        rest = pace * (candidates * plan.images + self.job.passes.proof)
+        rest += other_seconds(self.job, self.job.size)
+        return now - self.wish.started + rest > self.wish.seconds
+
+
+def what_more_buys(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> str:
+    """Say what the second half of the candidates gained, since more will hardly gain as much."""
+    made = len(predicted.candidates)
+    half = Predictions.of(selected.log_probs[: made // 2])
+    fewer = _selected(job, PoolPredictions(predicted.candidates[: made // 2], half))
+    gains = _likelihoods(job, selected) - _likelihoods(job, fewer)
+    groups = None if job.groups is None else group_numbers(job.groups, len(gains))
+    gain, error = mean_and_error(gains, np.ones(len(gains)), groups)
+    return (
+        f"what more time would buy: the last {made - made // 2} of {made} candidates have changed "
+        f"the cLL by {signed(gain, 4)} ± {plain(error, 4)} on the search images; as many again "
+        "probably gain less"
+    )
+
+
+def _likelihoods(job: SearchJob, selected: Selected) -> FloatArray:
+    """Return the calibrated log-likelihood of each search image by what was selected."""
+    picks, temperature = selected.result.picks, selected.result.view_temperature
+    entries = (temper(selected.log_probs[pick], temperature) for pick in picks)
+    (average,) = prefix_log_probs(entries, [len(picks)])
+    fitted = fit_temperature(average, job.labels, view_temperature=temperature)
+    return per_image_log_likelihood(temper(average, fitted), job.labels)
+
+
+def _answer(job: SearchJob, store: PredictionStore) -> str:
+    """Select from the first round alone, and say what that gives."""
+    candidates = np.array([view.index for view in job.views[: store.plan.views]])
+    predictions = Predictions(store.plan.shape, store.dtype, store.read_all)
+    found = _selected(job, PoolPredictions(candidates, predictions)).result
+    views = views_text(len(set(found.picks)))
+    return (
+        f"so far, from {len(candidates)} of {len(job.views)} candidates: {views}"
+        f"{at_view_temperature(found.view_temperature)}, cLL {plain(found.scores[-1], 4)} on the "
+        "search images"
+    )
+
+
+def _selected(job: SearchJob, part: PoolPredictions) -> Selected:
+    """Select from a part of the pool, without a trace."""
+    return select_from_pool(replace(job, directory=None), part, None, None)

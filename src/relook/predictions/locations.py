@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
@@ -23,34 +23,6 @@ SCHEMES = ("s3", "gs", "az", "memory")
 _ABANDONED_AFTER = 3600.0  # seconds; no write of one chunk takes that long
 _RETRY_SECONDS = 120
 _MEMORY: dict[str, Any] = {}  # the stores in this process's memory, by URL
-
-
-class Place(Protocol):
-    """What a store needs to know and do besides reading and writing chunks.
-
-    `trusted` places check themselves what they store: what they list is whole.
-    """
-
-    name: str
-    trusted: bool
-    arrays: Store
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Make the place, and let no other process claim it within the block."""
-        yield
-
-    def manifest(self) -> Any:
-        """Return the manifest, None where there is none."""
-
-    def keep_manifest(self, record: dict[str, JSON]) -> None:
-        """Write the manifest of a new store."""
-
-    def foreign(self) -> str | None:
-        """Return the name of something that is here, None where nothing is."""
-
-    def size(self, key: str) -> int | None:
-        """Return how many bytes are stored under a key, None where there are none."""
 
 
 def is_url(where: str | Path | None) -> bool:
@@ -72,7 +44,10 @@ def place_at(where: str | Path) -> Place:
 
 
 class Directory:
-    """A directory of this machine, or one that it shares with others."""
+    """A directory of this machine, or one that it shares with others.
+
+    It is not `trusted`: what is listed there may be cut off or damaged.
+    """
 
     trusted = False
 
@@ -193,6 +168,10 @@ class Bucket:
             yield
         except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
             raise RunError(f"cannot {verb} {self.name}: {reason(error)}") from error
+
+
+Place = Directory | Bucket
+"""What a store needs to know and do besides reading and writing chunks."""
 
 
 def failures(place: Place) -> tuple[type[Exception], ...]:

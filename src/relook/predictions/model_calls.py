@@ -7,7 +7,7 @@ engine is given the same blocks, and makes them by the same calls elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
@@ -164,12 +164,11 @@ class Passes:
         fits = max(1, _BATCH_PIXELS // (int(height) * int(width)))
         return min(CPU_BATCH, max(_LEAST_BATCH, 1 << (fits.bit_length() - 1)))
 
-    def manifest(self, extra: Mapping[str, JSON]) -> dict[str, JSON]:
+    def manifest(self) -> dict[str, JSON]:
         """Return what the predictions depend on, as the store records it."""
         pool = [(asdict(view.subpolicy), draw_index(view)) for view in self.views]
         seeds = [self.seed if index is not None else None for _, index in pool]
         return {
-            **extra,
             "version": __version__,
             "pool": fingerprint(pool),
             "model": self.predictor.fingerprint,

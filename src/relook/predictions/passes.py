@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from relook.errors import RelookError, RunError
 from relook.foundation.progress import Progress, ProgressCount
-from relook.io.fingerprint import JSON
 from relook.models.base import Predictor
 from relook.numerics.arrays import LogProbs
 from relook.numerics.randomness import check_seed
@@ -66,29 +65,19 @@ def predict_views(
     batch: int | None = None,
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     progress: Progress | None = None,
-    manifest_extra: Mapping[str, JSON] | None = None,
 ) -> NDArray[np.float32]:
     """Return log-probabilities float32 `[view, image, class]` of uint8 images `[n, c, h, w]`.
 
     Full-size images do as well: each view is cut from them. `indices` are the images' places
     in their data set (default 0 … n − 1); `batch` is how many views go through the model at
     once (default: by the images' size). Equal views run once. With a `store_path` what is done
-    stays on disk and an interrupted call goes on there; `manifest_extra` is compared with it.
-    `progress` is called with the passes done and all passes, one per image and distinct view.
+    stays on disk and an interrupted call goes on there. `progress` is called with the passes done
+    and all passes, one per image and distinct view.
     """
     distinct, order = distinct_views(views)
     if store_path is not None:
-        store = fill_store(
-            predictor,
-            images,
-            distinct,
-            store_path,
-            seed=seed,
-            batch=batch,
-            indices=indices,
-            progress=progress,
-            manifest_extra=manifest_extra,
-        )
+        how: dict[str, Any] = {"batch": batch, "indices": indices, "progress": progress}
+        store = fill_store(predictor, images, distinct, store_path, seed=seed, **how)
         return store.read(order)
     passes = _passes(predictor, images, distinct, indices, seed)
     plan = passes.plan(batch)
@@ -128,11 +117,11 @@ def predict_distinct(
     first = 0 if known is None else len(known.views)
     every, _ = distinct_views([*(() if known is None else known.views), *views])
     new, found = every[first:], None if known is None else known.log_probs
-    read: Callable[[Sequence[int]], NDArray[np.float32]] | None = None
+    read: Callable[[list[int]], NDArray[np.float32]] | None = None
     classes = 0 if found is None else found.shape[2]
     if new and store_path is None:
         log_probs = predict_views(predictor, images, new, **how)
-        classes, read = log_probs.shape[2], lambda rows: log_probs[list(rows)]
+        classes, read = log_probs.shape[2], log_probs.__getitem__
     elif new and store_path is not None:
         store = fill_store(predictor, images, new, store_path, **how)
         classes, read = store.plan.classes, store.read
@@ -167,7 +156,6 @@ def fill_store(
     batch: int | None = None,
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     progress: Progress | None = None,
-    manifest_extra: Mapping[str, JSON] | None = None,
     precision: str = "float32",
     beside: Path | None = None,
     go_on: GoOn | None = None,
@@ -181,8 +169,7 @@ def fill_store(
     """
     passes = _passes(predictor, images, views, indices, seed)
     plan = passes.plan(batch)
-    manifest = passes.manifest(manifest_extra or {})
-    store = PredictionStore.open(path, manifest, plan, precision, beside)
+    store = PredictionStore.open(path, passes.manifest(), plan, precision, beside)
     missing = [block for block in plan.blocks() if not store.is_done(block)]
     _check_same_answers(passes, store)  # also of a whole store: what follows uses this model
     counter = ProgressCount(plan.views * plan.images, progress)

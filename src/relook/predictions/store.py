@@ -370,3 +370,8 @@ class Predictions:
     dtype: np.dtype[Any]
     load: Callable[[], LogProbs]
     map: Callable[[], LogProbs] | None = None
+
+    @classmethod
+    def of(cls, log_probs: LogProbs) -> Predictions:
+        """Return log-probabilities that are in memory."""
+        return cls(log_probs.shape, log_probs.dtype, lambda: log_probs)

@@ -269,7 +269,7 @@ def _accelerated(
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
-            passes=job.passes,
+            passes=job.passes.pool,
             record=records.get(name),
         ).predictor
         for name, member in members.items()

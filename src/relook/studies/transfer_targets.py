@@ -18,7 +18,7 @@ from relook.models import Predictor
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import held_out_part
+from relook.policy_search.run_record import held_out_part
 from relook.predictions.passes import distinct_views
 
 

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from torch import Tensor
 
 from relook.data import Dataset
@@ -76,13 +77,11 @@ def test_a_subset_takes_everything_along(images: Tensor) -> None:
 
 @pytest.mark.parametrize("indices", [[16], [-1], [0.5], [[0, 1]], np.ones(16, dtype=bool)])
 def test_a_subset_of_what_is_not_there_is_refused(images: Tensor, indices: Any) -> None:
-    with pytest.raises(RelookError, match="pets: expected indices"):
-        dataset(images).subset(indices)
+    refused("pets: expected indices", dataset(images).subset, indices)
 
 
 def test_an_empty_subset_is_refused(images: Tensor) -> None:
-    with pytest.raises(RelookError, match="at least one image"):
-        dataset(images).subset(np.arange(0))
+    refused("at least one image", dataset(images).subset, np.arange(0))
 
 
 def test_the_fingerprint_is_of_the_content_and_not_of_the_name(images: Tensor) -> None:

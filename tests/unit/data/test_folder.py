@@ -93,9 +93,7 @@ def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
 def test_a_hostile_file_is_named_or_skipped(root: Path, name: str) -> None:
     before = load_data(f"folder:{root}").fingerprint
     (root / "dog" / name).write_bytes(HOSTILE[name])
-    with pytest.raises(RelookError, match=f"1 of 10 files .*dog/{name}: .*--skip-bad") as caught:
-        load_data(f"folder:{root}")
-    assert "\n" not in str(caught.value)
+    refused(f"1 of 10 files .*dog/{name}: .*--skip-bad", load_data, f"folder:{root}")
     told: list[str] = []
     loaded = load_data(f"folder:{root}", Preparation(skip_bad=True, log=told.append))
     assert loaded.fingerprint == before
@@ -150,9 +148,7 @@ def test_a_class_whose_files_are_all_bad_stays_a_class(root: Path) -> None:
 def test_empty_folders_are_named(root: Path) -> None:
     (root / "emu").mkdir()
     (root / "gnu\nnew").mkdir()
-    with pytest.raises(RelookError, match=r"2 of 5 hold none \(emu, 'gnu\\nnew'\)") as caught:
-        load_data(f"folder:{root}")
-    assert "\n" not in str(caught.value)
+    refused(r"2 of 5 hold none \(emu, 'gnu\\nnew'\)", load_data, f"folder:{root}")
 
 
 def test_a_folder_without_classes_is_refused(root: Path, tmp_path: Path) -> None:
@@ -163,9 +159,7 @@ def test_a_folder_without_classes_is_refused(root: Path, tmp_path: Path) -> None
 def test_names_that_break_lines_are_written_on_one(tmp_path: Path) -> None:
     write_classes(tmp_path / "set", "a\nb", "<script>alert(1)</script>".replace("/", "∕"))
     (tmp_path / "set" / "a\nb" / "x\ny.png").write_bytes(b"")
-    with pytest.raises(RelookError) as caught:
-        load_data(f"folder:{tmp_path / 'set'}")
-    assert "\n" not in str(caught.value)
+    refused(".", load_data, f"folder:{tmp_path / 'set'}")
     (tmp_path / "set" / "a\nb" / "x\ny.png").unlink()
     (tmp_path / "set" / os.fsdecode(b"\xff\xfe")).mkdir()
     photo().save(tmp_path / "set" / os.fsdecode(b"\xff\xfe") / "0.png")

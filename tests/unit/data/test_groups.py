@@ -7,7 +7,6 @@ import torch
 from tests.support import refused
 
 from relook.data import Dataset, read_groups
-from relook.errors import RelookError
 
 IDS = ["a", "a", "b", "c"]
 
@@ -68,9 +67,7 @@ def test_files_that_do_not_fit_get_one_line(
 ) -> None:
     path = tmp_path / "ids.csv"
     path.write_text(content)
-    with pytest.raises(RelookError, match=re.escape(message)) as caught:
-        read_groups(f"{path}{option}", dataset)
-    assert "\n" not in str(caught.value)
+    refused(re.escape(message), read_groups, f"{path}{option}", dataset)
 
 
 def test_what_is_neither_column_nor_file_is_refused(dataset: Dataset, tmp_path: Path) -> None:

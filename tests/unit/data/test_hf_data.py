@@ -138,9 +138,7 @@ def test_what_is_nowhere_gets_one_line(datasets: Any, tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "state.json").write_text("{")
     for name in ("empty", "damaged", "not here at all"):
-        with pytest.raises(RelookError) as caught:
-            load_data(f"hf:{tmp_path / name}")
-        assert "\n" not in str(caught.value)
+        refused(".", load_data, f"hf:{tmp_path / name}")
 
 
 def test_a_data_sets_own_code_is_not_run(datasets: Any, tmp_path: Path) -> None:
@@ -148,7 +146,5 @@ def test_a_data_sets_own_code_is_not_run(datasets: Any, tmp_path: Path) -> None:
     directory.mkdir()
     ran = tmp_path / "executed"
     (directory / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
-    with pytest.raises(RelookError) as caught:
-        load_data(f"hf:{directory}")
-    assert "\n" not in str(caught.value)
+    refused(".", load_data, f"hf:{directory}")
     assert not ran.exists()

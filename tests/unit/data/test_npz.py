@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.support import refused
 
 from relook.data import load_data
-from relook.errors import RelookError
 from relook.io.arrays import read_npy
 
 RNG = np.random.default_rng(0)
@@ -108,9 +105,7 @@ def test_without_names_the_labels_number_the_classes(file: Path) -> None:
     ],
 )
 def test_what_does_not_fit_gets_one_line(file: Path, arrays: dict[str, Any], message: str) -> None:
-    with pytest.raises(RelookError, match=message) as caught:
-        load_data(saved(file, **arrays))
-    assert "\n" not in str(caught.value)
+    refused(message, load_data, saved(file, **arrays))
 
 
 def test_missing_files_and_arrays_are_named(file: Path) -> None:
@@ -153,9 +148,7 @@ def test_lying_headers_are_refused_before_anything_is_made(
     file: Path, images: bytes, message: str
 ) -> None:
     archive(file, images)
-    with pytest.raises(RelookError, match=message) as caught:
-        load_data(f"npz:{file}")
-    assert "\n" not in str(caught.value)
+    refused(message, load_data, f"npz:{file}")
 
 
 def test_more_than_the_machine_can_hold_is_refused(file: Path, monkeypatch: Any) -> None:
@@ -175,25 +168,6 @@ def test_a_member_larger_than_its_bytes_can_hold_is_refused(file: Path) -> None:
     content[size : size + 4] = struct.pack("<I", len(images) - 100 + nbytes)
     file.write_bytes(content)
     refused("more content than the archive can hold", load_data, f"npz:{file}")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
-@given(data=st.data())
-def test_damaged_archives_raise_only_our_error(tmp_path: Path, data: st.DataObject) -> None:
-    file = tmp_path / "damaged.npz"
-    saved(file)
-    content = bytearray(file.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.sampled_from([None, *range(0, len(content), 97)]))
-    file.write_bytes(content[:cut])
-    message = ""
-    try:
-        load_data(f"npz:{file}")
-    except RelookError as error:
-        message = str(error)
-    assert "\n" not in message
 
 
 def test_a_wrong_checksum_is_noticed(file: Path) -> None:

@@ -1,6 +1,6 @@
 import pytest
+from tests.support import refused
 
-from relook.errors import RelookError
 from relook.foundation.spec_query import split_query
 
 OPTIONS = {"part": ("test", "train"), "image": ()}
@@ -24,6 +24,4 @@ def test_a_name_and_what_is_said_after_it() -> None:
     ],
 )
 def test_what_is_not_known_is_one_line(rest: str, message: str) -> None:
-    with pytest.raises(RelookError, match=message) as caught:
-        split_query(rest, "idx", OPTIONS)
-    assert "\n" not in str(caught.value)
+    refused(message, split_query, rest, "idx", OPTIONS)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 from msgspec import Meta
+from tests.support import refused
 
 from relook.errors import FileFormatError, RelookError
 from relook.io.records import Form, Kind, checksum, convert
@@ -92,8 +93,7 @@ def test_what_is_wrong_is_said_with_its_place(changes: dict[str, Any], problem: 
 
 @pytest.mark.parametrize("content", [None, 3, "x", [], {}])
 def test_other_content_is_refused(content: object) -> None:
-    with pytest.raises(FileFormatError, match="expected a whole"):
-        KIND.from_json(content, "here")
+    refused("expected a whole", KIND.from_json, content, "here", error=FileFormatError)
 
 
 @pytest.mark.parametrize(

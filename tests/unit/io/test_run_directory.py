@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import refused
 
 from relook.errors import RunError
 from relook.io.fingerprint import JSON
@@ -75,8 +76,7 @@ def test_the_lock_holds_across_processes_and_falls_with_a_kill(tmp_path: Path) -
 def test_a_lock_whose_holder_has_not_signed_yet_is_refused_too(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="in use by process unknown"):
-            RunDirectory(tmp_path).__enter__()
+        refused("in use by process unknown", RunDirectory(tmp_path).__enter__, error=RunError)
 
 
 def test_a_longer_process_number_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -100,8 +100,7 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(
 def test_a_file_in_its_place_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(RunError, match=r"cannot use .* for a run"):
-            RunDirectory(path).__enter__()
+        refused(r"cannot use .* for a run", RunDirectory(path).__enter__, error=RunError)
 
 
 def test_half_written_files_are_swept_up(tmp_path: Path) -> None:

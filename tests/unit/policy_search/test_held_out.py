@@ -12,9 +12,8 @@ from relook.data import Preparation, load_data
 from relook.errors import FileFormatError, RunError
 from relook.numerics.splits import Shares
 from relook.policy.recipes import RECIPES
-from relook.policy_search.held_out import held_out_part, recorded_recipe
 from relook.policy_search.job import held_out_split
-from relook.policy_search.run_record import load_run
+from relook.policy_search.run_record import held_out_part, load_run, recorded_recipe
 
 
 def change(run: Path, path: tuple[str, ...], value: object) -> None:
@@ -126,5 +125,4 @@ def test_every_recipe_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
 def test_a_damaged_recipe_is_refused(tmp_path: Path, value: object) -> None:
     run = searched_run(tmp_path)
     change(run.path, ("settings", "recipe"), value)
-    with pytest.raises(RunError, match="expected a recipe"):
-        recorded_recipe(load_run(run.path))
+    refused("expected a recipe", recorded_recipe, load_run(run.path), error=RunError)

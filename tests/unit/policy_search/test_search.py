@@ -1,6 +1,5 @@
 """The way of a search: short, and each value on it computed once."""
 
-import json
 import re
 import shutil
 import sys
@@ -20,12 +19,12 @@ from torch import Tensor, nn
 import relook
 from relook.data import as_dataset, load_data
 from relook.errors import RelookError, RunError
-from relook.io.files import write_json_atomic
 from relook.models import CallablePredictor, TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.calibration import fit_temperature
 from relook.policy.recipes import get_recipe
-from relook.policy_search.job import plan_search, search_notes
+from relook.policy_search.job import plan_search
+from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, search_dataset
 from relook.policy_search.settings import MODEL_KEYWORDS, SearchKeywords, SearchSettings
 from relook.policy_search.time_plan import TIME_KEYWORDS
@@ -72,10 +71,8 @@ def test_split_pool_plan_and_record_are_computed_once(tmp_path: Path, kept: bool
     )
 
 
-MOST_MODULES = 68
-"""How many modules of relook a search enters today: a bound on growth. It was 59 before the view
-temperature (2 modules), presets, identities of images, which of them a claim may use (2),
-a look at the set-up (2), and a comparison's rows, which its file had no room for."""
+MOST_MODULES = 67
+"""How many modules of relook a search enters today: a bound on growth."""
 
 
 def test_the_way_of_a_search_does_not_grow(tmp_path: Path) -> None:
@@ -120,21 +117,6 @@ def test_a_misspelt_keyword_is_named() -> None:
         relook.search(new_small(), DIGITS.plain, DIGITS.labels, pool_sise=3)  # type: ignore[call-arg]
 
 
-def test_the_strategys_former_name() -> None:
-    refused("'steady' is called 'conservative' now", replace, SETTINGS, strategy="steady")
-
-
-def test_a_run_with_the_strategys_former_name_goes_on(tmp_path: Path) -> None:
-    first = searched(tmp_path / "run")
-    file = tmp_path / "run" / "settings.json"
-    content: Any = json.loads(file.read_text())
-    content["settings"]["strategy"] = "steady"
-    write_json_atomic(file, content)
-    assert searched(tmp_path / "run").policy == first.policy
-    with pytest.raises(RunError, match='strategy: "conservative" there, "greedy" here'):
-        searched(tmp_path / "run", strategy="greedy")
-
-
 @pytest.mark.parametrize(
     ("settings", "size"),
     [({}, 80), ({"strategy": "greedy"}, 400), ({"strategy": "paper"}, 400), ({"pool_size": 9}, 9)],
@@ -143,26 +125,6 @@ def test_how_many_candidates_there_are_by_default(settings: dict[str, Any], size
     asked = SearchSettings.of("small", **settings)
     assert len(asked.draw_pool().candidates) == size
     assert asked.record()["pool_size"] == (size if size < 400 else None)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_run_of_other_defaults_goes_on(tmp_path: Path) -> None:
-    """Once they were: the recipe cifar, its own number of candidates, and torch."""
-
-    def found(**keywords: Any) -> PolicySearch:
-        images, labels = DIGITS.plain[:24], DIGITS.labels[:24]
-        return relook.search(new_small(seed=1), images, labels, length=2, **keywords)
-
-    run, own = tmp_path / "run", {"recipe": "cifar", "pool_size": 1101, "accelerate": "torch"}
-    first = found(out=run, **own)
-    file = run / "settings.json"
-    content: Any = json.loads(file.read_text())
-    content["settings"]["pool_size"] = None
-    write_json_atomic(file, content)
-    assert found(out=run).policy == first.policy
-    assert found().policy.recipe == "small"
-    with pytest.raises(RunError, match="other settings"):
-        found(out=run, recipe="small")
 
 
 def test_a_search_whose_pool_is_whole_does_not_go_on_with_another_model(tmp_path: Path) -> None:
@@ -189,7 +151,7 @@ def test_a_search_whose_pool_is_whole_does_not_go_on_with_another_model(tmp_path
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     model = TorchPredictor(new_small(seed=1))
     job = plan_search(model, DIGITS, SETTINGS, directory=tmp_path / "run")
-    assert job.passes == len(job.split.search) * 8
+    assert job.passes.pool == len(job.split.search) * 8
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,8 @@ from relook.models.small import new_small
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.pool import quasi_random_views
 from relook.policy.recipes import get_recipe
-from relook.policy_search.job import plan_search, search_notes
+from relook.policy_search.job import plan_search
+from relook.policy_search.notes import search_notes
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
 

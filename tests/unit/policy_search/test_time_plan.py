@@ -19,18 +19,16 @@ from relook.data import load_data
 from relook.errors import RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.rounds import Rounds
+from relook.policy_search.job import SearchJob, Size, plan_search
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SearchSettings
 from relook.policy_search.time_plan import (
     EFFORTS,
     LARGER_POOL,
     PLANS,
-    Size,
+    Rounds,
     TimePlan,
     TimeWish,
-    bare_plan,
     fitted,
     seconds_of,
     sizes,
@@ -273,37 +271,25 @@ def test_there_is_nothing_to_finish_without_a_directory() -> None:
     refused("expected a run's directory", searched, None, wish(finish=True))
 
 
-def test_other_work_that_begins_later_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paces", "kept"), [((0.001, 0.001, 0.05), 48), ((0.001,), None), ((0.1,), 16)]
+)
+def test_a_machine_that_slows_down_ends_the_rounds(
+    tmp_path: Path, paces: tuple[float, ...], kept: int | None
+) -> None:
     job = plan_search(MODEL, DIGITS, replace(SETTINGS, pool_size=64), directory=tmp_path)
     images, clock = len(job.split.search), [0.0]
     own = replace(wish(time="10m"), started=0.0)
-    rounds = Rounds(
-        job, own, bare_plan(job, "torch"), tmp_path / "p", timed=True, now=lambda: clock[0]
-    )
-    rounds.go_on(None, False)
-    for views, pace, goes_on in ((16, 0.001, True), (32, 0.001, True), (48, 0.05, False)):
-        clock[0] += pace * 16 * images
-        so_far: Any = SimpleNamespace(plan=BatchPlan(views, images, 10, 64, 16))
-        assert rounds.go_on(so_far, False) == goes_on, views
-
-
-@pytest.mark.parametrize(("pace", "goes_on"), [(0.001, True), (0.1, False)])
-def test_a_machine_that_slows_down_ends_the_rounds(
-    tmp_path: Path, pace: float, goes_on: bool
-) -> None:
-    job = plan_search(MODEL, DIGITS, replace(SETTINGS, pool_size=40), directory=tmp_path)
-    images, clock = len(job.split.search), [0.0]
-    own = replace(wish(time="10m"), started=0.0)
-    plan = replace(bare_plan(job, "torch"), seconds=600.0, seconds_a_pass=0.001)
-    rounds = Rounds(job, own, plan, tmp_path / "plan.json", timed=True, now=lambda: clock[0])
+    rounds = Rounds(job, own, None, "torch", timed=True, now=lambda: clock[0])
     assert rounds.go_on(None, False)
-    clock[0] = pace * 16 * images
-    so_far: Any = SimpleNamespace(plan=BatchPlan(16, images, 10, 64, 16))
-    assert rounds.go_on(so_far, False) == goes_on
-    assert rounds.plan.kept == (None if goes_on else 16)
-    assert (tmp_path / "plan.json").exists() != goes_on
-    again = Rounds(job, own, rounds.plan, tmp_path / "plan.json", timed=False)
-    assert again.go_on(so_far, False) == goes_on
+    for number, pace in enumerate(paces, 1):
+        clock[0] += pace * 16 * images
+        so_far: Any = SimpleNamespace(plan=BatchPlan(16 * number, images, 10, 64, 16))
+        assert rounds.go_on(so_far, False) == (kept != 16 * number)
+    assert (None if rounds.plan is None else rounds.plan.kept) == kept
+    assert (tmp_path / "plan.json").exists() == (kept is not None)
+    again = Rounds(job, own, rounds.plan, "torch", timed=False)
+    assert again.go_on(so_far, False) == (kept is None)
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ def test_what_is_no_probability_is_named(tmp_path: Path, value: float) -> None:
     probabilities = np.exp(LOG_PROBS)
     probabilities[3, 1, 2] = value
     source = open_predictions(saved(tmp_path / "p.npy", probabilities), "probabilities")
-    with pytest.raises(FileFormatError, match="a negative number or NaN at candidate 3"):
-        source.load()
+    refused("a negative number or NaN at candidate 3", source.load, error=FileFormatError)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +86,7 @@ def test_other_arrays_are_refused(
     tmp_path: Path, name: str, values: NDArray[np.float32], message: str
 ) -> None:
     path = saved(tmp_path / name, values)
-    with pytest.raises(FileFormatError, match=message):
-        open_predictions(path, "log_probs")
+    refused(message, open_predictions, path, "log_probs", error=FileFormatError)
 
 
 def test_other_files_and_kinds_are_refused(tmp_path: Path) -> None:

@@ -55,12 +55,6 @@ class Backwards:
         for block in reversed(blocks):
             yield from passes.blocks([block], plan, add)
 
-    def classes(self, passes: Passes, images: int) -> int:
-        return int(passes.one(0, slice(0, images)).shape[1])
-
-    def scorer(self, plain: Any) -> Any:
-        raise AssertionError("nothing is selected here")
-
 
 ENGINES = st.sampled_from([None, Backwards()])
 

@@ -1,6 +1,5 @@
 """What is taken over from the stores of other runs: the bytes that a run of its own would make."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -128,16 +127,6 @@ def test_unfinished_damaged_and_strange_stores_give_what_they_have(
         (runs / name / "predictions.zarr" / "manifest.json").write_text(text)
         (runs / name / "predictions.zarr" / "zarr.json").write_text("{}")
     assert same_as_alone(runs / "b", alone, images, views(0, 1, 2)).passes == 3
-
-
-def test_without_an_earlier_list_of_views_a_store_goes_on(images: Tensor, tmp_path: Path) -> None:
-    filled(tmp_path / "a", images, views(0, 1, 2))
-    manifest = tmp_path / "a" / "predictions.zarr" / "manifest.json"
-    record = json.loads(manifest.read_text())
-    del record["views"]
-    manifest.write_text(json.dumps(record))
-    assert filled(tmp_path / "b", images, views(0, 1, 2))[1].passes == 0
-    assert filled(tmp_path / "a", images, views(0, 1, 2))[0].calls == 1  # to see that it answers
 
 
 def test_what_is_taken_is_decided_once_though_other_runs_go_on(

@@ -146,8 +146,7 @@ def test_a_damaged_chunk_is_found_and_written_again(
     store = PredictionStore.open(filled.path, MANIFEST, PLAN)
     assert [store.is_done(block) for block in blocks] == [i != number for i in range(9)]
     assert store.progress == (8, 9)
-    with pytest.raises(RunError, match="missing or damaged: run the same command again"):
-        store.read()
+    refused("missing or damaged: run the same command again", store.read, error=RunError)
     block = blocks[number]
     store.write(block, values()[block.views, block.images])
     assert file.read_bytes() == sound
@@ -159,8 +158,7 @@ def test_damage_after_the_check_is_found_on_reading(filled: PredictionStore) -> 
     assert filled.progress == (9, 9)
     file = chunk_file(filled, blocks[1])
     file.write_bytes(flip(5)(file.read_bytes()))
-    with pytest.raises(RunError, match="views 2…3, images 0…2"):
-        filled.read()
+    refused("views 2…3, images 0…2", filled.read, error=RunError)
     np.testing.assert_array_equal(filled.read([0, 4]), values()[[0, 4]])
 
 
@@ -176,8 +174,7 @@ def test_a_chunk_with_gaps_is_not_done(filled: PredictionStore) -> None:
     zarr.open_array(filled.path, mode="r+")[1, 4, 2] = np.nan
     store = PredictionStore.open(filled.path, MANIFEST, PLAN)
     assert store.progress == (8, 9)
-    with pytest.raises(RunError, match="views 0…1, images 3…5 are missing or damaged"):
-        store.read()
+    refused("views 0…1, images 3…5 are missing or damaged", store.read, error=RunError)
 
 
 @pytest.mark.parametrize("content", [np.zeros((2, 3, 4)), np.zeros((2, 2, 3)), np.zeros(3)])

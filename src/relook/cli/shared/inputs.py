@@ -25,8 +25,15 @@ from relook.models.accelerate import Accelerated, accelerate_run
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import held_out_part, recorded_recipe, used_images
-from relook.policy_search.run_record import RunRecord, engine_of, load_run, was_balanced
+from relook.policy_search.run_record import (
+    RunRecord,
+    engine_of,
+    held_out_part,
+    load_run,
+    recorded_recipe,
+    used_images,
+    was_balanced,
+)
 
 UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
 _OF_DATA = ("data", "test", "group", "skip_bad")

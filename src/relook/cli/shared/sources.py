@@ -26,8 +26,7 @@ from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import recorded_recipe
-from relook.policy_search.run_record import RunRecord, load_run
+from relook.policy_search.run_record import RunRecord, load_run, recorded_recipe
 from relook.transforms.centre_crop import CentreCrop
 
 _OF_RUN = ("model", "mean", "std", "outputs", "pretrained", "size", "crop", "channels", "classes")

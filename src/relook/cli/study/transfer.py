@@ -23,8 +23,7 @@ from relook.errors import RelookError
 from relook.models.base import input_of
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy_search.held_out import recorded_recipe
-from relook.policy_search.run_record import RunRecord, load_run, was_balanced
+from relook.policy_search.run_record import RunRecord, load_run, recorded_recipe, was_balanced
 from relook.studies.transfer import METHODS, STUDY, transfer
 from relook.studies.transfer_targets import Target, unseen_images
 

@@ -13,7 +13,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.results import Results, load_results
 from relook.io.files import write_json_atomic
 from relook.policy import Policy
-from relook.policy_search.held_out import pool_views
+from relook.policy_search.run_record import pool_views
 from relook.policy_search.search import search_dataset
 from relook.studies.ensembles import ensembles
 from relook.studies.magnitudes import best, magnitudes

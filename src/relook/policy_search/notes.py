@@ -1,4 +1,7 @@
-"""Mistakes of a set-up that its plain predictions give away, said before they cost hours."""
+"""What a search says before it begins: few images, a recipe for others, a mistake in the set-up.
+
+Mistakes are what plain predictions give away before they cost hours.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from relook.io.identities import union, why_unknown
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
+from relook.policy.recipes import RECIPES, recipe_for
+from relook.policy_search.job import FEW_IMAGES, PLAIN_VIEW, SearchJob, split_images
+from relook.predictions.passes import predict_views
 
-MOST_TRIED = 256
-"""How many images a set-up is judged by, at most."""
-
-_FEWEST = 50
+_FEWEST, _MOST_TRIED = 50, 256  # images that a set-up is judged by
 _FOLDS = 8
 _NAMES_SHOWN, _LONGEST_NAME = 4, 40
 
@@ -32,6 +36,81 @@ _HIGHEST, _LOWEST = 6.0, 0.25
 # that know their training images by heart are as wrong, but at most three in ten errors crowd.
 _RIGHT_OF_SURE, _CROWDED = 0.8, 0.35
 _FEWEST_TO_CROWD = 4  # of two or three classes, one often draws the errors
+
+
+def search_notes(job: SearchJob) -> tuple[str, ...]:
+    """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
+
+    Some of the images to search with go through the model for that, as they are.
+    """
+    classes, recipe = len(np.unique(job.dataset.labels)), job.settings.recipe
+    searched = min(job.halves, key=len) if job.halves else job.split.search
+    notes = []
+    for indices, what, means in (
+        (
+            searched,
+            "to search with",
+            "the search can fit their noise, so believe only the "
+            "held-out figures, and prefer a short policy",
+        ),
+        (
+            job.split.held_out,
+            "held out",
+            "the intervals will be wide and a small gain cannot be shown"
+            f"{'' if job.halves else ' (--cross-fit holds none out)'}",
+        ),
+    ):
+        if len(indices) < max(FEW_IMAGES, classes):
+            notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
+    shape, meant = job.dataset.images.shape[1:], recipe.image_size
+    size, fits = min(shape[1:]), recipe_for(*shape)[0].name
+    if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:
+        notes.append(
+            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, "
+            f"these have {size}: {fits!r} fits them, of {', '.join(RECIPES)}"
+        )
+    elif meant is not None and recipe.finish is not None and size < meant / 2:
+        notes.append(
+            f"the recipe {recipe.name!r} is meant for images of about {meant} pixels, these have "
+            f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
+            "your own can have smaller ones"
+        )
+    notes += _start_notes(job)
+    mistake = _tried_set_up(job)
+    return (*notes, *([] if mistake is None else [mistake]))
+
+
+def _start_notes(job: SearchJob) -> list[str]:
+    """Say what the policies to start from have seen of the images that are held out."""
+    if not job.settings.start_from:
+        return []
+    notes, seen = [], union(*(policy.seen for policy in job.settings.start_from))
+    held_out = split_images(job.dataset, job.settings, job.test).held_out
+    lost = len(held_out) - len(job.split.held_out)
+    if lost:
+        notes.append(
+            f"{lost:,} of {len(held_out):,} held-out images are left out of the proof: a policy to "
+            "start from was found on them"
+        )
+    why = why_unknown(job.proof.identities, seen)
+    if why:
+        notes.append(
+            "a policy to start from may have been found on images that are held out here "
+            f"({why}): then their figures prove less"
+        )
+    return notes
+
+
+def _tried_set_up(job: SearchJob) -> str | None:
+    """Predict a few images, one per group, and say what is probably wrong with the set-up."""
+    places, groups = job.split.search, job.groups
+    if groups is not None:
+        places = places[np.unique(groups, return_index=True)[1]]
+    places = np.sort(np.random.default_rng(job.settings.seed).permutation(places)[:_MOST_TRIED])
+    images, labels = job.dataset.images[places], job.dataset.labels[places]
+    batch = job.settings.batch
+    log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
+    return set_up_note(log_probs, labels, job.dataset.classes)
 
 
 def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 from relook.numerics.arrays import Labels, LogProbs
 from relook.numerics.calibration import temper
-from relook.policy_search.sound import set_up_note
+from relook.policy_search.notes import set_up_note
 
 Case = tuple[LogProbs, Labels]
 
