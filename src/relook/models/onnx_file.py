@@ -22,8 +22,13 @@ from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import InputSpec, Outputs, Predictor, check_outputs
 from relook.models.onnx_runtime import CPU, open_session
-from relook.models.options import ModelOptions
-from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor, best_device
+from relook.models.predictors import (
+    CallablePredictor,
+    Channels,
+    ModelOptions,
+    TorchPredictor,
+    best_device,
+)
 from relook.transforms.checks import check_images
 
 LAYOUTS = ("nchw", "nhwc")

@@ -17,7 +17,7 @@ from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Outputs, to_log_probs
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"

@@ -14,7 +14,7 @@ from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.weights import load_weights, read_weights, rows_of
 from relook.transforms.centre_crop import INTERPOLATIONS
 

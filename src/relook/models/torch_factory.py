@@ -16,7 +16,7 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation.wording import first_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import Predictor
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.weights import load_checkpoint
 
 FORM = "torch:package.module:factory[@checkpoint]"

@@ -10,7 +10,7 @@ from relook.models import CallablePredictor, TorchPredictor, accelerate, onnx_ru
 from relook.models.accelerate import accelerate as make_fast
 from relook.models.accelerate import accelerate_run
 from relook.models.base import InputSpec, input_of
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 
 pytest.importorskip("onnxruntime")
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from relook.errors import RelookError
 from relook.models import onnx_runtime
 from relook.models.onnx_runtime import OnnxPredictor, to_onnx
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -35,7 +35,7 @@ from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate, accelerate_run
 from relook.models.describe import network_mark
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 from relook.models.weights import load_checkpoint
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import mean_log_probs, temper

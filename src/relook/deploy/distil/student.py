@@ -23,11 +23,10 @@ from torch import Tensor, nn
 from relook.errors import RelookError
 from relook.foundation.progress import Progress
 from relook.io.fingerprint import fingerprint
-from relook.models.checkpoint import load_state, save_state
-from relook.models.epochs import epoch_order
+from relook.models.checkpoint import epoch_order, load_state, save_state
 from relook.models.hf_models import Logits
+from relook.models.predictors import TorchPredictor
 from relook.models.small import SmallNet, save_small
-from relook.models.torch_module import TorchPredictor
 from relook.models.weights import save_tensors
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import Stream, check_seed, uniforms
@@ -42,7 +41,7 @@ FEWEST = 20
 
 _DECAY = 0.99  # of the running mean of weights, per step
 _WARM_UP = 10  # steps in which that mean is shorter
-_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.epochs`
+_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.checkpoint`
 _HELD_SLOT = _MIRROR_SLOT + 1
 _FASTER: Any = torch.channels_last  # of convolutions; the weights' values are the same
 _TEMPERATURES = np.geomspace(0.2, 5.0, 200)

@@ -34,8 +34,8 @@ from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.watchdog import watched
-from relook.models.adapt import MODEL_OPTIONS
 from relook.models.describe import network_mark
+from relook.models.specs import MODEL_OPTIONS
 from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views

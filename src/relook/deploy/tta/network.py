@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from relook.errors import RelookError
 from relook.models import CallablePredictor, Predictor, TorchPredictor, as_predictor
 from relook.models.base import InputSpec, Outputs, input_of, to_log_probs
-from relook.models.torch_module import network_failed
+from relook.models.predictors import network_failed
 from relook.numerics.calibration import LOG_FLOOR
 
 Numbers = float | tuple[float, ...]

@@ -19,9 +19,8 @@ from relook.deploy.distil.student import Lesson, Training, is_mirrored, train_st
 from relook.deploy.distil.verdict import ROWS, judge, share_kept
 from relook.models import TorchPredictor
 from relook.models.checkpoint import save_state
-from relook.models.ensemble import EnsemblePredictor
+from relook.models.predictors import CallablePredictor, EnsemblePredictor
 from relook.models.small import new_small
-from relook.models.torch_module import CallablePredictor
 from relook.models.weights import read_tensors
 from relook.policy import Policy, SubPolicy
 from relook.policy.pool import sample_pool

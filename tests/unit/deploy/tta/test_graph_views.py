@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from relook.deploy import TTA
 from relook.deploy.tta.graph_views import traced_view
 from relook.models import as_predictor
-from relook.models.ensemble import EnsemblePredictor
+from relook.models.predictors import EnsemblePredictor
 from relook.policy import Policy, Step, SubPolicy
 from relook.policy.views import freeze_subpolicy, make_views
 from relook.transforms import TRANSFORMS
