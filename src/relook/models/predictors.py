@@ -229,6 +229,17 @@ class ModelOptions:
             )
 
 
+def channels_of(predictor: Predictor) -> int | None:
+    """Return how many channels a predictor's images have, where it says so."""
+    if isinstance(predictor, EnsemblePredictor):
+        return next(filter(None, map(channels_of, predictor.members)), None)
+    spec = input_of(predictor)
+    if spec is not None and spec.channels is not None:
+        return spec.channels
+    values = getattr(predictor, "normalisation", None) or ()
+    return next((len(one) for one in values if isinstance(one, tuple)), None)
+
+
 def normalised(images: Tensor, normalisation: tuple[Numbers, Numbers]) -> Tensor:
     """Return uint8 images `[n, c, h, w]` as float32, by mean and std on the scale 0…1."""
     scaled = images.to(torch.float32).div_(255)  # a copy, so it may be changed in place

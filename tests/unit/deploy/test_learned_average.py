@@ -18,10 +18,9 @@ import relook
 from relook.data import Dataset
 from relook.deploy import calibrate as calibrate_module
 from relook.deploy.calibrate import calibrate_policy, weigh_policy
-from relook.deploy.early_exit.exits import exit_counts
 from relook.deploy.early_exit.learn import fit_temperatures, learn_early_exit
 from relook.deploy.early_exit.report import report_early_exit
-from relook.deploy.early_exit.rule import apply_early_exit
+from relook.deploy.early_exit.rule import apply_early_exit, exit_counts
 from relook.deploy.export import export
 from relook.deploy.onnx.check import generated_images
 from relook.evaluation.compare import compare

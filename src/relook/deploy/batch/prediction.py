@@ -25,7 +25,6 @@ from relook.deploy.batch.files import (
 )
 from relook.deploy.batch.image_source import ImageBlock, ImageSource
 from relook.deploy.tta import TTA
-from relook.deploy.tta.uncertainty import uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.foundation.progress import Progress
 from relook.io.files import one_line
@@ -207,7 +206,7 @@ def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str
         ended = (entropy(exited.log_probs), exited.views)
         return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
     log_probs = _log_probs(tta, block)
-    found = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
+    found = tta.plan.uncertainty(log_probs)
     figures = (found.entropy, found.predictive_entropy, found.mutual_information)
     return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from relook.deploy.distil.deployable import new_spec
+from relook.deploy.distil.distil import new_spec
 
 
 @pytest.mark.parametrize(

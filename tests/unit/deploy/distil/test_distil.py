@@ -11,10 +11,10 @@ from tests.support import refused
 
 import relook
 from relook.data import Dataset, Preparation, load_data
+from relook.deploy.batch.image_source import read_unlabelled
 from relook.deploy.distil import distil as whole
 from relook.deploy.distil import student as students
-from relook.deploy.distil.distil import distil_policy
-from relook.deploy.distil.images import read_unlabelled, without_proof
+from relook.deploy.distil.distil import distil_policy, without_proof
 from relook.deploy.distil.student import Lesson, Training, is_mirrored, train_student, trainable
 from relook.deploy.distil.verdict import ROWS, judge, share_kept
 from relook.models import TorchPredictor

@@ -9,8 +9,7 @@ from tests.support import refused
 from tests.unit.deploy.exit_cases import policy_of, predictions, some_rule
 from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_images
 
-from relook.deploy.early_exit.exits import exit_counts
-from relook.deploy.early_exit.rule import EarlyExit, apply_early_exit
+from relook.deploy.early_exit.rule import EarlyExit, apply_early_exit, exit_counts
 from relook.deploy.tta import TTA
 from relook.errors import FileFormatError, RelookError
 from relook.policy import Policy

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from tests.support import refused
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
-from relook.deploy.early_exit.exits import ScoredExits, exit_counts
 from relook.deploy.early_exit.learn import (
     PRICES,
     fit_temperatures,
@@ -20,7 +19,7 @@ from relook.deploy.early_exit.learn import (
     thresholds_at,
 )
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
-from relook.deploy.early_exit.rule import apply_early_exit
+from relook.deploy.early_exit.rule import ScoredExits, apply_early_exit, exit_counts
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
 from relook.numerics.intervals import loss_bound, paired_interval

@@ -18,7 +18,7 @@ import relook
 from relook.deploy.export import export
 from relook.deploy.export.model_file import FileForm, image_input
 from relook.deploy.onnx import check as onnx_check
-from relook.deploy.onnx import file as onnx_file
+from relook.deploy.onnx import network as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.tta.view_plan import plan_views
 from relook.io.identities import UNKNOWN

@@ -13,7 +13,7 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 from relook.deploy import TTA
-from relook.deploy.tta.graph_views import traced_view
+from relook.deploy.tta.view_plan import traced_view
 from relook.models import as_predictor
 from relook.models.predictors import EnsemblePredictor
 from relook.policy import Policy, Step, SubPolicy
