@@ -160,12 +160,6 @@ def test_a_policy_keeps_it_and_says_it() -> None:
         refused("view_temperature: expected a number from 0.001 to 1000", policy_at, wrong)
 
 
-def test_a_state_dict_belongs_to_its_average() -> None:
-    state = relook.TTA(model(), policy_at(4)).state_dict()
-    relook.TTA(model(), policy_at(4)).load_state_dict(state)
-    refused("another policy", relook.TTA(model(), policy_at(2)).load_state_dict, state)
-
-
 def test_the_views_disagree_as_they_are_averaged() -> None:
     images, policy = some_images(9), policy_at(4)
     views = [View(sub, index) for index, sub in enumerate(policy)]

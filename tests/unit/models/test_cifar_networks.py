@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError
-from relook.models import InputSpec, TorchPredictor, load_model
+from relook.models import InputSpec, load_model
 from relook.models.base import input_of
 from relook.models.cifar_networks import CIFAR_NETWORKS, CifarResNet
 
@@ -75,13 +75,6 @@ def test_a_checkpoint_in_the_public_form_is_loaded(tmp_path: Path, images: Tenso
     torch.testing.assert_close(predictor(images), want)
     assert predictor.classes == 5
     assert input_of(predictor) == InputSpec((32, 32), 1.0, "bicubic", 3)
-
-
-def test_mean_and_std_can_be_said(tmp_path: Path) -> None:
-    torch.save(CIFAR_NETWORKS["resnet20"].build(5).state_dict(), tmp_path / "w.pt")
-    predictor = load_model(f"cifar:resnet20@{tmp_path / 'w.pt'}", mean=0.5, std=(0.1, 0.2, 0.3))
-    assert isinstance(predictor, TorchPredictor)
-    assert predictor.normalisation == (0.5, (0.1, 0.2, 0.3))
 
 
 def test_old_files_without_counters_have_one_fingerprint(tmp_path: Path) -> None:

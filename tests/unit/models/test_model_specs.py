@@ -113,13 +113,6 @@ def test_a_torch_checkpoint_is_loaded_through_its_wrappers(
     torch.testing.assert_close(predictor(images), want)
 
 
-def test_a_safetensors_checkpoint_is_loaded(user_module: Path, images: Tensor) -> None:
-    save_file(WEIGHTS, user_module / "weights.safetensors")
-    predictor = load_model(f"torch:{NAME}:build@weights.safetensors")
-    want = seeded()(images.float() / 255).log_softmax(dim=1)
-    torch.testing.assert_close(predictor(images), want)
-
-
 def test_a_fingerprint_has_the_factory_and_its_configuration(user_module: Path) -> None:
     save_file(WEIGHTS, user_module / "weights.safetensors")
     factories = ("build", "Net", "scaled", "calmer")

@@ -85,7 +85,7 @@ class EarlyExit:
         return EARLY_EXIT.read(path)
 
 
-EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "early-exit", oldest=1)
+EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "early-exit")
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def check_model(
 ) -> Check:
     """Run a model's bytes on images as it takes them; raise if it differs."""
     _check_views(plan, images)
-    found = run_model(data, plan, images)
+    found = as_probabilities(_run(data, plan.output, plan.input, images), plan.output)
     check = compare(found, own_predictions(plan, predictor, images), generated, tolerance)
     return replace(check, byte_equal_views=True)
 
@@ -79,12 +79,6 @@ def compare(
             "network is deterministic and exports faithfully"
         )
     return Check(len(found), generated, difference, tolerance)
-
-
-def run_model(data: bytes, plan: ModelPlan, images: Tensor | FullImages) -> NDArray[np.float64]:
-    """Return the probabilities `[n, class]` that a model's bytes give for images."""
-    results = _run(data, plan.output, plan.input, images)
-    return as_probabilities(results, plan.output)
 
 
 def generated_images(shape: Shape) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support import refused
+from tests.unit.deploy.exit_cases import some_rule
 from tests.unit.deploy.tta_cases import (
     DARK,
     FLIP,
@@ -256,9 +257,16 @@ def test_calling_it_within_autograd() -> None:
     assert scale.grad is not None
 
 
+RULE = some_rule(fixed_policy(), (0.5,) * 4)
+
+
 class TestStateDict:
     def test_round_trip_through_a_file(self) -> None:
-        tta, other = (TTA(network(seed), fixed_policy(), mean=MEAN) for seed in (1, 2))
+        policy = replace(fixed_policy(), view_temperature=4.0)
+        tta, other = (
+            TTA(network(seed), policy, mean=MEAN, early_exit=some_rule(policy, (0.5,) * 4))
+            for seed in (1, 2)
+        )
         file = io.BytesIO()
         torch.save(tta.state_dict(), file)
         file.seek(0)
@@ -272,8 +280,10 @@ class TestStateDict:
             TTA(network(), fixed_policy(), mean=MEAN, views=2),
             TTA(network(), fixed_policy(), mean=MEAN, temperature=1.0),
             TTA(network(), fixed_policy()),
+            TTA(network(), replace(fixed_policy(), view_temperature=2.0), mean=MEAN),
+            TTA(network(), fixed_policy(), mean=MEAN, early_exit=RULE),
         ],
-        ids=["policy", "budget", "temperature", "normalisation"],
+        ids=["policy", "budget", "temperature", "normalisation", "average", "early exit"],
     )
     def test_another_policy_is_an_error(self, other: TTA) -> None:
         with pytest.raises(RelookError, match="another policy, temperature or normalisation"):
