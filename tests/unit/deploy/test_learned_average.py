@@ -160,20 +160,24 @@ def test_a_policy_keeps_it_and_says_it() -> None:
         refused("view_temperature: expected a number from 0.001 to 1000", policy_at, wrong)
 
 
-def test_the_views_disagree_as_they_are_averaged() -> None:
-    images, policy = some_images(9), policy_at(4)
+@pytest.mark.parametrize("kappa", [1.0, 4.0])
+def test_the_views_disagree_as_they_are_averaged(kappa: float) -> None:
+    def entropies(shares: Floats) -> Floats:
+        return np.asarray(-(shares * np.log(shares)).sum(axis=-1))
+
+    images, policy = some_images(9), policy_at(kappa)
     views = [View(sub, index) for index, sub in enumerate(policy)]
     log_probs = predict_views(model(), images, views, seed=0).astype(np.float64)
-    shares = softmax(log_probs / 4, axis=-1)
-    mean = shares.mean(axis=0)
+    shares = softmax(log_probs / kappa, axis=-1)
+    of_mean, mean_of_views = entropies(shares.mean(axis=0)), entropies(shares).mean(axis=0)
     found = relook.TTA(model(), policy).uncertainty(images)
-    np.testing.assert_allclose(
-        found.predictive_entropy, -(mean * np.log(mean)).sum(axis=-1), atol=1e-4
-    )
-    np.testing.assert_allclose(
-        found.expected_entropy, -(shares * np.log(shares)).sum(axis=-1).mean(axis=0), atol=1e-4
-    )
+    calibrated = entropies(own_predictions(model(), policy, images))
+    np.testing.assert_allclose(found.entropy, calibrated, atol=1e-4)
+    np.testing.assert_allclose(found.predictive_entropy, of_mean, atol=1e-4)
+    np.testing.assert_allclose(found.expected_entropy, mean_of_views, atol=1e-4)
+    np.testing.assert_allclose(found.mutual_information, of_mean - mean_of_views, atol=1e-4)
     assert (found.mutual_information >= 0).all()
+    assert found.mutual_information.max() > 1e-3
 
 
 def test_a_comparison_averages_the_policy_s_views_alone() -> None:

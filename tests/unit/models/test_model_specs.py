@@ -163,9 +163,7 @@ def test_the_search_path_is_left_as_it_was(user_module: Path) -> None:
 def test_a_spec_that_leads_nowhere_gets_one_line(
     user_module: Path, spec: str, message: str
 ) -> None:
-    with pytest.raises(RelookError, match=re.escape(message)) as caught:
-        load_model(spec)
-    assert "\n" not in str(caught.value)
+    refused(re.escape(message), load_model, spec)
 
 
 def test_weights_that_do_not_fit_are_listed(tmp_path: Path) -> None:
@@ -232,9 +230,7 @@ def test_damaged_checkpoints_get_one_line(tmp_path: Path) -> None:
     scribbled = whole[: start + 2] + b"\xff" * 20 + whole[start + 22 :]
     for content in (b"", b"hello", whole[: len(whole) // 2], whole[:-30], scribbled):
         path.write_bytes(content)
-        with pytest.raises(RelookError, match=re.escape(str(path))) as caught:
-            load_checkpoint(seeded(), path)
-        assert "\n" not in str(caught.value)
+        refused(re.escape(str(path)), load_checkpoint, seeded(), path)
     damaged = tmp_path / "w.safetensors"
     damaged.write_bytes(b"\x10" + b"\x00" * 7 + b"{" * 16)
     refused("expected a safetensors file", load_checkpoint, seeded(), damaged)

@@ -117,9 +117,7 @@ def test_a_free_size_takes_any_image_and_a_fixed_one_says_what_it_takes(
     free = load_model(f"onnx:{tmp_path / 'free.onnx'}", outputs="logits")
     assert input_of(free) is None
     assert free(images).shape == (16, 4)
-    with pytest.raises(RelookError, match="the network failed on images") as caught:
-        free(images[:, :, :16])
-    assert "\n" not in str(caught.value)
+    refused("the network failed on images", free, images[:, :, :16])
 
 
 def test_a_layout_that_cannot_be_seen_is_asked_for(tmp_path: Path, images: Tensor) -> None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +94,17 @@ def predict_source(
             }
         )
         _predict_blocks(tta, source, directory.path, top, skip_bad, progress)
-        faults = tuple(_faults(source, directory.path))
+        faults = tuple(fault for part in _parts(source, directory.path) for fault in part.faults)
         images = len(source.names) - len(faults)
         if not images:
             raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
         faults_file = out.with_name(f"{out.name}.bad.csv") if faults else None
         if faults_file is not None:
             write_faults(faults_file, faults)
-        count = len(next(_predictions(source, directory.path)).classes)
+        rows = (row for part in _parts(source, directory.path) for row in part.predictions)
+        first = next(rows)
         figures = FIGURES if tta.early_exit is None else EXIT_FIGURES
-        write_predictions(out, _predictions(source, directory.path), count, figures)
+        write_predictions(out, chain([first], rows), len(first.classes), figures)
         _remove(work)
     return Predicted(out, images, faults, faults_file)
 
@@ -233,14 +234,8 @@ def _short(number: np.generic) -> float:
     return int(number) if isinstance(number, np.integer) else float(f"{number:.6g}")
 
 
-def _predictions(source: ImageSource, directory: Path) -> Iterator[Prediction]:
-    for part in source.ranges():
-        yield from _read(directory, part).predictions
-
-
-def _faults(source: ImageSource, directory: Path) -> Iterator[tuple[str, str]]:
-    for part in source.ranges():
-        yield from _read(directory, part).faults
+def _parts(source: ImageSource, directory: Path) -> Iterator[_Part]:
+    return (_read(directory, part) for part in source.ranges())
 
 
 def _read(directory: Path, part: range) -> _Part:
