@@ -116,12 +116,12 @@ def accelerate_run(
 
     Times differ from run to run, but a run that goes on must stay with its engine.
     """
-    if mode != "auto" or record is None:
-        return accelerate(predictor, images, mode=mode, **how)
-    if record.exists():
-        return accelerate(predictor, images, mode=_recorded(record), **how)
-    made = accelerate(predictor, images, **how)
-    write_json_atomic(record, {"engine": made.engine})
+    chosen_here = record if mode == "auto" else None
+    if chosen_here is not None and chosen_here.exists():
+        mode, chosen_here = _recorded(chosen_here), None
+    made = accelerate(predictor, images, mode=mode, **how)
+    if chosen_here is not None:
+        write_json_atomic(chosen_here, {"engine": made.engine})
     return made
 
 

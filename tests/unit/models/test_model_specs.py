@@ -1,3 +1,4 @@
+import inspect
 import pickle
 import re
 import sys
@@ -15,20 +16,26 @@ from relook.models import load_model
 from relook.models.small import new_small, save_small
 from relook.models.weights import load_checkpoint
 
-MODULE = """
-import torch
-from torch import nn
 
 class Net(nn.Module):
-    def __init__(self, scale=1.0):
+    """What the user's module builds."""
+
+    def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
         self.body = nn.Conv2d(3, 4, 3)
         self.norm = nn.BatchNorm2d(4)
         self.head = nn.Linear(4, 5)
 
-    def forward(self, images):
-        return self.scale * self.head(self.norm(self.body(images)).mean(dim=(2, 3)))
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.body(images)).mean(dim=(2, 3)))
+        return self.scale * logits
+
+
+MODULE = f"""
+from torch import Tensor, nn
+
+{inspect.getsource(Net)}
 
 def build():
     return Net()
@@ -66,20 +73,6 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     yield tmp_path
     for name in [n for n in sys.modules if n.startswith("relook_test_")]:
         del sys.modules[name]
-
-
-class Net(nn.Module):
-    """What the user's module builds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Conv2d(3, 4, 3)
-        self.norm = nn.BatchNorm2d(4)
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.norm(self.body(images)).mean(dim=(2, 3)))
-        return logits
 
 
 def seeded() -> Net:
