@@ -206,19 +206,14 @@ def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str
         probabilities = np.exp(exited.log_probs).astype(np.float32)
         ended = (entropy(exited.log_probs), exited.views)
         return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
-    log_probs = _log_probs(tta, block)
-    found = tta.plan.uncertainty(log_probs)
-    figures = (found.entropy, found.predictive_entropy, found.mutual_information)
-    return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
-
-
-def _log_probs(tta: TTA, block: ImageBlock) -> NDArray[np.float32]:
-    """Return the block's log-probabilities `[view, image, class]`."""
     parts = [
         tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
         for rows in _runs(tta, block.places)
     ]
-    return np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+    log_probs = np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+    found = tta.plan.uncertainty(log_probs)
+    figures = (found.entropy, found.predictive_entropy, found.mutual_information)
+    return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
 
 
 def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
