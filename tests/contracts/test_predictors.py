@@ -52,7 +52,7 @@ def test_it_refuses_what_are_no_images(predictor: Predictor, example: Example, b
         "channels_last": example.images.permute(0, 2, 3, 1),
         "flat": example.images.flatten(1),
     }[bad]
-    refused("", predictor, images)
+    refused(".", predictor, images)
 
 
 @pytest.mark.parametrize("prefix", MODEL_SOURCES)
@@ -69,4 +69,4 @@ def test_a_spec_without_its_part_shows_the_form(prefix: str) -> None:
 @pytest.mark.parametrize("prefix", MODEL_SOURCES)
 @pytest.mark.parametrize("rest", ["no/such thing", "…", "a:b:c@d", "\n"])
 def test_a_spec_that_names_nothing_gets_one_line(prefix: str, rest: str) -> None:
-    refused("", load_model, f"{prefix}:{rest}")
+    refused(".", load_model, f"{prefix}:{rest}")

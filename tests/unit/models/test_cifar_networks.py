@@ -37,20 +37,6 @@ def test_the_networks_have_their_papers_size(name: str) -> None:
         assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
-@pytest.mark.parametrize(
-    ("name", "layers"), [("resnet20", 20), ("resnet56", 56), ("preresnet110", 110), ("vgg16", 16)]
-)
-def test_the_number_of_layers_is_in_the_name(name: str, layers: int) -> None:
-    with torch.device("meta"):
-        network = CIFAR_NETWORKS[name].build(10)
-    counted = [
-        part
-        for path, part in network.named_modules()
-        if isinstance(part, nn.Conv2d | nn.Linear) and "downsample" not in path
-    ]
-    assert len(counted) == layers
-
-
 def test_the_shortcut_takes_every_second_pixel_and_pads_channels() -> None:
     network = CifarResNet(3, 10).eval()
     block = network.layer2[0]

@@ -184,7 +184,7 @@ def test_what_is_no_onnx_file_gets_one_line(tmp_path: Path) -> None:
     linear_graph(path, ["n", 3, 8, 8], drawn_weights(192))
     refuse = partial(refused, call=load_model, spec=f"onnx:{path}", outputs="logits")
     path.write_bytes(path.read_bytes()[:-300])
-    refuse("")
+    refuse(".")
     for content in (b"", b"hello", b"\x08\x09"):
         path.write_bytes(content)
         refuse("expected an ONNX file")

@@ -112,23 +112,6 @@ def test_the_file_gives_what_tta_gives_for_any_number_of_images(
     assert not done.check.generated
 
 
-def plan_of(side: int, views: int) -> ModelPlan:
-    shape = Shape(3, side, side)
-    policy = Policy(tuple(SubPolicy((Step("posterize", i),)) for i in range(views)))
-    return ModelPlan(plan_views(policy, temperature=1.0), ImageInput(shape, shape), 7)
-
-
-@pytest.mark.parametrize(
-    ("side", "views", "images_at_once", "views_at_once"),
-    [(32, 10, 32, 32), (32, 1, 32, 32), (224, 10, 1, 10), (224, 2, 5, 10), (512, 3, 2, 8)],
-)
-def test_parts_are_large_enough_to_be_fast_and_bounded(
-    side: int, views: int, images_at_once: int, views_at_once: int
-) -> None:
-    plan = plan_of(side, views)
-    assert (plan.images_at_once, plan.views_at_once) == (images_at_once, views_at_once)
-
-
 class _AtMost(nn.Module):
     """A network that fails on larger batches than it is said to take, as a graph too."""
 
@@ -145,8 +128,8 @@ class _AtMost(nn.Module):
 
 
 def test_the_network_never_sees_more_views_than_planned(tmp_path: Path) -> None:
-    policy, images = fixed_policy(), some_images(40)
-    most = plan_of(32, 5).views_at_once
+    policy, images, shape = fixed_policy(), some_images(40), Shape(3, 32, 32)
+    most = ModelPlan(plan_views(policy), ImageInput(shape, shape), 7).views_at_once
     model = _AtMost(most).eval()
     export(model, policy, tmp_path / "m.onnx", images=images)
     wanted = relook.TTA(model.inner, policy)(images)

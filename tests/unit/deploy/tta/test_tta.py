@@ -184,7 +184,7 @@ def test_strange_temperatures_are_refused(temperature: object) -> None:
 def test_wrong_images_are_refused(images: Tensor, message: str) -> None:
     tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
     refused(message, tta, images)
-    refused("", tta.predict, images)
+    refused(".", tta.predict, images)
 
 
 def test_the_network_s_own_channels_are_named() -> None:
