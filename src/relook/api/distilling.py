@@ -9,8 +9,8 @@ from relook.api.judging import images_for, policies_of
 from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data import Dataset, Preparation
 from relook.data.adapt import prepared_for
+from relook.deploy.batch.image_source import read_unlabelled
 from relook.deploy.distil.distil import Distilled, distil_policy
-from relook.deploy.distil.images import read_unlabelled
 from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, views_text
 from relook.models import Predictor, as_predictor

@@ -29,9 +29,9 @@ from relook.evaluation.comparison import Comparison
 from relook.foundation.registry import check_names
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor, as_predictor
-from relook.models.adapt import model_spec
 from relook.models.base import input_of
 from relook.models.describe import model_record
+from relook.models.specs import model_spec
 from relook.policy import Policy
 from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.run_record import RunRecord, load_run, load_trace, recorded_recipe

@@ -15,10 +15,8 @@ from relook.cli.shared import groups, options
 from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.data import Dataset, Preparation
-from relook.deploy.batch.image_source import file_source
-from relook.deploy.distil.deployable import new_spec
-from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy
-from relook.deploy.distil.images import read_unlabelled
+from relook.deploy.batch.image_source import file_source, read_unlabelled
+from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy, new_spec
 from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate

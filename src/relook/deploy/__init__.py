@@ -2,6 +2,6 @@
 
 from relook.deploy.early_exit.rule import EarlyExit, Exited
 from relook.deploy.tta import TTA
-from relook.deploy.tta.uncertainty import Uncertainty
+from relook.deploy.tta.view_plan import Uncertainty
 
 __all__ = ["TTA", "EarlyExit", "Exited", "Uncertainty"]

@@ -17,7 +17,7 @@ from relook.io.identities import set_of, union
 from relook.models import Predictor
 from relook.models.describe import network_mark
 from relook.numerics.arrays import FloatArray
-from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
+from relook.numerics.calibration import fit_temperature, temper
 from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
 from relook.policy import Policy, SubPolicy
 from relook.predictions.passes import View, predict_views
@@ -145,5 +145,4 @@ def _averages(
         batch=batch,
         progress=progress,
     )
-    views = plan.policy.tempered(log_probs[:-1])
-    return mean_log_probs(views, counts=np.array(plan.counts)), log_probs[-1].astype(np.float64)
+    return plan.average(log_probs[:-1]), log_probs[-1].astype(np.float64)

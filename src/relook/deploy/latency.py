@@ -16,9 +16,8 @@ from torch import Tensor
 from relook.deploy.export.model_file import export_job
 from relook.deploy.export.record import Export, ExportJob, FileLatency
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
-from relook.deploy.onnx.file import to_bytes
 from relook.deploy.onnx.model import IMAGES, build_model
-from relook.deploy.onnx.network import Networks
+from relook.deploy.onnx.network import Networks, to_bytes
 from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
 from relook.deploy.tta import TTA
 from relook.errors import RelookError, warn

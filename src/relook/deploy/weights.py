@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
@@ -86,9 +85,21 @@ def learn_weights(
     at a `view_temperature` (`Policy.tempered`). Use images that the selection has not
     seen: on its own they look better than they are.
     """
-    _check(log_probs, labels)
+    if log_probs.ndim != 3 or labels.shape != log_probs.shape[1:2] or len(labels) < 4:
+        raise RelookError(
+            "expected log-probabilities [view, image, class] and labels [image] of at least 4 "
+            f"images, got {list(log_probs.shape)} and {list(labels.shape)}"
+        )
     equal = _shares(log_probs, counts)
-    fit = partial(_fitted, log_probs, labels, groups, view_temperature)
+
+    def fit(shares: FloatArray, make: Indices) -> tuple[FloatArray, float]:
+        """Return the weighted mean `[n, class]`, and the temperature that some images give it."""
+        average = mean_log_probs(log_probs, counts=shares)
+        own = None if groups is None else np.asarray(groups)[make]
+        return average, fit_temperature(
+            average[make], labels[make], groups=own, view_temperature=view_temperature
+        )
+
     first, second = stratified_split(labels, 0.5, seed, groups)
     gains, learned = np.empty(len(labels)), np.empty(len(labels))
     likely = []
@@ -188,22 +199,6 @@ def _calibrated(
     return calibrated_log_likelihood(mean_log_probs(log_probs, counts=weights), labels, start=start)
 
 
-def _fitted(
-    log_probs: LogProbs,
-    labels: Labels,
-    groups: ArrayLike | None,
-    view_temperature: float,
-    weights: FloatArray,
-    make: Indices,
-) -> tuple[FloatArray, float]:
-    """Return the weighted mean `[n, class]`, and the temperature that some images give it."""
-    average = mean_log_probs(log_probs, counts=weights)
-    own = None if groups is None else np.asarray(groups)[make]
-    return average, fit_temperature(
-        average[make], labels[make], groups=own, view_temperature=view_temperature
-    )
-
-
 def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:
     given = np.ones(len(log_probs)) if counts is None else np.asarray(counts, dtype=np.float64)
     if given.shape != (len(log_probs),) or not (given >= 0).all() or not given.sum() > 0:
@@ -211,14 +206,6 @@ def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:
             f"expected {len(log_probs)} counts ≥ 0, one per view, got {np.asarray(counts).tolist()}"
         )
     return np.asarray(given / given.sum())
-
-
-def _check(log_probs: LogProbs, labels: NDArray[np.int64]) -> None:
-    if log_probs.ndim != 3 or labels.shape != log_probs.shape[1:2] or len(labels) < 4:
-        raise RelookError(
-            "expected log-probabilities [view, image, class] and labels [image] of at least 4 "
-            f"images, got {list(log_probs.shape)} and {list(labels.shape)}"
-        )
 
 
 def _in_whole_parts(weights: Sequence[float], total: int) -> list[int]:

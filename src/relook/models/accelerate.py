@@ -23,7 +23,7 @@ from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.models import onnx_runtime
 from relook.models.base import Predictor
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 from relook.transforms.full_images import FullImages, plain_views
 
 Engine = Literal["torch", "channels-last", "onnx"]
@@ -109,22 +109,19 @@ def accelerate_run(
     images: Tensor | FullImages,
     *,
     mode: str = "auto",
-    precision: str = "auto",
-    compiled: bool = False,
-    passes: int | None = None,
     record: Path | None = None,
+    **how: Any,
 ) -> Accelerated:
     """As `accelerate`; the engine that `auto` chose once is kept in the file `record`.
 
     Times differ from run to run, but a run that goes on must stay with its engine.
     """
-    how: dict[str, Any] = {"precision": precision, "compiled": compiled, "passes": passes}
-    if mode != "auto" or record is None:
-        return accelerate(predictor, images, mode=mode, **how)
-    if record.exists():
-        return accelerate(predictor, images, mode=_recorded(record), **how)
-    made = accelerate(predictor, images, **how)
-    write_json_atomic(record, {"engine": made.engine})
+    chosen_here = record if mode == "auto" else None
+    if chosen_here is not None and chosen_here.exists():
+        mode, chosen_here = _recorded(chosen_here), None
+    made = accelerate(predictor, images, mode=mode, **how)
+    if chosen_here is not None:
+        write_json_atomic(chosen_here, {"engine": made.engine})
     return made
 
 
@@ -260,10 +257,11 @@ class FastTorchPredictor(TorchPredictor):
         half = precision in ("float16", "bfloat16")
         self._half: torch.dtype | None = getattr(torch, precision) if half else None
         if compiled:
-            self._module = torch.compile(self._module, dynamic=True)  # type: ignore[assignment]
+            self.module = torch.compile(self.module, dynamic=True)  # type: ignore[assignment]
 
-    def _normalise(self, images: Tensor) -> Tensor:
-        return super()._normalise(images).contiguous(memory_format=self._format)
+    def inputs(self, images: Tensor) -> Tensor:
+        """Return uint8 images `[n, c, h, w]` as the module takes them."""
+        return super().inputs(images).contiguous(memory_format=self._format)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""

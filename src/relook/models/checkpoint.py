@@ -1,24 +1,28 @@
-"""A training that can be stopped and continued: its state after an epoch, as one file.
+"""A training that can be stopped and continued: its state as one file, its draws by epoch.
 
-The file is safetensors, written whole or not at all: weights, the optimiser's tensors, and
-as metadata how far it is. No code comes with it. A training that goes on from it ends in the
-same weights, byte for byte, on the same machine and number of threads.
+All that an epoch leaves to chance follows from the seed and the epoch. The file is safetensors,
+written whole or not at all: weights, the optimiser's tensors, and as metadata how far it is. A
+training that goes on from it ends in the same weights, byte for byte, on the same machine and
+number of threads.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, RunError
 from relook.io.fingerprint import JSON
 from relook.models.weights import read_tensors, save_tensors
+from relook.numerics.randomness import Stream, uniforms
 
 _FORMAT = "relook-training-1"
 _WEIGHTS = "weights."
@@ -29,6 +33,27 @@ _OF_OPTIMIZER = {
     "step.": "step",
 }
 """What SGD and Adam keep for each parameter, by its prefix in the file."""
+
+_ORDER_SLOT = 2**31  # away from the slots of the augmentation
+_LAYER_SLOT = _ORDER_SLOT + 1
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
+    """Return all indices in an order of the epoch's own."""
+    lots = uniforms(
+        seed, image=np.arange(images), view=epoch, slot=_ORDER_SLOT, stream=Stream.TRAIN
+    )
+    return torch.from_numpy(np.argsort(lots, kind="stable"))
+
+
+@contextmanager
+def seeded_layers(network: nn.Module, seed: int, epoch: int) -> Iterator[None]:
+    """Let dropout draw from the seed and the epoch; the global generators are put back after."""
+    device = next(network.parameters()).device
+    lot = uniforms(seed, view=epoch, slot=_LAYER_SLOT, stream=Stream.TRAIN)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(lot * 2**53))
+        yield
 
 
 def save_state(

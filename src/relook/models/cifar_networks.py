@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.foundation.registry import by_name
 from relook.models.base import InputSpec, Predictor
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.weights import load_weights, read_weights, rows_of, undrawn_network
 
 

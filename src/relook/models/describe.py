@@ -11,8 +11,7 @@ from torch import nn
 
 from relook.io.fingerprint import fingerprint
 from relook.models.base import Predictor, input_of
-from relook.models.ensemble import EnsemblePredictor
-from relook.models.torch_module import CallablePredictor, TorchPredictor
+from relook.models.predictors import CallablePredictor, EnsemblePredictor, TorchPredictor
 
 
 def model_record(predictor: Predictor) -> dict[str, Any]:

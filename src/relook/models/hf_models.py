@@ -16,8 +16,7 @@ from relook.foundation.wording import first_line
 from relook.io.files import read_json
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
-from relook.models.options import ModelOptions
-from relook.models.torch_module import Channels
+from relook.models.predictors import Channels, ModelOptions
 from relook.models.weights import check_unpacked
 
 FORM = "hf:DIR_OR_NAME"

@@ -22,8 +22,13 @@ from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import InputSpec, Outputs, Predictor, check_outputs
 from relook.models.onnx_runtime import CPU, open_session
-from relook.models.options import ModelOptions
-from relook.models.torch_module import CallablePredictor, Channels, TorchPredictor, best_device
+from relook.models.predictors import (
+    CallablePredictor,
+    Channels,
+    ModelOptions,
+    TorchPredictor,
+    best_device,
+)
 from relook.transforms.checks import check_images
 
 LAYOUTS = ("nchw", "nhwc")
@@ -49,37 +54,26 @@ class GraphInput:
     width: int | None
 
 
-@dataclass(frozen=True)
-class GraphSource:
-    """Where a graph comes from: its name for people, and how its options are written."""
-
-    name: str
-    option: str = ""
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def graph_input(path: GraphSource, inputs: Sequence[Any], layout: str | None) -> GraphInput:
+def _graph_input(where: str, option: str, inputs: Sequence[Any], layout: str | None) -> GraphInput:
     """Return what the graph takes, from a session's inputs; `layout` where it cannot be seen."""
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         shown = ", ".join(f"{one.name} {list(one.shape)}" for one in inputs)
         raise FileFormatError(
-            f"{path}: expected a graph with one input [n, c, h, w] or [n, h, w, c], got {shown}"
+            f"{where}: expected a graph with one input [n, c, h, w] or [n, h, w, c], got {shown}"
         )
     (one,) = inputs
     if one.type not in _TYPES:
         raise FileFormatError(
-            f"{path}: expected an input of type {', '.join(_TYPES)}, got {one.type}"
+            f"{where}: expected an input of type {', '.join(_TYPES)}, got {one.type}"
         )
     sizes = [side if isinstance(side, int) and side > 0 else None for side in one.shape]
-    found = _layout(path, sizes, layout)
+    found = _layout(where, option, sizes, layout)
     batch, *rest = sizes
     channels, height, width = rest if found == "nchw" else (rest[2], rest[0], rest[1])
     return GraphInput(one.name, _TYPES[one.type], found, batch, channels, height, width)
 
 
-def _layout(path: GraphSource, sizes: Sequence[int | None], said: str | None) -> str:
+def _layout(where: str, option: str, sizes: Sequence[int | None], said: str | None) -> str:
     if said is not None:
         if said not in LAYOUTS:
             raise unknown_name("layout", said, LAYOUTS)
@@ -88,8 +82,8 @@ def _layout(path: GraphSource, sizes: Sequence[int | None], said: str | None) ->
     if first == last:
         shown = ", ".join("free" if side is None else str(side) for side in sizes)
         raise FileFormatError(
-            f"{path}: expected an input whose second or last size is 1 or 3 channels, got "
-            f"[{shown}]: say {path.option}layout=nchw or {path.option}layout=nhwc"
+            f"{where}: expected an input whose second or last size is 1 or 3 channels, got "
+            f"[{shown}]: say {option}layout=nchw or {option}layout=nhwc"
         )
     return "nchw" if first else "nhwc"
 
@@ -250,12 +244,9 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     onnx, onnxruntime = _import_onnx()
     graph = _read(onnx, path)
     session = _open(onnxruntime, path, options.device)
-    source = GraphSource(str(path), f"onnx:{path}?")
-    takes = graph_input(source, session.get_inputs(), said.get("layout"))
-    output = _output(source, session.get_outputs(), said.get("output"))
-    outputs = _outputs(path, end_of_graph(graph, output.name), options.outputs)
-    module = _Session(session, path, takes, output.name, _classes(output))
-    return OnnxFilePredictor(module, options, outputs, _file_content(graph, path, output.name))
+    module = _module(session, path, str(path), f"onnx:{path}?", **said)
+    outputs = _outputs(path, end_of_graph(graph, module.output), options.outputs)
+    return OnnxFilePredictor(module, options, outputs, _file_content(graph, path, module.output))
 
 
 def _file_content(graph: Any, path: Path, output: str) -> str:
@@ -279,11 +270,8 @@ def from_session(
     `fingerprint` is needed where the session no longer knows the file that it was made from.
     """
     check_outputs(outputs)
-    source = GraphSource("the ONNX session")
-    takes = graph_input(source, session.get_inputs(), layout)
-    found = _output(source, session.get_outputs(), output)
-    module = _Session(session, _file_of(session), takes, found.name, _classes(found))
-    content = fingerprint or _session_content(session, found.name)
+    module = _module(session, _file_of(session), "the ONNX session", "", layout, output)
+    content = fingerprint or _session_content(session, module.output)
     return OnnxFilePredictor(module, ModelOptions(mean=mean, std=std), outputs, content)
 
 
@@ -338,16 +326,29 @@ def _open(onnxruntime: Any, path: Path, device: str) -> Any:
         raise FileFormatError(f"{path}: {error}") from None
 
 
-def _output(path: GraphSource, found: Sequence[Any], said: str | None) -> Any:
+def _module(
+    session: Any,
+    file: Path | None,
+    where: str,
+    option: str,
+    layout: str | None = None,
+    output: str | None = None,
+) -> _Session:
+    """Return a session as a module; what its graph leaves open is asked for, as `option` writes."""
+    takes = _graph_input(where, option, session.get_inputs(), layout)
+    found = session.get_outputs()
     names = [one.name for one in found]
-    if said is not None and said not in names:
-        raise unknown_name(f"output of {path}", said, names)
-    if said is None and len(found) != 1:
+    if output is not None and output not in names:
+        raise unknown_name(f"output of {where}", output, names)
+    if output is None and len(found) != 1:
         raise FileFormatError(
-            f"{path}: expected a graph with one output, got {', '.join(map(one_line, names))}: "
-            f"say {path.option}output=NAME"
+            f"{where}: expected a graph with one output, got {', '.join(map(one_line, names))}: "
+            f"say {option}output=NAME"
         )
-    return found[0 if said is None else names.index(said)]
+    chosen = found[0 if output is None else names.index(output)]
+    last = chosen.shape[-1] if len(chosen.shape) == 2 else None
+    classes = last if isinstance(last, int) and last > 0 else None
+    return _Session(session, file, takes, chosen.name, classes)
 
 
 def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
@@ -362,8 +363,3 @@ def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
             "leave --outputs out"
         )
     return said or seen or "logits"
-
-
-def _classes(output: Any) -> int | None:
-    last = output.shape[-1] if len(output.shape) == 2 else None
-    return last if isinstance(last, int) and last > 0 else None

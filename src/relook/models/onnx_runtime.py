@@ -17,7 +17,7 @@ from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Outputs, to_log_probs
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"
@@ -97,12 +97,31 @@ def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
     if not is_installed():
         raise RelookError(f"ONNX Runtime is not installed: {INSTALL}")
     module = _WithNormalisation(predictor, images.shape[1]).eval()
-    try:
-        return _export(module, images[:2].cpu())
-    except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
-        raise RelookError(
-            f"the network cannot be exported to ONNX: {type(error).__name__}: {first_line(error)}"
-        ) from error
+    free = {0: "n"}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        warnings.catch_warnings(),
+        torch.inference_mode(),
+    ):
+        file = Path(directory) / "model.onnx"
+        warnings.simplefilter("ignore")  # the exporter's hints are for its developers
+        try:
+            torch.onnx.export(
+                module,
+                (images[:2].cpu(),),
+                file,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_axes={INPUT: free, OUTPUT: free},
+                opset_version=_OPSET,
+                dynamo=False,  # the newer exporter needs a further package
+            )
+        except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
+            raise RelookError(
+                "the network cannot be exported to ONNX: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
+        return file.read_bytes()
 
 
 class _WithNormalisation(nn.Module):
@@ -124,28 +143,6 @@ class _WithNormalisation(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         outputs: Tensor = self.module(images.float() * self.scale + self.shift)
         return outputs
-
-
-def _export(module: nn.Module, example: Tensor) -> bytes:
-    free = {0: "n"}
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        warnings.catch_warnings(),
-        torch.inference_mode(),
-    ):
-        file = Path(directory) / "model.onnx"
-        warnings.simplefilter("ignore")  # the exporter's hints are for its developers
-        torch.onnx.export(
-            module,
-            (example,),
-            file,
-            input_names=[INPUT],
-            output_names=[OUTPUT],
-            dynamic_axes={INPUT: free, OUTPUT: free},
-            opset_version=_OPSET,
-            dynamo=False,  # the newer exporter needs a further package
-        )
-        return file.read_bytes()
 
 
 def open_session(

@@ -14,7 +14,7 @@ from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import InputSpec, Predictor
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.weights import load_weights, read_weights, rows_of
 from relook.transforms.centre_crop import INTERPOLATIONS
 
@@ -43,20 +43,13 @@ def load_timm(rest: str, options: ModelOptions) -> Predictor:
     if checkpoint:
         load_weights(network, weights, checkpoint)
     settings = timm.data.resolve_model_data_config(network)
-    channels = shape.get("in_chans", settings["input_size"][0])
-    return _predictor(network, name, {**settings, "channels": channels}, options)
-
-
-def _predictor(
-    network: nn.Module, name: str, settings: Mapping[str, Any], options: ModelOptions
-) -> Predictor:
-    _, height, width = settings["input_size"]
-    interpolation = settings["interpolation"]
+    channels, height, width = settings["input_size"]
+    how = settings["interpolation"]
     known = InputSpec(
         (height, width),
         min(1.0, settings["crop_pct"]),
-        interpolation if interpolation in INTERPOLATIONS else "bicubic",
-        settings["channels"],
+        how if how in INTERPOLATIONS else "bicubic",
+        shape.get("in_chans", channels),
     )
     mean, std = options.normalisation(settings["mean"], settings["std"])
     return options.predictor(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from relook.errors import RelookError, unknown_name
 from relook.foundation.wording import first_line
 from relook.io.fingerprint import fingerprint
 from relook.models.base import Predictor
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.weights import load_checkpoint
 
 FORM = "torch:package.module:factory[@checkpoint]"
@@ -51,18 +51,11 @@ def load_torch(rest: str, options: ModelOptions) -> Predictor:
 
 def _configuration(network: nn.Module) -> list[object]:
     """Return the class of each module, and its attributes that are plain values."""
-    return [
-        [name, type(module).__qualname__, _plain_values(vars(module))]
-        for name, module in network.named_modules()
-    ]
-
-
-def _plain_values(attributes: Mapping[str, object]) -> dict[str, object]:
-    return {
-        name: repr(value)
-        for name, value in attributes.items()
-        if name != "training" and _is_plain(value)
-    }
+    found: list[object] = []
+    for name, module in network.named_modules():
+        own = {n: repr(v) for n, v in vars(module).items() if n != "training" and _is_plain(v)}
+        found.append([name, type(module).__qualname__, own])
+    return found
 
 
 def _is_plain(value: object) -> bool:
@@ -85,19 +78,16 @@ def _working_directory_importable() -> Iterator[None]:
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent is not None and f"{name}.".startswith(f"{absent}."):
             raise RelookError(
-                f"no module named {error.name!r} in {Path.cwd()} or the Python environment: "
+                f"no module named {absent!r} in {Path.cwd()} or the Python environment: "
                 "run from the directory that holds it, or install it"
             ) from None
-        raise _broken(name, error) from error
-    except (Exception, SystemExit) as error:  # a script without a main guard may exit
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: BaseException) -> RelookError:
-    return RelookError(f"importing {name} failed: {type(error).__name__}: {first_line(error)}")
+        raise RelookError(
+            f"importing {name} failed: {type(error).__name__}: {first_line(error)}"
+        ) from error
 
 
 def _factory(module: ModuleType, module_name: str, name: str) -> Callable[[], object]:

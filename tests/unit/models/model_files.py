@@ -30,6 +30,8 @@ def export_onnx(
     *,
     free_batch: bool = True,
     outputs: Sequence[str] = ("outputs",),
+    dtype: torch.dtype = torch.float32,
+    opset: int | None = None,
 ) -> None:
     """Export a module as users do, for inputs of `shape`."""
     import_onnx()
@@ -38,11 +40,12 @@ def export_onnx(
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
-            (torch.zeros(*shape),),
+            (torch.zeros(*shape, dtype=dtype),),
             path,
             input_names=["images"],
             output_names=list(outputs),
             dynamic_axes=free,
+            opset_version=opset,
             dynamo=False,
         )
 

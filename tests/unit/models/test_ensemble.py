@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from relook.errors import RelookError
 from relook.models import EnsemblePredictor, InputSpec, Predictor, TorchPredictor
 from relook.models.describe import describe_model, model_record
-from relook.models.options import ModelOptions
+from relook.models.predictors import ModelOptions
 from relook.models.small import new_small
 
 

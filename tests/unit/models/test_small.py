@@ -4,9 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.support import refused
-from torch import nn
 
-from relook.errors import RelookError
 from relook.models.small import SmallNet, load_small, new_small, save_small
 
 
@@ -17,10 +15,6 @@ def test_a_new_network_depends_on_its_seed_and_on_nothing_else() -> None:
     weights, same, different = (n.state_dict() for n in (first, again, other))
     assert all(torch.equal(weights[name], same[name]) for name in weights)
     assert not torch.equal(weights["head.weight"], different["head.weight"])
-
-
-def test_it_is_small() -> None:
-    assert 30_000 < sum(p.numel() for p in new_small().parameters()) < 60_000
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -36,13 +30,6 @@ def test_a_saved_network_comes_back_with_the_same_outputs(tmp_path: Path, channe
     assert not loaded.training
     assert torch.equal(loaded(inputs), network.eval()(inputs))
     assert [p.name for p in path.parent.iterdir()] == ["net.safetensors"]
-
-
-def test_a_loaded_network_can_be_trained_on(tmp_path: Path) -> None:
-    save_small(new_small(width=2), tmp_path / "net.safetensors")
-    network = load_small(tmp_path / "net.safetensors").train()
-    network(torch.rand(4, 1, 32, 32)).sum().backward()
-    assert all(p.grad is not None for p in network.parameters())
 
 
 @pytest.mark.parametrize(
@@ -69,9 +56,7 @@ def test_metadata_that_does_not_fit_is_refused(
     load_small(path)
     metadata = {"format": "pt"} if shape is None else {"relook-small-1": shape}
     save_file(load_file(path), path, metadata=metadata)
-    with pytest.raises(RelookError, match=message) as caught:
-        load_small(path)
-    assert "\n" not in str(caught.value)
+    refused(message, load_small, path)
 
 
 def test_the_same_network_is_the_same_file(tmp_path: Path) -> None:
@@ -89,14 +74,8 @@ def test_damaged_and_missing_files_get_one_line(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in (b"", b"PK\x03\x04", whole[:100], whole[:-5], b"\xff" * 64):
         path.write_bytes(content)
-        with pytest.raises(RelookError, match="expected a safetensors file") as caught:
-            load_small(path)
-        assert "\n" not in str(caught.value)
+        refused("expected a safetensors file", load_small, path)
 
 
 def test_impossible_sizes_are_refused() -> None:
     refused("expected channels from 1 to 3, got 4", SmallNet, channels=4)
-
-
-def test_no_layer_draws_while_it_runs() -> None:
-    assert not any(isinstance(m, nn.Dropout) for m in new_small().modules())

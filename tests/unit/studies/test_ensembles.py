@@ -19,8 +19,8 @@ from relook.evaluation.compare import compare
 from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.results import Result, Results
 from relook.models import EnsemblePredictor, Predictor
+from relook.models.predictors import TorchPredictor
 from relook.models.small import new_small
-from relook.models.torch_module import TorchPredictor
 from relook.numerics.calibration import LOG_FLOOR
 from relook.policy import Policy, SubPolicy
 from relook.policy.file import policy_from_json

@@ -14,8 +14,8 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import METRICS_OF_A_ROW, Comparison, Measured, Row
 from relook.evaluation.results import Result, Results, join
 from relook.foundation.wording import with_minus_signs
+from relook.models.predictors import TorchPredictor
 from relook.models.small import new_small
-from relook.models.torch_module import TorchPredictor
 from relook.policy import Policy, Step, SubPolicy
 from relook.report.latex import latex
 from relook.report.tables import markdown

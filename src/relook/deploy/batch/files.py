@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from relook.io.files import csv_safe, one_line
 
 ClassName = str | int
 
+_GROUP = 4096  # rows of a Parquet file that are written together
 
 FIGURES = ("entropy", "uncalibrated_entropy", "uncalibrated_mutual_information")
 """What is written about an image besides its classes: the last two are before the temperature."""
@@ -101,31 +102,21 @@ def _write_json(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) ->
 
 def _write_parquet(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
     arrow, parquet = _pyarrow()
-    groups = _grouped(rows, 4096)
-    first = next(groups)
-    name = arrow.int64() if isinstance(first[0].classes[0], int) else arrow.string()
+    remaining = iter(rows)
+    group = list(islice(remaining, _GROUP))
+    name = arrow.int64() if isinstance(group[0].classes[0], int) else arrow.string()
     kinds = {"file": arrow.string(), "views": arrow.int64()}
     kinds |= {head: name for head in heads if head.startswith("class_")}
     schema = arrow.schema([(head, kinds.get(head, arrow.float64())) for head in heads])
     with parquet.ParquetWriter(path, schema) as writer:
-        for group in chain([first], groups):
+        while group:
             values = zip(*map(_cells, group), strict=True)
             arrays = [
                 arrow.array(list(column), field.type)
                 for column, field in zip(values, schema, strict=True)
             ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
-
-
-def _grouped(rows: Iterable[Prediction], size: int) -> Iterator[list[Prediction]]:
-    group: list[Prediction] = []
-    for row in rows:
-        group.append(row)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
+            group = list(islice(remaining, _GROUP))
 
 
 def _pyarrow() -> tuple[Any, Any]:

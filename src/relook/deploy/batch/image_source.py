@@ -1,19 +1,21 @@
-"""Images to predict, without labels: files that are decoded as they are needed, or arrays."""
+"""Images without labels, to predict or to learn from: files decoded when needed, or arrays."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from relook.data import Dataset, load_data
+from relook.data import Dataset, as_dataset, load_data
 from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
 from relook.data.image_files import full_levels
 from relook.data.prepare import Preparation, make_plan, to_array
@@ -31,6 +33,7 @@ _LOOKED_AT = 4096
 _PIXELS = 1 << 23  # of a block: 256 images of 181×181, 167 of 224×224
 _NO_BARS = Preparation()
 _CUT = ", crops cut from the originals"
+_NO_CLASSES = ("not known", "neither")  # a data set has labels: here they say nothing
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,20 @@ def file_source(spec: str) -> str:
     prefix, _, rest = spec.partition(":")
     is_files = prefix == "files" and rest
     return f"folder:{spec}" if is_files or Path(spec).expanduser().exists() else spec
+
+
+def read_unlabelled(images: Any, wanted: Preparation, name: str = "images") -> Dataset:
+    """Return images of any kind as a data set whose labels mean nothing.
+
+    A text names them as for `relook predict`: a folder at any depth, files:LIST, npz:FILE …
+    """
+    if isinstance(images, str | Path):
+        return _unlabelled_files(str(images), wanted)
+    if isinstance(images, Dataset):
+        return images
+    bare = isinstance(images, Tensor | np.ndarray | FullImages | list)
+    labels = np.zeros(len(images), np.int64) if bare else None
+    return as_dataset(images, labels, preparation=wanted, name=name)
 
 
 def _from_dataset(dataset: Dataset) -> ImageSource:
@@ -226,3 +243,35 @@ def _listed(path: Path) -> list[str]:
             f"{one_line(str(path))}: expected a text file with one path per line: {error}"
         ) from None
     return [line.strip() for line in lines if line.strip()]
+
+
+def _unlabelled_files(spec: str, wanted: Preparation) -> Dataset:
+    source = open_source(spec, wanted)
+    whole = range(len(source.names))
+    found: list[Tensor | FullImages] = []
+    places: list[int] = []
+    # Photos at full size come as one; others in blocks, so that they are never held twice.
+    with closing(source.read([whole] if wanted.full_size else source.ranges())) as blocks:
+        for block in blocks:
+            if len(block.images):
+                found.append(block.images)
+                places += block.places
+    if not places:
+        raise RelookError(f"{spec}: expected images, got none that can be read")
+    known = source.identify(places)
+    labels = np.zeros(len(places), np.int64)
+    return Dataset(_joined(found, len(places), known), labels, _NO_CLASSES, spec, identities=known)
+
+
+def _joined(parts: list[Tensor | FullImages], count: int, identities: Any) -> Tensor | FullImages:
+    first = parts[0]
+    if isinstance(first, FullImages):
+        # Stored predictions belong to images, which are known by their files.
+        return replace(first, fingerprints=np.array([f"{one:016x}" for one in identities]))
+    joined = torch.empty((count, *first.shape[1:]), dtype=torch.uint8)
+    begin = 0
+    while parts:
+        part = parts.pop(0)
+        joined[begin : begin + len(part)] = part  # type: ignore[assignment]
+        begin += len(part)
+    return joined

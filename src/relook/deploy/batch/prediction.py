@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from relook.deploy.batch.files import (
 )
 from relook.deploy.batch.image_source import ImageBlock, ImageSource
 from relook.deploy.tta import TTA
-from relook.deploy.tta.uncertainty import uncertainty
 from relook.errors import FileFormatError, RelookError, RunError
 from relook.foundation.progress import Progress
 from relook.io.files import one_line
@@ -95,16 +94,17 @@ def predict_source(
             }
         )
         _predict_blocks(tta, source, directory.path, top, skip_bad, progress)
-        faults = tuple(_faults(source, directory.path))
+        faults = tuple(fault for part in _parts(source, directory.path) for fault in part.faults)
         images = len(source.names) - len(faults)
         if not images:
             raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
         faults_file = out.with_name(f"{out.name}.bad.csv") if faults else None
         if faults_file is not None:
             write_faults(faults_file, faults)
-        count = len(next(_predictions(source, directory.path)).classes)
+        rows = (row for part in _parts(source, directory.path) for row in part.predictions)
+        first = next(rows)
         figures = FIGURES if tta.early_exit is None else EXIT_FIGURES
-        write_predictions(out, _predictions(source, directory.path), count, figures)
+        write_predictions(out, chain([first], rows), len(first.classes), figures)
         _remove(work)
     return Predicted(out, images, faults, faults_file)
 
@@ -206,19 +206,14 @@ def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str
         probabilities = np.exp(exited.log_probs).astype(np.float32)
         ended = (entropy(exited.log_probs), exited.views)
         return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
-    log_probs = _log_probs(tta, block)
-    found = uncertainty(log_probs, np.array(tta.plan.counts), tta.temperature)
-    figures = (found.entropy, found.predictive_entropy, found.mutual_information)
-    return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
-
-
-def _log_probs(tta: TTA, block: ImageBlock) -> NDArray[np.float32]:
-    """Return the block's log-probabilities `[view, image, class]`."""
     parts = [
         tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
         for rows in _runs(tta, block.places)
     ]
-    return np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+    log_probs = np.concatenate([part.cpu().numpy() for part in parts], axis=1)
+    found = tta.plan.uncertainty(log_probs)
+    figures = (found.entropy, found.predictive_entropy, found.mutual_information)
+    return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
 
 
 def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
@@ -234,14 +229,8 @@ def _short(number: np.generic) -> float:
     return int(number) if isinstance(number, np.integer) else float(f"{number:.6g}")
 
 
-def _predictions(source: ImageSource, directory: Path) -> Iterator[Prediction]:
-    for part in source.ranges():
-        yield from _read(directory, part).predictions
-
-
-def _faults(source: ImageSource, directory: Path) -> Iterator[tuple[str, str]]:
-    for part in source.ranges():
-        yield from _read(directory, part).faults
+def _parts(source: ImageSource, directory: Path) -> Iterator[_Part]:
+    return (_read(directory, part) for part in source.ranges())
 
 
 def _read(directory: Path, part: range) -> _Part:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from relook.data.base import Dataset
-from relook.deploy.distil.images import without_proof
 from relook.deploy.distil.student import (
     Epoch,
     Lesson,
@@ -29,16 +28,17 @@ from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of, part_not_in
 from relook.foundation.progress import StageProgress, stage_of
-from relook.io.identities import set_of, union
+from relook.io.files import write_bytes_atomic
+from relook.io.identities import is_in, set_of, union
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.models.accelerate import Accelerated, accelerate, accelerate_run
 from relook.models.describe import network_mark
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import TorchPredictor
 from relook.models.weights import load_checkpoint
 from relook.numerics.arrays import FloatArray
-from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.calibration import temper
 from relook.policy import Policy, SubPolicy
 from relook.predictions.passes import View, predict_views
 
@@ -144,6 +144,22 @@ def distil_policy(
         return job.run(left_out, doubt, record or {})
 
 
+def without_proof(dataset: Dataset, proof: Dataset) -> tuple[Dataset, int, str]:
+    """Leave images out that are among the labelled ones; return how many, and what is in doubt."""
+    used = set_of(proof.identities)
+    again = is_in(dataset.identities, used)
+    left = np.flatnonzero(~again)
+    if not len(left):
+        raise RelookError(
+            f"{dataset.name}: expected images besides those that the gain is shown on, got these "
+            "alone: give others"
+        )
+    doubt = doubt_of(dataset.identities, used)
+    if doubt:
+        doubt = "Whether the student has learned from some of these images cannot be known."
+    return dataset if len(left) == len(dataset) else dataset.subset(left), int(again.sum()), doubt
+
+
 def _unseen(proof: Dataset, policy: Policy) -> Dataset:
     left = part_not_in(proof, policy.seen)
     if left is None:
@@ -222,13 +238,7 @@ class _Job:
         log_probs = self._predicted(
             self.teacher.predictor, self.dataset, "targets", "targets.zarr"
         )[:-1]
-        mean, _ = self._average(log_probs)
-        return np.exp(temper(mean, self.plan.temperature))
-
-    def _average(self, log_probs: FloatArray) -> tuple[FloatArray, float]:
-        own = self.plan.policy
-        counts = np.array(self.plan.counts)
-        return mean_log_probs(own.tempered(log_probs), counts=counts), own.view_temperature
+        return np.exp(temper(self.plan.average(log_probs), self.plan.temperature))
 
     def _predicted(self, predictor: Predictor, images: Dataset, stage: str, store: str) -> Any:
         """Return log-probabilities of the policy's views, and of the plain image as the last."""
@@ -253,7 +263,8 @@ class _Job:
         for predictor, name, stage in pairs:
             log_probs = self._predicted(predictor, proof, stage, f"{name}.zarr")
             averages[f"{name}, plain"] = log_probs[-1].astype(np.float64), 1.0
-            averages[f"{name}, policy"] = self._average(log_probs[:-1])
+            kappa = self.plan.policy.view_temperature
+            averages[f"{name}, policy"] = self.plan.average(log_probs[:-1]), kappa
         return judge({name: averages[name] for name in ROWS}, len(self.plan.views), proof, doubt)
 
     def _written(self, found: Record, student: TorchPredictor) -> Distilled:
@@ -280,3 +291,24 @@ class _Job:
             fitted_on=network_mark(network),
         )
         return Distilled(network, plain, found, self.out)
+
+
+def new_spec(spec: str, out: Path) -> str | None:
+    """Return the spec of a network with the weights in `out`; None where it can have none.
+
+    A network of Hugging Face gets a directory of its own there, with the files of the original's.
+    """
+    prefix, _, rest = spec.partition(":")
+    named = spec.partition("@")[0]
+    if named.partition(":")[0] in ("timm", "torch", "cifar", "small"):
+        return f"{named}@{out / WEIGHTS}"
+    source = Path(rest).expanduser()
+    if prefix != "hf" or not source.is_dir():
+        return None
+    target = out / "hf"
+    target.mkdir(exist_ok=True)
+    for file in sorted(source.glob("*.json")):
+        if not file.name.endswith(".index.json"):
+            write_bytes_atomic(target / file.name, file.read_bytes())
+    write_bytes_atomic(target / "model.safetensors", (out / WEIGHTS).read_bytes())
+    return f"hf:{target}"

@@ -9,9 +9,10 @@ targets of images which were held back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,10 @@ from torch import Tensor, nn
 from relook.errors import RelookError
 from relook.foundation.progress import Progress
 from relook.io.fingerprint import fingerprint
-from relook.models.checkpoint import load_state, save_state
-from relook.models.epochs import epoch_order
+from relook.models.checkpoint import epoch_order, load_state, save_state
 from relook.models.hf_models import Logits
+from relook.models.predictors import TorchPredictor
 from relook.models.small import SmallNet, save_small
-from relook.models.torch_module import TorchPredictor
 from relook.models.weights import save_tensors
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import Stream, check_seed, uniforms
@@ -42,7 +42,7 @@ FEWEST = 20
 
 _DECAY = 0.99  # of the running mean of weights, per step
 _WARM_UP = 10  # steps in which that mean is shorter
-_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.epochs`
+_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.checkpoint`
 _HELD_SLOT = _MIRROR_SLOT + 1
 _FASTER: Any = torch.channels_last  # of convolutions; the weights' values are the same
 _TEMPERATURES = np.geomspace(0.2, 5.0, 200)
@@ -167,22 +167,29 @@ def train_student(
     from it to the same weights. `progress` counts images.
     """
     learn, held = lesson.held_back(settings.seed)
-    start = _Distance.of(predictor, lesson, held)
+    measure = partial(_distance, lesson.images[torch.from_numpy(held)], lesson.targets[held])
+    before, temperature = measure(predictor)
     own = _Nets(predictor.module)
     optimizer = torch.optim.Adam(own.student.parameters(), lr=settings.learning_rate)
-    mark = "" if checkpoint is None else _identity(predictor, lesson, settings)
     found: list[float] = []
+    mark = ""
     if checkpoint is not None:
+        mark = fingerprint(predictor.fingerprint, lesson.targets, asdict(settings))
         found += load_state(checkpoint, own, optimizer, mark)
     steps = math.ceil(len(learn) / settings.batch)
+
+    def rate(step: int) -> float:
+        """Fall from the learning rate to 0, as a cosine."""
+        done = step / (settings.epochs * steps)
+        return settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
+
     for epoch in range(len(found) // 2, settings.epochs):
-        batches = lesson.batches(learn, settings, epoch)
-        schedule = _Schedule(settings, steps, epoch, start.temperature)
-        loss = _run_epoch(predictor, own, optimizer, batches, schedule)
-        distance = start.again(copy_of(predictor, own.average))
+        batches = enumerate(lesson.batches(learn, settings, epoch), start=epoch * steps)
+        loss = _run_epoch(predictor, own, optimizer, batches, temperature, rate)
+        distance, _ = measure(copy_of(predictor, own.average))
         if not math.isfinite(loss) or not math.isfinite(distance):
             raise RelookError(f"the loss is {loss} after epoch {epoch + 1}: lower --learning-rate")
-        if distance < min([start.value, *found[1::2]]):
+        if distance < min([before, *found[1::2]]):
             own.best.load_state_dict(own.average.state_dict())
         found += [loss, distance]
         if checkpoint is not None:
@@ -190,10 +197,9 @@ def train_student(
         if progress is not None:
             progress((epoch + 1) * len(learn), settings.epochs * len(learn))
     epochs = tuple(Epoch(*pair) for pair in zip(found[::2], found[1::2], strict=True))
-    distances = [start.value, *(one.held_back for one in epochs)]
+    kept = int(np.argmin([before, *found[1::2]]))
     best = copy_of(predictor, own.best)
-    temperatures = start.temperature, _Distance.of(best, lesson, held).temperature
-    return Student(best, epochs, int(np.argmin(distances)), start.value, temperatures)
+    return Student(best, epochs, kept, before, (temperature, measure(best)[1]))
 
 
 def save_weights(predictor: TorchPredictor, path: Path) -> None:
@@ -246,45 +252,29 @@ class _Nets(nn.Module):
                     mean.copy_(student[name])
 
 
-@dataclass(frozen=True)
-class _Schedule:
-    """The learning rate of each step: a cosine from the given one to 0."""
-
-    settings: Training
-    steps: int
-    epoch: int
-    temperature: float
-
-    def step(self, batch: int) -> int:
-        return self.epoch * self.steps + batch
-
-    def rate(self, batch: int) -> float:
-        done = self.step(batch) / (self.settings.epochs * self.steps)
-        return self.settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
-
-
 def _run_epoch(
     like: TorchPredictor,
     own: _Nets,
     optimizer: torch.optim.Optimizer,
-    batches: Iterator[tuple[Tensor, Tensor]],
-    schedule: _Schedule,
+    batches: Iterable[tuple[int, tuple[Tensor, Tensor]]],
+    temperature: float,
+    rate: Callable[[int], float],
 ) -> float:
     """Make one step per batch; return the mean distance to the targets per image."""
     total, done = 0.0, 0
     half = like.device.type == "cuda" and torch.cuda.is_bf16_supported()
-    for batch, (images, targets) in enumerate(batches):
+    for step, (images, targets) in batches:
         for group in optimizer.param_groups:
-            group["lr"] = schedule.rate(batch)
+            group["lr"] = rate(step)
         targets = targets.to(like.device)
         with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
             results = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
-        log_probs = _log_probs(results.float(), like.outputs) / schedule.temperature
+        log_probs = _log_probs(results.float(), like.outputs) / temperature
         loss = -(targets * log_probs.log_softmax(dim=1)).sum(dim=1).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        own.follow(schedule.step(batch) + 1)
+        own.follow(step + 1)
         total += (loss.item() - float(_entropy(targets))) * len(images)
         done += len(images)
     return total / done
@@ -299,42 +289,17 @@ def _entropy(targets: Tensor) -> Tensor:
     return -torch.xlogy(targets, targets).sum(dim=1).mean()
 
 
-@dataclass(frozen=True)
-class _Distance:
-    """How far plain predictions of some images are from their targets, at the best temperature."""
-
-    images: Tensor
-    targets: FloatArray
-    temperature: float
-    value: float
-
-    @classmethod
-    def of(cls, predictor: TorchPredictor, lesson: Lesson, places: NDArray[np.int64]) -> _Distance:
-        """Measure a predictor, and keep what the next ones are measured on."""
-        plain, targets = lesson.images[torch.from_numpy(places)], lesson.targets[places]
-        values = _distances(predictor, plain, targets)
-        best = int(np.argmin(values))
-        return cls(plain, targets, float(_TEMPERATURES[best]), float(values[best]))
-
-    def again(self, predictor: TorchPredictor) -> float:
-        """Measure another predictor, at its own best temperature."""
-        return float(_distances(predictor, self.images, self.targets).min())
-
-
-def _distances(predictor: TorchPredictor, images: Tensor, targets: FloatArray) -> FloatArray:
-    """Return the distance to the targets at each temperature."""
+def _distance(
+    images: Tensor, targets: FloatArray, predictor: TorchPredictor
+) -> tuple[float, float]:
+    """Return how far plain predictions are from their targets, at the best temperature, and it."""
     parts = [predictor(part) for part in torch.split(images, 256)]
     log_probs = torch.cat(parts).double()
     wanted = torch.from_numpy(targets)
     entropy = float(_entropy(wanted))
-    return np.array(
-        [
-            -float((wanted * (log_probs / t).log_softmax(dim=1)).sum(dim=1).mean()) - entropy
-            for t in _TEMPERATURES
-        ]
-    )
-
-
-def _identity(predictor: TorchPredictor, lesson: Lesson, settings: Training) -> str:
-    """Return what a checkpoint belongs to."""
-    return fingerprint(predictor.fingerprint, lesson.targets, asdict(settings))
+    values = [
+        -float((wanted * (log_probs / t).log_softmax(dim=1)).sum(dim=1).mean()) - entropy
+        for t in _TEMPERATURES
+    ]
+    best = int(np.argmin(values))
+    return values[best], float(_TEMPERATURES[best])

@@ -15,14 +15,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.deploy.early_exit.exits import (
+from relook.deploy.early_exit.rule import (
+    EarlyExit,
     ScoredExits,
     exit_counts,
     exit_log_probs,
     first_exits,
+    policy_fingerprint,
     take_exits,
 )
-from relook.deploy.early_exit.rule import EarlyExit, policy_fingerprint
 from relook.errors import RelookError
 from relook.io.identities import UNKNOWN, Identities, is_in, set_of, union
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs

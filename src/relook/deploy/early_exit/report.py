@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from relook.deploy.early_exit.exits import (
+from relook.deploy.early_exit.learn import check_unseen, rule_within
+from relook.deploy.early_exit.rule import (
+    EarlyExit,
     ScoredExits,
     calibrated_exits,
     exit_counts,
     first_exits,
     take_exits,
 )
-from relook.deploy.early_exit.learn import check_unseen, rule_within
-from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of
 from relook.io.identities import Identities

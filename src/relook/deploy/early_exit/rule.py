@@ -6,22 +6,22 @@ of the views is the policy's, how many of them an image gets is its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relook.deploy.early_exit.exits import (
-    calibrated_exits,
-    confidence_of,
-    first_exits,
-    take_exits,
-)
+import numpy as np
+import torch
+from torch import Tensor
+
 from relook.errors import RelookError
 from relook.io.fingerprint import fingerprint
 from relook.io.identities import UNKNOWN, checked_set
 from relook.io.records import Kind
-from relook.numerics.arrays import FloatArray, Indices, LogProbs
-from relook.numerics.calibration import check_temperature
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.calibration import LOG_FLOOR, check_temperature, mean_log_probs, temper
+from relook.numerics.metrics import per_image_accuracy, per_image_log_likelihood
 from relook.policy import Policy
 from relook.policy.file import subpolicy_to_json
 
@@ -85,7 +85,7 @@ class EarlyExit:
         return EARLY_EXIT.read(path)
 
 
-EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "early-exit", oldest=1)
+EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "early-exit")
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,117 @@ def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> E
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
     views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)
+
+
+def run_early_exit(
+    rule: EarlyExit, counts: Indices, images: int, predict: Callable[[int, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return scaled log-probabilities float32 `[n, class]`, and how many views each image got.
+
+    `predict(view, places)` gives one view's log-probabilities `[place, class]` of some images, and
+    is called for those that need the view. The softmax is the calibrated prediction of an exit.
+    """
+    # A view that an exit has not seen has no share of it; its logarithm is never read.
+    shares = np.maximum(counts / counts.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    places = torch.arange(images)
+    seen: list[Tensor] = []
+    finished: list[tuple[Tensor, Tensor, Tensor]] = []
+    for row, temperature in enumerate(rule.temperatures):
+        seen.append(predict(row, places))
+        weights = seen[0].new_tensor(np.log(shares[row, : row + 1]))
+        average = torch.logsumexp(torch.stack(seen) + weights[:, None, None], dim=0)
+        scaled = average.clamp(min=LOG_FLOOR) / temperature
+        last = row == rule.views - 1
+        confidence = (scaled.amax(dim=-1) - scaled.logsumexp(dim=-1)).exp()
+        done = (confidence > (0.0 if last else rule.thresholds[row])) | last
+        ready = places[done.cpu()]
+        finished.append((ready, scaled[done], torch.full_like(ready, row + 1)))
+        places, seen = places[~done.cpu()], [one[~done] for one in seen]
+        if not len(places):
+            break
+    order, rows, views = (torch.cat(parts) for parts in zip(*finished, strict=True))
+    back = order.argsort()
+    return rows[back.to(rows.device)], views[back]
+
+
+@dataclass(frozen=True)
+class ScoredExits:
+    """Every exit's calibrated predictions of labelled images.
+
+    `confidence` (the largest probability), `likelihood` (the label's log-probability) and
+    `correct` (1 or 0) are `[exit, n]`.
+    """
+
+    confidence: FloatArray
+    likelihood: FloatArray
+    correct: FloatArray
+
+    @classmethod
+    def of(
+        cls, log_probs: LogProbs, labels: Labels, counts: Indices, temperatures: tuple[float, ...]
+    ) -> ScoredExits:
+        """Score the views' predictions `[view, n, class]` at each exit."""
+        exits = calibrated_exits(log_probs, counts, temperatures)
+        return cls(
+            confidence_of(exits),
+            np.stack([per_image_log_likelihood(one, labels) for one in exits]),
+            np.stack([per_image_accuracy(one, labels) for one in exits]),
+        )
+
+    def part(self, images: Indices) -> ScoredExits:
+        """Return the scores of some of the images."""
+        return ScoredExits(*(scores[:, images] for scores in vars(self).values()))
+
+
+def exit_counts(policy: Policy) -> Indices:
+    """Return how often each distinct view counts at each exit, `[exit, view]`.
+
+    Exit k averages what a budget of k views would: the longest prefix that they pay for.
+    """
+    if not policy.is_fixed:
+        raise RelookError(
+            "expected a fixed policy for early exit, got one of fresh draws: "
+            "use policy.freeze(seed)"
+        )
+    places = {sub: place for place, (sub, _) in enumerate(policy.counts())}
+    counts = np.zeros((len(places), len(places)), dtype=np.int64)
+    for row in range(len(places)):
+        for sub, count in policy.for_budget(row + 1).counts():
+            counts[row, places[sub]] = count
+    return counts
+
+
+def exit_log_probs(log_probs: LogProbs, counts: Indices) -> Iterator[FloatArray]:
+    """Yield each exit's averaged prediction `[n, class]` from the views' `[view, n, class]`."""
+    if log_probs.ndim != 3 or len(log_probs) != len(counts):
+        raise RelookError(
+            f"expected predictions of {len(counts)} distinct views [view, image, class], "
+            f"got shape {list(log_probs.shape)}"
+        )
+    for row, own in enumerate(counts):
+        yield mean_log_probs(log_probs[: row + 1], counts=own[: row + 1])
+
+
+def calibrated_exits(
+    log_probs: LogProbs, counts: Indices, temperatures: tuple[float, ...]
+) -> FloatArray:
+    """Return each exit's prediction at its temperature, `[exit, n, class]`."""
+    means = exit_log_probs(log_probs, counts)
+    return np.stack([temper(mean, t) for mean, t in zip(means, temperatures, strict=True)])
+
+
+def confidence_of(exits: FloatArray) -> FloatArray:
+    """Return the largest probability `[exit, n]` of calibrated exits `[exit, n, class]`."""
+    return np.asarray(np.exp(exits.max(axis=-1)))
+
+
+def first_exits(confidence: FloatArray, thresholds: tuple[float, ...]) -> Indices:
+    """Return how many views each image gets `[n]`, from the exits' confidence `[exit, n]`."""
+    enough = confidence[:-1] > np.array(thresholds)[:, None]
+    last = np.ones((1, confidence.shape[1]), dtype=np.bool_)
+    return np.asarray(np.concatenate([enough, last]).argmax(axis=0) + 1)
+
+
+def take_exits(exits: FloatArray, views: Indices) -> FloatArray:
+    """Return what each image's own exit says, `[n, …]` of `[exit, n, …]`."""
+    return np.asarray(exits[views - 1, np.arange(len(views))])

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from relook.data import as_images
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.export.record import Export, ExportJob, metadata, write_file
-from relook.deploy.export.torch_program import write_program
 from relook.deploy.onnx.check import (
     as_network_takes,
+    as_probabilities,
     check_model,
+    compare,
     generated_images,
     generated_photos,
+    own_predictions,
 )
-from relook.deploy.onnx.file import set_metadata, to_bytes
 from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
+from relook.deploy.onnx.network import set_metadata, to_bytes
+from relook.deploy.tta import TTA
 from relook.deploy.tta.images import Photos, as_photos, preparation_for
 from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.watchdog import watched
-from relook.models import EnsemblePredictor, Predictor, as_predictor
+from relook.foundation.wording import first_line
+from relook.models import Predictor, TorchPredictor, as_predictor
 from relook.models.base import input_of
+from relook.models.predictors import channels_of
 from relook.policy import Policy
 from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.checks import check_images
@@ -161,7 +169,7 @@ def image_input(
         size = shape[2], shape[3]
     if size is None:
         raise RelookError("the model does not say the size of its images: give size, as 224")
-    channels = form.channels or _channels(predictor) or (None if shape is None else shape[1])
+    channels = form.channels or channels_of(predictor) or (None if shape is None else shape[1])
     if channels is None:
         raise RelookError("the model does not say its images' channels: give channels, 1 or 3")
     network = Shape(channels, *size)
@@ -203,6 +211,50 @@ def _write_onnx(job: ExportJob) -> Export:
     return write_file(job, to_bytes(model), check)
 
 
+def _write_program(job: ExportJob) -> Export:
+    """Write a torch.export program, which runs without relook: of a torch network, no resize."""
+    given, images = job.plan.input, job.images
+    if given.layout != "nchw" or given.preparation is not None or isinstance(images, FullImages):
+        raise RelookError(
+            "expected layout nchw and no resize with format torch-export, whose programs take "
+            "the network's own images, no photos: leave all that out, or export to ONNX"
+        )
+    if not isinstance(job.predictor, TorchPredictor):
+        raise RelookError(
+            f"expected a torch network with format torch-export, got a "
+            f"{type(job.predictor).__name__}: export to ONNX"
+        )
+    program = _program(job, images)
+    with torch.inference_mode():
+        found = as_probabilities(program.module()(images).numpy(), job.plan.output)
+    own = own_predictions(job.plan, job.predictor, images)
+    check = compare(found, own, job.generated, job.tolerance)
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files=metadata(job, check))
+    return write_file(job, file.getvalue(), check)
+
+
+def _program(job: ExportJob, images: Tensor) -> Any:
+    plan = job.plan
+    module = TTA(
+        job.predictor,
+        plan.views.policy,
+        temperature=plan.views.temperature,
+        output=plan.output,
+        size=(plan.input.network.height, plan.input.network.width),
+    ).eval()
+    free = {0: torch.export.Dim("n", min=1)}
+    example = images if len(images) > 1 else images.repeat(2, 1, 1, 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's hints are for its developers
+            return torch.export.export(module, (example,), dynamic_shapes=(free,))
+    except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
+        raise RelookError(
+            f"torch.export cannot follow the network: {type(error).__name__}: {first_line(error)}"
+        ) from error
+
+
 def _images_to_check(given: ImageInput, images: Photos | None) -> Tensor | FullImages:
     if given.preparation is not None and given.takes_photos:
         plan = given.preparation
@@ -222,19 +274,6 @@ def _images_to_check(given: ImageInput, images: Photos | None) -> Tensor | FullI
     return chosen
 
 
-def _channels(predictor: Predictor) -> int | None:
-    """Return how many channels a predictor's images have, where it says so."""
-    if isinstance(predictor, EnsemblePredictor):
-        return next(filter(None, map(_channels, predictor.members)), None)
-    spec = input_of(predictor)
-    if spec is not None and spec.channels is not None:
-        return spec.channels
-    for values in getattr(predictor, "normalisation", None) or ():
-        if isinstance(values, tuple):
-            return len(values)
-    return None
-
-
 def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
     if classes is None:
         return None
@@ -247,6 +286,6 @@ def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...] | None:
 
 
 WRITERS: MappingProxyType[str, Callable[[ExportJob], Export]] = MappingProxyType(
-    {"onnx": _write_onnx, "torch-export": write_program}
+    {"onnx": _write_onnx, "torch-export": _write_program}
 )
 """What writes each format, by name."""

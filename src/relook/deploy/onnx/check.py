@@ -12,13 +12,13 @@ from torch import Tensor
 
 from relook.data.image_files import kept
 from relook.data.prepare import from_levels
-from relook.deploy.onnx.file import to_bytes
 from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, build_views
+from relook.deploy.onnx.network import to_bytes
 from relook.errors import RelookError
 from relook.foundation.wording import first_line
 from relook.models import Predictor
 from relook.models.onnx_runtime import open_session
-from relook.numerics.calibration import mean_log_probs, temper
+from relook.numerics.calibration import temper
 from relook.numerics.randomness import uniforms
 from relook.transforms.centre_crop import CentreCrop, Levels, centre_view
 from relook.transforms.full_images import FullImages, plain_views
@@ -62,7 +62,7 @@ def check_model(
 ) -> Check:
     """Run a model's bytes on images as it takes them; raise if it differs."""
     _check_views(plan, images)
-    found = run_model(data, plan, images)
+    found = as_probabilities(_run(data, plan.output, plan.input, images), plan.output)
     check = compare(found, own_predictions(plan, predictor, images), generated, tolerance)
     return replace(check, byte_equal_views=True)
 
@@ -79,12 +79,6 @@ def compare(
             "network is deterministic and exports faithfully"
         )
     return Check(len(found), generated, difference, tolerance)
-
-
-def run_model(data: bytes, plan: ModelPlan, images: Tensor | FullImages) -> NDArray[np.float64]:
-    """Return the probabilities `[n, class]` that a model's bytes give for images."""
-    results = _run(data, plan.output, plan.input, images)
-    return as_probabilities(results, plan.output)
 
 
 def generated_images(shape: Shape) -> Tensor:
@@ -140,9 +134,7 @@ def own_predictions(
 ) -> NDArray[np.float64]:
     """Return relook's own probabilities `[n, class]` of images as the file takes them."""
     log_probs = np.stack([predictor(view).numpy() for view in _own_views(plan, images)])
-    views = plan.views.policy.tempered(log_probs)
-    mean = mean_log_probs(views, counts=np.array(plan.views.counts))
-    return np.exp(temper(mean, plan.views.temperature))
+    return np.exp(temper(plan.views.average(log_probs), plan.views.temperature))
 
 
 def as_probabilities(results: NDArray[Any], output: Output) -> NDArray[np.float64]:

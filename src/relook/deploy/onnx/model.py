@@ -9,13 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from relook.deploy.onnx.file import as_model
-from relook.deploy.onnx.network import Networks
-from relook.deploy.onnx.sets import SET, write_sets
+from relook.deploy.onnx.network import Networks, as_model
 from relook.deploy.tta.view_plan import ViewPlan
 from relook.errors import RelookError
 from relook.models import Predictor
 from relook.numerics.calibration import LOG_FLOOR
+from relook.numerics.conformal import SLACK, SetRule
 from relook.policy import SubPolicy
 from relook.policy.views import fixed_steps, naming_steps
 from relook.transforms.centre_crop import CentreCrop, resized_size
@@ -29,8 +28,8 @@ from relook.transforms.resampling import Box
 Layout = Literal["nchw", "nhwc"]
 Output = Literal["probabilities", "log_probs", "logits"]
 
-IMAGES = "images"
-"""What the model's input is called; its output is called by what it is."""
+IMAGES, SET = "images", "set"
+"""What input and prediction sets are called; the first output is called by what it is."""
 
 # Views in one run of the network: more do not make it faster, and take memory.
 _MOST_VIEWS = 32
@@ -127,7 +126,7 @@ def build_model(
     outputs = [graph.described(plan.output, np.float32, ["n", plan.classes])]
     if plan.views.sets is not None:
         shares = result if plan.output == "probabilities" else graph.add("Softmax", result, axis=-1)
-        graph.name_output(write_sets(graph, shares, plan.views.sets, plan.classes), SET)
+        graph.name_output(_write_sets(graph, shares, plan.views.sets, plan.classes), SET)
         outputs.append(graph.described(SET, np.bool_, ["n", plan.classes]))
     images = graph.described(IMAGES, np.uint8, plan.input.dimensions)
     proto = graph.proto("relook", [images], outputs)
@@ -207,7 +206,7 @@ def _views(graph: Graph, plan: ModelPlan, images: str) -> str:
         views = [write_view(graph, prepared, sub, given.network) for sub in subpolicies]
     else:
         photos = open_photos(graph, images, given.preparation)
-        views = [write_photo_view(photos, sub) for sub in subpolicies]
+        views = [_write_photo_view(photos, sub) for sub in subpolicies]
     return graph.add("Concat", *views, axis=0)
 
 
@@ -217,8 +216,24 @@ def write_view(graph: Graph, images: str, subpolicy: SubPolicy, shape: Shape) ->
         return write_steps(graph, images, fixed_steps(subpolicy), shape)
 
 
-def write_photo_view(photos: Photos, subpolicy: SubPolicy) -> str:
+def _write_photo_view(photos: Photos, subpolicy: SubPolicy) -> str:
     """Append one view of photos; returns its name."""
     with naming_steps(subpolicy):
         images, steps = cut_view(photos, fixed_steps(subpolicy))
         return write_steps(photos.graph, images, steps, photos.shape)
+
+
+def _write_sets(graph: Graph, probabilities: str, rule: SetRule, classes: int) -> str:
+    """Append `SetRule.sets`: which classes are in each image's set, bool `[n, class]`."""
+    rule.check_classes(classes)
+    limits = np.array(rule.thresholds) + SLACK
+    if rule.score == "lac":  # not 1 − p, which has fewer digits
+        return graph.add("GreaterOrEqual", probabilities, (1 - limits).astype(np.float32))
+    every = np.array([classes])
+    ranked, order = graph.add_several("TopK", probabilities, every, outputs=2, axis=1)
+    above = graph.add("CumSum", ranked, np.array(1), exclusive=1)
+    if rule.score == "raps":
+        late = np.maximum(np.arange(1, classes + 1) - rule.free, 0)
+        above = graph.add("Add", above, (rule.penalty * late).astype(np.float32))
+    scores = graph.add("ScatterElements", above, order, above, axis=1)
+    return graph.add("LessOrEqual", scores, limits.astype(np.float32))

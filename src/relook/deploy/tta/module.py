@@ -17,10 +17,13 @@ from torch import Tensor, nn
 
 from relook.data.base import identities_of
 from relook.deploy.calibrate import fitted_policy, other_network_note
-from relook.deploy.early_exit.exits import exit_counts
-from relook.deploy.early_exit.rule import EarlyExit, Exited, apply_early_exit
-from relook.deploy.tta.exits import plan_with_exits, run_early_exit
-from relook.deploy.tta.graph_views import fixed_view, subpolicy_text, traced_view
+from relook.deploy.early_exit.rule import (
+    EarlyExit,
+    Exited,
+    apply_early_exit,
+    exit_counts,
+    run_early_exit,
+)
 from relook.deploy.tta.images import (
     CUT_FROM_INPUT,
     Images,
@@ -30,13 +33,21 @@ from relook.deploy.tta.images import (
     shape_of,
 )
 from relook.deploy.tta.network import evaluating, is_traced, network_of
-from relook.deploy.tta.uncertainty import Uncertainty, uncertainty
-from relook.deploy.tta.view_plan import TemperatureChoice
+from relook.deploy.tta.view_plan import (
+    TemperatureChoice,
+    Uncertainty,
+    fixed_view,
+    plan_with_exits,
+    subpolicy_text,
+    traced_view,
+)
 from relook.errors import RelookError, unknown_name, warn
 from relook.foundation.watchdog import watched
-from relook.models.adapt import MODEL_OPTIONS
+from relook.models.base import input_of
 from relook.models.describe import network_mark
-from relook.numerics.calibration import LOG_FLOOR, mean_log_probs, temper
+from relook.models.predictors import channels_of
+from relook.models.specs import MODEL_OPTIONS
+from relook.numerics.calibration import LOG_FLOOR, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
@@ -110,8 +121,10 @@ class TTA(nn.Module):
         self.output = output
         self.classes = None if classes is None else tuple(classes)
         self.max_batch = max_batch
-        known = None if self.network.input is None else self.network.input.size
+        self._input = input_of(self.network.predictor)
+        self._channels = channels_of(self.network.predictor)
         searched = self.policy.preparation
+        known = None if self._input is None else self._input.size
         if known is None and searched is not None and searched.full_size:
             known = searched.size
         self.size = (size, size) if isinstance(size, int) else size or known
@@ -183,8 +196,7 @@ class TTA(nn.Module):
         if self.early_exit is not None:
             exited = apply_early_exit(self.early_exit, log_probs, exit_counts(self.policy))
             return np.exp(exited.log_probs).astype(np.float32)
-        average = mean_log_probs(log_probs, counts=np.array(self.plan.counts))
-        return np.exp(temper(average, self.temperature)).astype(np.float32)
+        return np.exp(temper(self.plan.mean(log_probs), self.temperature)).astype(np.float32)
 
     def exit_early(self, images: Images) -> Exited:
         """Return calibrated log-probabilities `[n, class]`, and how many views each image got."""
@@ -221,10 +233,8 @@ class TTA(nn.Module):
 
         All views run: an early exit does not count here.
         """
-        found = [
-            uncertainty(log_probs.cpu().numpy(), np.array(self.plan.counts), self.temperature)
-            for log_probs in self._batches(images, first_index)
-        ]
+        batches = self._batches(images, first_index)
+        found = [self.plan.uncertainty(log_probs.cpu().numpy()) for log_probs in batches]
         columns = zip(*(vars(part).values() for part in found), strict=True)
         return Uncertainty(*map(np.concatenate, columns))
 
@@ -241,7 +251,7 @@ class TTA(nn.Module):
         log_probs = np.concatenate(batches, axis=1)[order]
         numbers = np.asarray(labels, dtype=np.int64)
         known = identities_of(self._levels(images))
-        mark = network_mark(getattr(self.model, "predictor", self.model))
+        mark = network_mark(self.network.predictor)
         policy = fitted_policy(self.policy, log_probs, numbers, known, mark)
         temperature = (policy.temperatures or (1.0,))[-1]
         self.plan = replace(self.plan, policy=policy, temperature=temperature)
@@ -271,15 +281,13 @@ class TTA(nn.Module):
         )
 
     def _record(self) -> bytes:
-        network = (self.network.mean, self.network.std, self.network.outputs)
         rule = "" if self.early_exit is None else json.dumps(self.early_exit.to_json())
-        return f"{self.plan.record()}{network}{rule}".encode()
+        return f"{self.plan.record()}{self.network.record()}{rule}".encode()
 
     def _levels(self, images: Images) -> Tensor | FullImages:
         """Return uint8 images `[n, c, h, w]` or full-size ones that fit network and policy."""
-        channels, spec = self.network.channels, self.network.input
-        levels = opened(images, self.policy, self.size, channels, spec)
-        check_fit(levels, channels, self.size, self.policy)
+        levels = opened(images, self.policy, self.size, self._channels, self._input)
+        check_fit(levels, self._channels, self.size, self.policy)
         if isinstance(levels, Tensor) and not self._told and not is_traced():
             self._told = cuts_photos(self.policy)
             if self._told:
@@ -317,17 +325,16 @@ class TTA(nn.Module):
         limit = self._limit(levels.shape)
 
         def predict(view: int, places: Tensor) -> Tensor:
-            return _joined(
-                [self._one_view(view, _chosen(levels, part)) for part in torch.split(places, limit)]
-            )
+            rows = []
+            for part in torch.split(places, limit):
+                own = levels[part.to(levels.device) if isinstance(levels, Tensor) else part]
+                # A fixed view is the same for every image index.
+                made = self.plan.make(view, own, np.zeros(len(own), dtype=np.int64))
+                rows.append(self._predicted(made, f"{len(own)} images, view {view + 1}"))
+            return _joined(rows)
 
         with evaluating(self.model):
-            return run_early_exit(rule, self.plan, len(levels), predict)
-
-    def _one_view(self, view: int, images: Tensor | FullImages) -> Tensor:
-        # A fixed view is the same for every image index.
-        made = self.plan.make(view, images, np.zeros(len(images), dtype=np.int64))
-        return self._predicted(made, f"{len(images)} images, view {view + 1}")
+            return run_early_exit(rule, exit_counts(self.policy), len(levels), predict)
 
     def _predicted(self, views: Tensor, which: str) -> Tensor:
         """Run the model on views; `which` says what is at work if it hangs."""
@@ -390,7 +397,3 @@ class TTA(nn.Module):
 
 def _joined(parts: list[Tensor], dim: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
-
-
-def _chosen(images: Tensor | FullImages, places: Tensor) -> Tensor | FullImages:
-    return images[places.to(images.device) if isinstance(images, Tensor) else places]

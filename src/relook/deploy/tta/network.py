@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError
-from relook.models import CallablePredictor, Predictor, TorchPredictor, as_predictor
-from relook.models.base import InputSpec, Outputs, input_of, to_log_probs
-from relook.models.torch_module import network_failed
+from relook.models import Predictor, TorchPredictor, as_predictor
+from relook.models.base import Outputs, to_log_probs
+from relook.models.predictors import network_failed, normalised
 from relook.numerics.calibration import LOG_FLOOR
-
-Numbers = float | tuple[float, ...]
 
 
 class PredictorModule(nn.Module):
@@ -41,62 +39,46 @@ class PredictorModule(nn.Module):
 
 @dataclass(frozen=True)
 class Network:
-    """What a module's inputs and outputs are; `bare` ones take uint8 and give log-probabilities."""
+    """How a predictor's module is run, on whatever device it, or a copy of it, is by now."""
 
-    mean: Numbers = 0.0
-    std: Numbers = 1.0
-    outputs: Outputs = "logits"
-    bare: bool = False
-    classes: int | None = None
-    input: InputSpec | None = None
-
-    @property
-    def channels(self) -> int | None:
-        """How many channels the images must have, where the normalisation or the source says."""
-        counts = {len(v) for v in (self.mean, self.std) if isinstance(v, tuple)}
-        if counts:
-            return max(counts)
-        return None if self.input is None else self.input.channels
+    predictor: Predictor
 
     def __call__(self, module: nn.Module, views: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` on the module's device."""
-        if self.bare:
-            return to_log_probs(module(views), "log_probs", len(views), self.classes)
+        known = self.predictor
+        if not isinstance(known, TorchPredictor):
+            return to_log_probs(module(views), "log_probs", len(views), known.classes)
         parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
         device = views.device if parameter is None else parameter.device
         dtype = torch.float32 if parameter is None else parameter.dtype
-        inputs = self._normalised(views.to(device, non_blocking=True)).to(dtype)
+        inputs = normalised(views.to(device, non_blocking=True), known.normalisation).to(dtype)
         if is_traced():
-            return _unchecked_log_probs(module(inputs), self.outputs)
-        return self._checked(_called(module, inputs), len(views))
-
-    def _normalised(self, views: Tensor) -> Tensor:
-        scaled = views.to(torch.float32).div_(255)  # a copy, so it may be changed in place
-        if self.mean != 0.0:
-            scaled.sub_(_by_channel(self.mean, views.device))
-        if self.std != 1.0:
-            scaled.div_(_by_channel(self.std, views.device))
-        return scaled
-
-    def _checked(self, results: object, images: int) -> Tensor:
+            return _unchecked_log_probs(module(inputs), known.outputs)
+        try:
+            results = module(inputs)
+        except RelookError:
+            raise
+        except Exception as error:
+            raise network_failed(error, inputs) from error
         if isinstance(results, Tensor) and results.device.type != "cpu" and results.ndim == 2:
             # The checks of to_log_probs would wait for the device at each call.
-            return _unchecked_log_probs(results, self.outputs)
-        return to_log_probs(results, self.outputs, images, self.classes)
+            return _unchecked_log_probs(results, known.outputs)
+        return to_log_probs(results, known.outputs, len(views), known.classes)
+
+    def record(self) -> str:
+        """Return what decides the module's inputs and what its outputs are, as text."""
+        known = self.predictor
+        if isinstance(known, TorchPredictor):
+            return str((*known.normalisation, known.outputs))
+        return str((0.0, 1.0, "logits"))
 
 
 def network_of(model: object, options: dict[str, Any]) -> tuple[nn.Module, Network]:
     """Return the module to run and how to run it; `options` are those of `as_predictor`."""
     predictor = as_predictor(model, **options)
-    if not isinstance(predictor, TorchPredictor):
-        known = predictor.classes if not isinstance(predictor, CallablePredictor) else None
-        module = PredictorModule(predictor).eval()
-        return module, Network(bare=True, classes=known, input=input_of(predictor))
-    mean, std = predictor.normalisation
-    network = Network(
-        mean, std, predictor.outputs, classes=predictor.classes, input=input_of(predictor)
-    )
-    return predictor.module, network
+    if isinstance(predictor, TorchPredictor):
+        return predictor.module, Network(predictor)
+    return PredictorModule(predictor).eval(), Network(predictor)
 
 
 def is_traced() -> bool:
@@ -115,19 +97,6 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def _by_channel(values: Numbers, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device).reshape(1, -1, 1, 1)
-
-
-def _called(module: nn.Module, inputs: Tensor) -> object:
-    try:
-        return module(inputs)
-    except RelookError:
-        raise
-    except Exception as error:
-        raise network_failed(error, inputs) from error
 
 
 def _unchecked_log_probs(results: Tensor, outputs: Outputs) -> Tensor:

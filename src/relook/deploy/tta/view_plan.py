@@ -1,23 +1,29 @@
-"""Which views a TTA module runs, how often each counts, and the temperature of their mean."""
+"""Which views a TTA module runs, how often each counts, and what they say together."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError, warn
-from relook.numerics.calibration import check_temperature
+from relook.numerics.arrays import FloatArray, LogProbs
+from relook.numerics.calibration import check_temperature, mean_log_probs, temper
 from relook.numerics.conformal import SetRule
-from relook.policy import DrawKind, Policy
-from relook.policy.file import policy_to_json
-from relook.policy.views import apply_subpolicy
+from relook.numerics.metrics import entropy
+from relook.policy import DrawKind, Policy, SubPolicy
+from relook.policy.file import policy_to_json, subpolicy_from_json, subpolicy_to_json
+from relook.policy.views import apply_subpolicy, fixed_steps, naming_steps
 from relook.predictions.passes import View, distinct_views
+from relook.transforms.apply import apply_kernels
 from relook.transforms.full_images import FullImages
 
 TemperatureChoice = Literal["policy"] | float | None
@@ -26,6 +32,26 @@ _NOT_CALIBRATED = (
     "the policy is not calibrated: TTA.calibrate(images, labels) fits its temperature;  "
     "temperature=None  leaves it so"
 )
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Entropies in nats, float64 `[n]`.
+
+    `entropy` is that of the calibrated prediction. The other three are of the views as they are
+    averaged (at the policy's view temperature), before the temperature: `predictive_entropy` that
+    of their mean, `expected_entropy` the mean of theirs, `mutual_information` the difference, at
+    least 0: how much the views disagree.
+    """
+
+    entropy: FloatArray
+    predictive_entropy: FloatArray
+    expected_entropy: FloatArray
+
+    @property
+    def mutual_information(self) -> FloatArray:
+        """How much of the uncertainty is disagreement between views."""
+        return np.maximum(self.predictive_entropy - self.expected_entropy, 0.0)
 
 
 @dataclass(frozen=True)
@@ -60,6 +86,24 @@ class ViewPlan:
         """
         wanted = self.views[view]
         return apply_subpolicy(wanted.subpolicy, images, indices, self.seed, wanted.index)
+
+    def average(self, log_probs: LogProbs) -> FloatArray:
+        """Return the mean `[n, class]` of what the model says of the views `[view, n, class]`."""
+        return self.mean(self.policy.tempered(log_probs))
+
+    def mean(self, log_probs: LogProbs) -> FloatArray:
+        """Return the mean `[n, class]` of views' log-probabilities as they are averaged."""
+        return mean_log_probs(log_probs, counts=np.array(self.counts))
+
+    def uncertainty(self, log_probs: LogProbs) -> Uncertainty:
+        """Return how unsure views are, of log-probabilities as they are averaged."""
+        average = self.mean(log_probs)
+        shares = np.array(self.counts, dtype=np.float64) / sum(self.counts)
+        return Uncertainty(
+            entropy=entropy(temper(average, self.temperature)),
+            predictive_entropy=entropy(average),
+            expected_entropy=np.asarray(np.tensordot(shares, entropy(log_probs), axes=1)),
+        )
 
     def record(self) -> str:
         """Return what decides the views and their mean as JSON: the same text for the same."""
@@ -121,3 +165,62 @@ def _temperature(policy: Policy, wanted: TemperatureChoice, frozen: bool) -> flo
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         raise RelookError(f"expected temperature='policy', a number or None, got {wanted!r}")
     return check_temperature(float(wanted))
+
+
+def plan_with_exits(
+    given: EarlyExit | str | Path | None,
+    policy: Policy | str | Path,
+    views: int | None,
+    temperature: TemperatureChoice,
+    draws: DrawKind,
+    seed: int | None,
+) -> tuple[ViewPlan, EarlyExit | None]:
+    """Return the plan of the views and the rule, read from its file if need be.
+
+    The temperature of all views is then the last exit's. A rule that does not belong to the
+    plan's views raises.
+    """
+    if given is None:
+        return plan_views(policy, views, temperature, draws, seed), None
+    rule = given if isinstance(given, EarlyExit) else EarlyExit.load(given)
+    if temperature != "policy":
+        raise RelookError(
+            "each exit has a temperature of its own: leave temperature or early_exit out"
+        )
+    plan = plan_views(policy, views, rule.temperatures[-1], draws, seed)
+    if not plan.is_fixed:
+        raise RelookError("expected a fixed policy for early exit: leave draws='fresh' out")
+    rule.check_policy(plan.policy)
+    return plan, rule
+
+
+# Fixed views inside a graph: one operator for torch.compile, plain operations for torch.export.
+# Compiling the views' own operations takes minutes and gains nothing over the kernels that are
+# compiled already, so torch.compile calls those; torch.export's graphs run without relook.
+
+
+def traced_view(subpolicy: SubPolicy, images: Tensor) -> Tensor:
+    """Return a fixed view of uint8 images `[n, c, h, w]` in operations that a graph can hold."""
+    with naming_steps(subpolicy):
+        return apply_kernels(images, fixed_steps(subpolicy))
+
+
+def subpolicy_text(subpolicy: SubPolicy) -> str:
+    """Return a fixed sub-policy as the operator takes it."""
+    return json.dumps(subpolicy_to_json(subpolicy))
+
+
+@torch.library.custom_op("relook::fixed_view", mutates_args=())
+def fixed_view(images: Tensor, subpolicy: str) -> Tensor:
+    """Return one fixed view of uint8 images `[n, c, h, w]`."""
+    return apply_subpolicy(_parsed(subpolicy), images, np.zeros(len(images), np.int64), 0, 0)
+
+
+@fixed_view.register_fake
+def _(images: Tensor, subpolicy: str) -> Tensor:
+    return torch.empty_like(images, memory_format=torch.contiguous_format)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> SubPolicy:
+    return subpolicy_from_json(json.loads(text))

@@ -19,8 +19,7 @@ from relook.errors import RelookError
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import one_line
 from relook.models.base import Predictor
-from relook.models.ensemble import EnsemblePredictor
-from relook.models.torch_module import TorchPredictor
+from relook.models.predictors import EnsemblePredictor, TorchPredictor
 from relook.predictions.model_calls import Passes, View
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.full_images import FullImages

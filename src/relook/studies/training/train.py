@@ -21,8 +21,7 @@ from relook.data import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.foundation.progress import part_of
 from relook.io.fingerprint import fingerprint
-from relook.models.checkpoint import load_state, save_state
-from relook.models.epochs import epoch_order, seeded_layers
+from relook.models.checkpoint import epoch_order, load_state, save_state, seeded_layers
 from relook.numerics.randomness import check_seed
 from relook.policy.recipes import Recipe, get_recipe
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE, randaugment_batch

@@ -1,8 +1,5 @@
 import csv
 import json
-import os
-import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,18 +97,6 @@ def test_an_early_exit_tells_how_many_views_each_image_got(folder: Path, tmp_pat
     np.testing.assert_allclose(found, np.exp(exited.log_probs.max(axis=1)), atol=1e-5)
 
 
-def test_another_rule_does_not_go_on_from_here(folder: Path, tmp_path: Path) -> None:
-    def stop(done: int, total: int) -> None:
-        if done:
-            raise KeyboardInterrupt
-
-    policy, out = fixed_policy(), tmp_path / "out.csv"
-    with pytest.raises(KeyboardInterrupt):
-        predict_source(TTA(network(), policy), opened(folder), out, model="m", progress=stop)
-    exits = TTA(network(), policy, early_exit=some_rule(policy, (0.5,) * 4))
-    refused("early_exit", predict_source, exits, opened(folder), out, model="m")
-
-
 def test_crops_are_cut_from_full_size_files_as_in_a_search(tmp_path: Path) -> None:
     root = tmp_path / "large"
     for i, levels in enumerate(some_images(8, side=90).numpy()):
@@ -158,23 +143,6 @@ def test_an_interrupted_run_ends_in_the_same_file(folder: Path, tmp_path: Path, 
     assert not (tmp_path / "out.csv.unfinished").exists()
 
 
-def test_killed_at_any_moment_it_ends_in_the_same_file(folder: Path, tmp_path: Path) -> None:
-    whole, out = predict(folder, tmp_path / "whole.csv"), tmp_path / "out.csv"
-    for parts in (1, 3, 5):
-        child = os.fork()
-        if not child:
-            predict(folder, out, progress=lambda done, total: time.sleep(0.05))
-            os._exit(0)
-        while len(list(tmp_path.glob("out.csv.unfinished/part-*"))) < parts:
-            time.sleep(0.005)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        assert not out.exists()
-    predict(folder, out)
-    assert out.read_bytes() == whole.read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {"pictures", "whole.csv", "out.csv"}
-
-
 def test_another_question_does_not_go_on_from_here(folder: Path, tmp_path: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done:
@@ -183,6 +151,8 @@ def test_another_question_does_not_go_on_from_here(folder: Path, tmp_path: Path)
     with pytest.raises(KeyboardInterrupt):
         predict(folder, tmp_path / "out.csv", progress=stop)
     refused("top: 5 there, 3 here", predict, folder, tmp_path / "out.csv", top=3)
+    exits = TTA(network(), fixed_policy(), early_exit=some_rule(fixed_policy(), (0.5,) * 4))
+    refused("early_exit", predict_source, exits, opened(folder), tmp_path / "out.csv", model="m")
     next(folder.rglob("[0-9]*.png")).touch()
     refused("images", predict, folder, tmp_path / "out.csv")
 

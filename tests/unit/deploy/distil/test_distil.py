@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.support import refused
 
 import relook
 from relook.data import Dataset, Preparation, load_data
+from relook.deploy.batch.image_source import read_unlabelled
 from relook.deploy.distil import distil as whole
 from relook.deploy.distil import student as students
-from relook.deploy.distil.distil import distil_policy
-from relook.deploy.distil.images import read_unlabelled, without_proof
+from relook.deploy.distil.distil import distil_policy, new_spec, without_proof
 from relook.deploy.distil.student import Lesson, Training, is_mirrored, train_student, trainable
 from relook.deploy.distil.verdict import ROWS, judge, share_kept
 from relook.models import TorchPredictor
 from relook.models.checkpoint import save_state
-from relook.models.ensemble import EnsemblePredictor
+from relook.models.predictors import CallablePredictor, EnsemblePredictor
 from relook.models.small import new_small
-from relook.models.torch_module import CallablePredictor
 from relook.models.weights import read_tensors
 from relook.policy import Policy, SubPolicy
 from relook.policy.pool import sample_pool
@@ -145,8 +145,6 @@ def test_what_has_no_weights_is_refused(network: TorchPredictor) -> None:
 def test_images_come_from_folders_at_any_depth_and_from_arrays(
     digits: Dataset, tmp_path: Path
 ) -> None:
-    from PIL import Image
-
     (tmp_path / "a" / "b").mkdir(parents=True)
     for place in range(5):
         picture = Image.fromarray(digits.plain[place, 0].numpy())
@@ -207,3 +205,32 @@ def test_python_distils_arrays_and_keys_are_the_networks_own(
     tensors, _ = read_tensors(tmp_path / "out" / whole.WEIGHTS)
     assert tensors.keys() == module.state_dict().keys()
     assert Policy.load(tmp_path / "out" / whole.POLICY).subpolicies == (SubPolicy(),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("timm:resnet18@old.safetensors", "timm:resnet18@out/weights.safetensors"),
+        ("timm:resnet18", "timm:resnet18@out/weights.safetensors"),
+        ("torch:mine.nets:make", "torch:mine.nets:make@out/weights.safetensors"),
+        ("cifar:resnet20@a@b.th", "cifar:resnet20@out/weights.safetensors"),
+        ("small@old.safetensors", "small@out/weights.safetensors"),
+        ("hf:some/name-of-the-hub", None),
+        ("onnx:old.onnx", None),
+    ],
+)
+def test_a_spec_gets_the_new_weights(old: str, new: str | None) -> None:
+    assert new_spec(old, Path("out")) == new
+
+
+def test_a_directory_of_hugging_face_gets_its_files(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    (source / "config.json").write_text("{}")
+    (source / "model.safetensors.index.json").write_text("of other weights")
+    (out / "weights.safetensors").write_bytes(b"new")
+    assert new_spec(f"hf:{source}", out) == f"hf:{out / 'hf'}"
+    names = sorted(path.name for path in (out / "hf").iterdir())
+    assert names == ["config.json", "model.safetensors"]
+    assert (out / "hf" / "model.safetensors").read_bytes() == b"new"

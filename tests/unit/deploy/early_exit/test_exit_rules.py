@@ -4,13 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.support import refused
 from tests.unit.deploy.exit_cases import VIEWS, policy_of, predictions
 
-from relook.deploy.early_exit.exits import ScoredExits, exit_counts
 from relook.deploy.early_exit.learn import (
     PRICES,
     fit_temperatures,
@@ -20,7 +17,7 @@ from relook.deploy.early_exit.learn import (
     thresholds_at,
 )
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
-from relook.deploy.early_exit.rule import apply_early_exit
+from relook.deploy.early_exit.rule import ScoredExits, apply_early_exit, exit_counts
 from relook.errors import RelookError
 from relook.numerics.calibration import fit_temperature, mean_log_probs
 from relook.numerics.intervals import loss_bound, paired_interval
@@ -42,23 +39,11 @@ def test_a_temperature_an_exit() -> None:
         assert temperature == pytest.approx(own, abs=1e-6)
 
 
-@given(seed=st.integers(0, 1000), price=st.floats(1e-4, 0.5))
-def test_the_last_threshold_is_the_best_of_all(seed: int, price: float) -> None:
-    """With two views there is one threshold: every cut is tried."""
-    fitted = _fitted(40, seed, views=2)
-
-    def worth(threshold: float) -> float:
-        stops = fitted.confidence[0] > threshold
-        return float(np.where(stops, fitted.likelihood[0], fitted.likelihood[1] - price).sum())
-
-    (found,) = thresholds_at(price, fitted)
-    cuts = [0.0, *fitted.confidence[0], 1.0]
-    assert worth(found) == pytest.approx(max(map(worth, cuts)), abs=1e-9)
-
-
-def test_earlier_thresholds_reckon_with_what_comes_after() -> None:
-    """Each threshold is the best of all cuts, given those after it, over all images."""
-    fitted, price = _fitted(60, views=4), 0.01
+@pytest.mark.parametrize(("seed", "price"), [(0, 0.01), (1, 1e-4), (2, 0.5)])
+def test_each_threshold_is_the_best_of_all_cuts_given_those_after_it(
+    seed: int, price: float
+) -> None:
+    fitted = _fitted(60, seed, views=4)
     found = thresholds_at(price, fitted)
 
     def worth(thresholds: tuple[float, ...], begin: int) -> float:

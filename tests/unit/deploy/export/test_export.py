@@ -18,7 +18,7 @@ import relook
 from relook.deploy.export import export
 from relook.deploy.export.model_file import FileForm, image_input
 from relook.deploy.onnx import check as onnx_check
-from relook.deploy.onnx import file as onnx_file
+from relook.deploy.onnx import network as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.tta.view_plan import plan_views
 from relook.io.identities import UNKNOWN
@@ -45,12 +45,12 @@ def properties(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("output", ["probabilities", "logits"])
 @pytest.mark.parametrize("score", ["lac", "aps", "raps"])
 @pytest.mark.parametrize("per_class", [False, True])
 def test_the_file_has_the_prediction_sets_of_tta(
-    score: Any, per_class: bool, output: Any, tmp_path: Path
+    score: Any, per_class: bool, tmp_path: Path
 ) -> None:
+    output: Any = "logits" if per_class else "probabilities"
     policy, model, images = fixed_policy(), network(), some_images(40)
     how: dict[str, Any] = {"mean": MEAN, "std": STD}
     assert policy.temperatures is not None
@@ -79,47 +79,37 @@ def test_the_file_has_the_prediction_sets_of_tta(
         refused("expected a policy with prediction sets for these", tta.predict_set, new)
 
 
-@pytest.mark.parametrize("output", ["probabilities", "log_probs", "logits"])
-def test_the_file_gives_what_tta_gives(output: Any, tmp_path: Path) -> None:
-    policy, model, images = fixed_policy(), network(), some_images(20)
-    done = export(
-        model, policy, tmp_path / "m.onnx", output=output, images=images, mean=MEAN, std=STD
-    )
-    tta = relook.TTA(model, policy, output=output, mean=MEAN, std=STD)
-    assert np.abs(run(tmp_path / "m.onnx", images) - tta(images).numpy()).max() < 1e-5
-    assert done.views == 5
-    assert done.temperature == policy.temperatures[-1]  # type: ignore[index]
-    assert done.check.byte_equal_views
-    assert done.check.max_difference < 1e-5
-    assert not done.check.generated
-
-
-@pytest.mark.parametrize("count", [0, 1, 6, 7, 16, 17, 33])
-def test_any_number_of_images_goes_in(count: int, tmp_path: Path) -> None:
-    policy, model, path = fixed_policy(), network(), tmp_path / "m.onnx"
-    export(model, policy, path, size=32, channels=3)
-    images = some_images(33)
-    found = run(path, images[:count])
-    wanted = relook.TTA(model, policy)(images).numpy()[:count]
-    assert found.shape == wanted.shape
-    assert np.allclose(found, wanted, atol=1e-5)
-
-
-def plan_of(side: int, views: int) -> ModelPlan:
-    shape = Shape(3, side, side)
-    policy = Policy(tuple(SubPolicy((Step("posterize", i),)) for i in range(views)))
-    return ModelPlan(plan_views(policy, temperature=1.0), ImageInput(shape, shape), 7)
+def both() -> EnsemblePredictor:
+    return EnsemblePredictor([TorchPredictor(network(seed), mean=MEAN, std=STD) for seed in (1, 2)])
 
 
 @pytest.mark.parametrize(
-    ("side", "views", "images_at_once", "views_at_once"),
-    [(32, 10, 32, 32), (32, 1, 32, 32), (224, 10, 1, 10), (224, 2, 5, 10), (512, 3, 2, 8)],
+    ("model", "options"),
+    [
+        (network(), {"mean": MEAN, "std": STD}),
+        (network(), {"output": "log_probs"}),
+        (network(), {"output": "logits"}),
+        (network(), {"views": 2}),
+        (both(), {}),
+    ],
 )
-def test_parts_are_large_enough_to_be_fast_and_bounded(
-    side: int, views: int, images_at_once: int, views_at_once: int
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_the_file_gives_what_tta_gives_for_any_number_of_images(
+    model: Any, options: dict[str, Any], layout: Any, tmp_path: Path
 ) -> None:
-    plan = plan_of(side, views)
-    assert (plan.images_at_once, plan.views_at_once) == (images_at_once, views_at_once)
+    policy, images, path = fixed_policy(), some_images(33), tmp_path / "m.onnx"
+    done = export(model, policy, path, layout=layout, images=images, **options)
+    tta = relook.TTA(model, policy, **options)
+    wanted = tta(images).numpy()
+    given = images if layout == "nchw" else images.permute(0, 2, 3, 1).contiguous()
+    for count in (0, 1, 6, 7, 16, 17, 33):
+        found = run(path, given[:count])
+        assert found.shape == (count, 7)
+        assert np.allclose(found, wanted[:count], atol=1e-5)
+    assert (done.views, done.temperature) == (tta.views, tta.temperature)
+    assert done.check.byte_equal_views
+    assert done.check.max_difference < 1e-5
+    assert not done.check.generated
 
 
 class _AtMost(nn.Module):
@@ -138,8 +128,8 @@ class _AtMost(nn.Module):
 
 
 def test_the_network_never_sees_more_views_than_planned(tmp_path: Path) -> None:
-    policy, images = fixed_policy(), some_images(40)
-    most = plan_of(32, 5).views_at_once
+    policy, images, shape = fixed_policy(), some_images(40), Shape(3, 32, 32)
+    most = ModelPlan(plan_views(policy), ImageInput(shape, shape), 7).views_at_once
     model = _AtMost(most).eval()
     export(model, policy, tmp_path / "m.onnx", images=images)
     wanted = relook.TTA(model.inner, policy)(images)
@@ -147,22 +137,6 @@ def test_the_network_never_sees_more_views_than_planned(tmp_path: Path) -> None:
     bare = open_session(export_network(TorchPredictor(model), images))
     with pytest.raises(Exception, match="by 33"):
         bare.run(None, {"images": images[: most + 1].numpy()})
-
-
-def test_a_budget_has_its_own_temperature(tmp_path: Path) -> None:
-    policy, model, images = fixed_policy(), network(), some_images()
-    done = export(model, policy, tmp_path / "m.onnx", views=2, images=images)
-    assert done.views == 2
-    assert done.temperature == policy.for_budget(2).temperatures[-1]  # type: ignore[index]
-    wanted = relook.TTA(model, policy, views=2)(images)
-    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
-
-
-def test_images_may_have_their_channels_last(tmp_path: Path) -> None:
-    policy, model, images = fixed_policy(), network(), some_images()
-    export(model, policy, tmp_path / "m.onnx", layout="nhwc", images=images)
-    found = run(tmp_path / "m.onnx", images.permute(0, 2, 3, 1).contiguous())
-    assert np.allclose(found, relook.TTA(model, policy)(images), atol=1e-5)
 
 
 def sized(model: nn.Module, **spec: Any) -> TorchPredictor:
@@ -213,14 +187,6 @@ def test_high_images_are_resized_in_pillows_order(tmp_path: Path) -> None:
     plain = Policy((SubPolicy(),), temperatures=(1.0,))
     done = export(sized(network()), plain, tmp_path / "m.onnx", resize_from=(140, 50))
     assert done.check.byte_equal_views
-
-
-def test_an_ensemble_is_averaged_inside(tmp_path: Path) -> None:
-    members = [TorchPredictor(network(seed)) for seed in (1, 2)]
-    predictor, policy, images = EnsemblePredictor(members), fixed_policy(), some_images()
-    export(predictor, policy, tmp_path / "m.onnx", images=images)
-    wanted = relook.TTA(predictor, policy)(images)
-    assert np.allclose(run(tmp_path / "m.onnx", images), wanted, atol=1e-5)
 
 
 def test_the_weights_are_in_the_file_once(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """ONNX files as the network inside an export."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import relook
 from relook.deploy.export import export
 from relook.models import load_model
 from relook.models.onnx_runtime import is_installed, open_session
+from relook.models.small import new_small
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")
 
@@ -61,36 +61,16 @@ def test_half_precision_is_understood(tmp_path: Path) -> None:
             outputs: Tensor = self.inner(images.float())
             return outputs.half()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Half(),
-            (torch.zeros(2, 3, 32, 32, dtype=torch.float16),),
-            tmp_path / "net.onnx",
-            input_names=["images"],
-            dynamic_axes={"images": {0: "n"}},
-            dynamo=False,
-        )
+    export_onnx(Half(), tmp_path / "net.onnx", (2, 3, 32, 32), dtype=torch.float16)
     spec = f"onnx:{tmp_path / 'net.onnx'}"
     same_as_tta(spec, tmp_path / "m.onnx", 1e-3, outputs="logits", std=0.5)
 
 
 @pytest.mark.parametrize("opset", [13, 16, 20])
 def test_older_and_newer_operators_fit(opset: int, tmp_path: Path) -> None:
-    onnx = import_onnx()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            network(),
-            (torch.zeros(2, 3, 32, 32),),
-            tmp_path / "net.onnx",
-            input_names=["images"],
-            dynamic_axes={"images": {0: "n"}},
-            opset_version=opset,
-            dynamo=False,
-        )
+    export_onnx(network(), tmp_path / "net.onnx", (2, 3, 32, 32), opset=opset)
     same_as_tta(f"onnx:{tmp_path / 'net.onnx'}", tmp_path / "m.onnx", outputs="logits")
-    found = onnx.load(tmp_path / "m.onnx").opset_import[0].version
+    found = import_onnx().load(tmp_path / "m.onnx").opset_import[0].version
     assert found == max(17, opset)
 
 
@@ -121,8 +101,6 @@ def test_a_fixed_batch_is_refused(tmp_path: Path) -> None:
 
 
 def test_grey_images_work(tmp_path: Path) -> None:
-    from relook.models.small import new_small
-
     images = torch.randint(0, 256, (4, 1, 28, 28), dtype=torch.uint8)
     model = new_small(1, 5, width=8, seed=3)
     export(model, fixed_policy(), tmp_path / "m.onnx", images=images)

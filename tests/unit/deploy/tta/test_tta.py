@@ -1,16 +1,18 @@
 import copy
 import io
-import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.support import refused
+from tests.unit.deploy.exit_cases import some_rule
+from tests.unit.deploy.photo_cases import PLAN, VIEWS, photo_policy, some_photos
 from tests.unit.deploy.tta_cases import (
     DARK,
-    FLIP,
     MEAN,
     PLAIN,
     STD,
@@ -21,6 +23,7 @@ from tests.unit.deploy.tta_cases import (
 from torch import Tensor, nn
 
 import relook
+from relook.data.image_files import kept
 from relook.deploy import TTA
 from relook.errors import RelookError
 from relook.models import EnsemblePredictor, TorchPredictor, as_predictor
@@ -28,6 +31,7 @@ from relook.models.base import InputSpec
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.policy import Policy, Step, SubPolicy
 from relook.predictions.passes import View, predict_views
+from relook.transforms.full_images import FullImages
 
 
 def evaluated(policy: Policy, images: Tensor, length: int, first_index: int = 0) -> np.ndarray:
@@ -185,8 +189,7 @@ def test_strange_temperatures_are_refused(temperature: object) -> None:
 def test_wrong_images_are_refused(images: Tensor, message: str) -> None:
     tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
     refused(message, tta, images)
-    with pytest.raises(RelookError):
-        tta.predict(images)
+    refused(".", tta.predict, images)
 
 
 def test_the_network_s_own_channels_are_named() -> None:
@@ -204,39 +207,13 @@ def test_a_stated_size_goes_before_the_recipe_s() -> None:
 def test_a_network_that_knows_its_size_says_so() -> None:
     predictor = TorchPredictor(network())
     predictor.input = InputSpec((48, 48))
-    with pytest.raises(RelookError, match="expected images of 48×48"):
-        TTA(predictor, fixed_policy())(some_images())
+    refused("expected images of 48×48", TTA(predictor, fixed_policy()), some_images())
 
 
 def test_nan_from_the_network_is_refused() -> None:
     net = network()
     nn.init.constant_(net.head.bias, torch.nan)  # type: ignore[arg-type, union-attr]
-    with pytest.raises(RelookError, match="NaN"):
-        TTA(net, fixed_policy())(some_images())
-
-
-def test_uncertainty_by_hand() -> None:
-    images = some_images(5)
-    tta = TTA(network(), Policy((PLAIN, FLIP, PLAIN), (1.0, 1.0, 1.7)))
-    views = [
-        TTA(network(), Policy((sub,)), temperature=None)(images).double() for sub in (PLAIN, FLIP)
-    ]
-    found = tta.uncertainty(images)
-    for i in range(5):
-        p, q = (view[i].tolist() for view in views)
-        mean = [(2 * a + b) / 3 for a, b in zip(p, q, strict=True)]
-        tempered = [m ** (1 / 1.7) for m in mean]
-        calibrated = [t / sum(tempered) for t in tempered]
-
-        def entropy(probabilities: list[float]) -> float:
-            return -sum(v * math.log(v) for v in probabilities)
-
-        expected = (2 * entropy(p) + entropy(q)) / 3
-        assert found.entropy[i] == pytest.approx(entropy(calibrated), abs=1e-6)
-        assert found.predictive_entropy[i] == pytest.approx(entropy(mean), abs=1e-6)
-        assert found.expected_entropy[i] == pytest.approx(expected, abs=1e-6)
-        assert found.mutual_information[i] == pytest.approx(entropy(mean) - expected, abs=1e-6)
-    assert (found.mutual_information > 1e-6).any()
+    refused("NaN", TTA(net, fixed_policy()), some_images())
 
 
 def test_the_model_stays_in_its_mode() -> None:
@@ -256,9 +233,16 @@ def test_calling_it_within_autograd() -> None:
     assert scale.grad is not None
 
 
+RULE = some_rule(fixed_policy(), (0.5,) * 4)
+
+
 class TestStateDict:
     def test_round_trip_through_a_file(self) -> None:
-        tta, other = (TTA(network(seed), fixed_policy(), mean=MEAN) for seed in (1, 2))
+        policy = replace(fixed_policy(), view_temperature=4.0)
+        tta, other = (
+            TTA(network(seed), policy, mean=MEAN, early_exit=some_rule(policy, (0.5,) * 4))
+            for seed in (1, 2)
+        )
         file = io.BytesIO()
         torch.save(tta.state_dict(), file)
         file.seek(0)
@@ -272,8 +256,10 @@ class TestStateDict:
             TTA(network(), fixed_policy(), mean=MEAN, views=2),
             TTA(network(), fixed_policy(), mean=MEAN, temperature=1.0),
             TTA(network(), fixed_policy()),
+            TTA(network(), replace(fixed_policy(), view_temperature=2.0), mean=MEAN),
+            TTA(network(), fixed_policy(), mean=MEAN, early_exit=RULE),
         ],
-        ids=["policy", "budget", "temperature", "normalisation"],
+        ids=["policy", "budget", "temperature", "normalisation", "average", "early exit"],
     )
     def test_another_policy_is_an_error(self, other: TTA) -> None:
         with pytest.raises(RelookError, match="another policy, temperature or normalisation"):
@@ -334,3 +320,58 @@ def test_strange_options_are_refused(options: dict[str, object], message: str) -
 
 def test_an_empty_policy_is_refused() -> None:
     refused("at least one sub-policy", TTA, network(), Policy(()), temperature=None)
+
+
+# Photos: views are cut from them as in the search, whatever they come as.
+
+
+def test_photos_are_cut_as_in_the_search_whatever_they_come_as() -> None:
+    tta, photos = relook.TTA(network(), photo_policy()), some_photos()
+    wanted = tta(kept(FullImages.of(photos, PLAN))).numpy()
+    as_tensors = [torch.from_numpy(one).permute(2, 0, 1) for one in photos]
+    as_pictures = [Image.fromarray(one) for one in photos]
+    for given in (
+        photos,
+        tuple(photos),
+        as_tensors,
+        as_pictures,
+        [one / 255 for one in as_tensors],
+    ):
+        np.testing.assert_array_equal(tta(given).numpy(), wanted)
+    assert np.allclose(tta.predict_proba(photos * 3), np.tile(wanted, (3, 1)), atol=1e-6)
+    assert tta.uncertainty(photos).entropy.shape == (5,)
+    batch = np.stack(some_photos(*[(45, 80)] * 3)).transpose(0, 3, 1, 2)
+    for larger in (batch, torch.from_numpy(batch)):
+        assert np.allclose(tta(larger).numpy()[0], wanted[0], atol=1e-6)
+
+
+def test_images_of_the_input_s_size_are_taken_as_before_with_one_warning() -> None:
+    tta = relook.TTA(network(), photo_policy())
+    with pytest.warns(UserWarning, match="searched on photos"):
+        found = tta(some_images(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tta(some_images(2))
+        plain = replace(photo_policy(), subpolicies=VIEWS[:1], temperatures=(1.0,))
+        relook.TTA(network(), plain)(some_images(2))  # the plain view is the image either way
+        unmarked = photo_policy(replace(PLAN, full_size=False))
+        before = relook.TTA(network(), unmarked)(some_images(2))
+    assert torch.equal(found, before)
+
+
+def test_a_policy_that_was_not_searched_on_photos_takes_them_in_a_list() -> None:
+    unmarked, photos = photo_policy(replace(PLAN, full_size=False)), some_photos()
+    wanted = relook.TTA(network(), photo_policy())(photos)
+    assert torch.equal(relook.TTA(network(), unmarked, size=32)(photos), wanted)
+    refused("expected size", relook.TTA(network(), replace(unmarked, preparation=None)), photos)
+    batch = torch.zeros((2, 3, 45, 80), dtype=torch.uint8)
+    refused("expected images of 32×32", relook.TTA(network(), unmarked, size=32), batch)
+
+
+def test_what_is_no_photo_is_said() -> None:
+    tta = relook.TTA(network(), photo_policy())
+    grey = np.zeros((40, 50, 1), np.uint8)
+    refused(r"photo 1: expected uint8 \[h, w, 3\]", tta, [some_photos()[0], grey])
+    refused("photo 0: expected uint8", tta, [np.zeros((40, 50, 3))])
+    refused("photo 0: it is too long and thin", tta, [np.zeros((1, 90_000_000, 3), np.uint8)[:, :]])
+    refused("at least 1 image", tta, [])
