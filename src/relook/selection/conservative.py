@@ -22,6 +22,7 @@ from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Groups, mean_and_error
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.selection.greedy import (
+    COMPACT_FROM,
     Pick,
     PlainScorer,
     Scorer,
@@ -32,7 +33,6 @@ from relook.selection.greedy import (
     floored_log,
     search_with,
 )
-from relook.selection.kernels.memory import COMPACT_FROM
 from relook.selection.objectives import OBJECTIVES
 from relook.selection.soft_targets import (
     POOL,
@@ -215,21 +215,17 @@ def _open_conservative(
     in_order: bool,
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
-    if np.array_equal(rows.labels, labels):
-        with problem.scoring.open(log_probs, labels, weights) as scorer:
-            yield ConservativeScorer(
-                *(scorer, rows, log_probs, weights, scorer),
-                *(defaults, thresholds, problem.groups, in_order),
-            )
-        return
-    repeated = np.ascontiguousarray(log_probs[:, rows.images])
-    own = weights[rows.images] * rows.shares
-    reporter = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
-    with problem.scoring.open(repeated, rows.labels, own) as chooser:
-        yield ConservativeScorer(
-            *(chooser, rows, repeated, own, reporter),
-            *(defaults, thresholds, problem.groups, in_order),
-        )
+    alone = np.array_equal(rows.labels, labels)
+    if not alone:
+        log_probs = np.ascontiguousarray(log_probs[:, rows.images])
+        weights = weights[rows.images] * rows.shares
+    with problem.scoring.open(log_probs, rows.labels, weights) as chooser:
+        reporter = chooser
+        if not alone:
+            objective = OBJECTIVES["cll"]
+            reporter = PlainScorer(problem.log_probs, labels, objective, problem.weights)
+        rest = defaults, thresholds, problem.groups, in_order
+        yield ConservativeScorer(chooser, rows, log_probs, weights, reporter, *rest)
 
 
 def _soft_targets(

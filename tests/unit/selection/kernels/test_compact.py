@@ -7,12 +7,11 @@ from tests.support import refused
 
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection import SearchResult, greedy_search, selection_needs
+from relook.selection import SearchResult, greedy_search, plan, selection_needs
 from relook.selection.greedy import extended_mean, floored_log, search_with
-from relook.selection.kernels import memory
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.scorer import CompiledScorer
+from relook.selection.plan import classes_to_keep
 
 
 def searched(log_probs: Array, labels: Array, length: int, threads: int = 1) -> SearchResult:
@@ -98,7 +97,7 @@ def test_what_does_not_fit_is_refused_before_it_starts() -> None:
 
 def test_fewer_kept_classes_still_give_exact_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     log_probs, labels = pool_of_many_classes(9)
-    monkeypatch.setattr(memory, "_KEPT", 10)
+    monkeypatch.setattr(plan, "_KEPT", 10)
     result = searched(log_probs, labels, 3)
     mean = np.exp(log_probs[list(result.picks)].astype(np.float64)).mean(axis=0)
     expected = calibrated_log_likelihood(floored_log(mean), labels)[0]
