@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from relook.transforms.apply import Operation, Shape
-from relook.transforms.cpu.cubic import cubic, fold
 from relook.transforms.cpu.memory import (
     as_level,
     compiled,
     copy_image,
+    cubic,
     f32,
+    fold,
     helper,
     i32,
     read,

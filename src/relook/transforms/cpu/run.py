@@ -15,8 +15,8 @@ from torch import Tensor
 
 from relook.foundation.threads import share_work
 from relook.transforms.apply import Operation, Pixels, Shape, by_kernel
+from relook.transforms.cpu.color import PointStep, merged_points
 from relook.transforms.cpu.moves import MoveStep, merged_moves
-from relook.transforms.cpu.points import PointStep, merged_points
 from relook.transforms.steps import AppliedStep
 from relook.transforms.table import TRANSFORMS, load_form
 
