@@ -124,7 +124,6 @@ def is_compact(
 
 
 def _plain_needs(shape: tuple[int, int, int]) -> int:
-    """Return about how much memory the scoring by NumPy takes."""
     averages = 8 * shape[1] * shape[2]
     return max(
         _AVERAGES * averages,

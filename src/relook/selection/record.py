@@ -171,8 +171,6 @@ def select(
 
 
 class _Recorder:
-    """Writes a growing trace, at most once a second."""
-
     def __init__(self, path: Path | None, trace: Trace) -> None:
         self._path, self._trace = path, trace
         self._written: Trace | None = None
@@ -193,7 +191,6 @@ class _Recorder:
 
 
 def _opened(path: Path, new: Trace, candidates: int, say: Log) -> Trace:
-    """Return the trace at `path` if it belongs here, else the new one."""
     if not path.exists():
         return new
     try:

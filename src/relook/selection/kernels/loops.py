@@ -221,7 +221,6 @@ def keep_likeliest(
 
 @compiled
 def _part(others: Any, starts: Any, block: int, own: Any) -> Any:
-    """Return a block's rows `[candidate, row, lane]`."""
     part = others[starts[block] : starts[block + 1]]
     return part.reshape(own.shape[1], len(part) // (own.shape[1] * LANES), LANES)
 

@@ -146,14 +146,12 @@ def _apply_points(images: Any, out: Any, values: Any, codes: Any, given: Any) ->
 
 @helper
 def _then(table: Any, after: Any) -> None:
-    """Apply a second table after the first."""
     for g in range(_LEVELS):
         table[g] = after[table[g]]
 
 
 @helper
 def _contrasted(factor: Any, mean: Any) -> Any:
-    """Return contrast's table."""
     table = np.empty(_LEVELS, np.uint8)
     for g in range(_LEVELS):
         table[g] = as_level((f32(g) - mean) * factor + mean)
@@ -162,7 +160,6 @@ def _contrasted(factor: Any, mean: Any) -> Any:
 
 @helper
 def _stretched(cut: float, counts: Any) -> Any:
-    """Return autocontrast's table: `cut` pixels or fewer fall off at either end."""
     table = np.empty(_LEVELS, np.uint8)
     low, before = 0, counts[0]
     while before <= cut and low < 255:
@@ -180,7 +177,6 @@ def _stretched(cut: float, counts: Any) -> Any:
 
 @helper
 def _equalized(counts: Any, pixels: int) -> Any:
-    """Return equalize's table."""
     table = np.empty(_LEVELS, np.uint8)
     brightest = 0
     for g in range(_LEVELS):
@@ -217,7 +213,6 @@ def _count(images: Any, i: int, counts: Any) -> None:
 
 @helper
 def _moved(counts: Any, table: Any) -> Any:
-    """Return the histogram after a table was applied."""
     moved = np.zeros(_LEVELS, np.int64)
     for g in range(_LEVELS):
         moved[table[g]] += counts[g]

@@ -5,7 +5,7 @@ Neighbours merge into one kernel where the bytes stay equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 
@@ -20,8 +20,9 @@ from relook.transforms.cpu.moves import MoveStep, merged_moves
 from relook.transforms.steps import AppliedStep
 from relook.transforms.table import TRANSFORMS, load_form
 
-Part = Operation | PointStep | MoveStep
-"""What a compiled form `(step, shape)` returns; points and moves merge with their neighbours."""
+_MERGED: dict[type, Callable[..., Operation]] = {PointStep: merged_points, MoveStep: merged_moves}
+"""What neighbours of a kind become. A compiled form `(step, shape)` returns one of these, an
+operation, or None where it leaves the images as they are."""
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
@@ -89,22 +90,10 @@ def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterato
 
 def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
     """Return the kernels for images `[n, c, h, w]`; none where the steps change nothing."""
-    parts = [part for step in steps if (part := _part(step, shape)) is not None]
+    forms = [(step, TRANSFORMS[step.transform].cpu) for step in steps]
+    parts = [load_form(form)(step, shape) if form else by_kernel(step) for step, form in forms]
     operations: list[Operation] = []
-    for _, run in groupby(parts, key=type):
+    for kind, run in groupby((part for part in parts if part is not None), key=type):
         alike = list(run)
-        points = [part for part in alike if isinstance(part, PointStep)]
-        moves = [part for part in alike if isinstance(part, MoveStep)]
-        operations += [merged_points(points)] if points else []
-        operations += [merged_moves(moves)] if moves else []
-        operations += [part for part in alike if isinstance(part, Operation)]
+        operations += [_MERGED[kind](alike)] if kind in _MERGED else alike
     return operations
-
-
-def _part(step: AppliedStep, shape: Shape) -> Part | None:
-    """Return a step's part of the plan; None where it leaves the images as they are."""
-    form = TRANSFORMS[step.transform].cpu
-    if form is None:
-        return by_kernel(step)
-    part: Part | None = load_form(form)(step, shape)
-    return part
