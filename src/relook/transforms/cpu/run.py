@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -42,36 +42,17 @@ def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     worth = pixels.nbytes // (_BYTES_PER_THREAD_LIGHT if light else _BYTES_PER_THREAD)
     threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
     # A single step needs no cache: each image is read once.
-    blocks = (
-        _blocks(len(pixels), pixels[0].nbytes, threads)
-        if len(plan) > 1
-        else _shares(len(pixels), threads)
-    )
+    most = max(1, _BLOCK // pixels[0].nbytes) if len(plan) > 1 else len(pixels)
+    blocks = _blocks(len(pixels), most, threads)
     share_work(partial(_run, plan, pixels, out), blocks, threads)
     return torch.from_numpy(out)
 
 
-def _blocks(count: int, size: int, threads: int) -> list[slice]:
-    """Cut `count` images of `size` bytes into blocks; none is larger than the one before it.
-
-    The last ones are small, so that all threads end at about the same time.
-    """
-    most = max(1, _BLOCK // size)
-    least = min(most, max(1, _BYTES_PER_THREAD // size))
-    blocks: list[slice] = []
-    start = 0
-    while start < count:
-        share = -(-(count - start) // (2 * threads)) if threads > 1 else most
-        stop = min(count, start + min(most, max(least, share)))
-        blocks.append(slice(start, stop))
-        start = stop
-    return blocks
-
-
-def _shares(count: int, threads: int) -> list[slice]:
-    """Cut `count` images into one block per thread, of the same length."""
-    edges = [count * i // threads for i in range(threads + 1)]
-    return [slice(start, stop) for start, stop in pairwise(edges)]
+def _blocks(count: int, most: int, threads: int) -> list[slice]:
+    """Cut `count` images into equal blocks, as many for each thread; the last may be smaller."""
+    rounds = -(-count // (most * threads))
+    length = -(-count // (rounds * threads))
+    return [slice(start, min(start + length, count)) for start in range(0, count, length)]
 
 
 def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]) -> None:

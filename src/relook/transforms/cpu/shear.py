@@ -8,7 +8,6 @@ Pillow's order of operations; elsewhere both round to the same byte. (`rotate` d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,52 +47,46 @@ _NEAR = 2
 
 def shear_x(step: AppliedStep, shape: Shape) -> Operation:
     """Return the shear of rows."""
-    return _shear(step, _shear_x)
+    return _shear(step, columns=False)
 
 
 def shear_y(step: AppliedStep, shape: Shape) -> Operation:
     """Return the shear of columns."""
-    return _shear(step, _shear_y)
+    return _shear(step, columns=True)
 
 
-def _shear(step: AppliedStep, kernel: Callable[..., None]) -> Operation:
+def _shear(step: AppliedStep, columns: bool) -> Operation:
     slopes = step.draws["sign"] * step.values
     if np.abs(slopes).max(initial=0.0) > _STEEPEST:
         return by_kernel(step)
-    return Operation(kernel, (slopes, step.draws["edge"]))
+    return Operation(_slide, (slopes, step.draws["edge"]), (columns,))
 
 
 @compiled
-def _shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
-    """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1)."""
+def _slide(images: Any, out: Any, slopes: Any, edges: Any, columns: bool) -> None:
+    """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1).
+
+    Or columns, counted from the left or the right, as the rows of the turned image.
+    """
     n, channels, height, width = images.shape
-    row = np.empty(width + 5, np.uint8)
-    near = np.zeros(_whole_marks(width), np.uint8)
+    count, length = (width, height) if columns else (height, width)
+    row = np.empty(length + 5, np.uint8)
+    near = np.zeros(_whole_marks(length), np.uint8)
+    room = height * width if columns else 0
+    before, after = np.empty(room, np.uint8), np.empty(room, np.uint8)
     for i in range(n):
-        if slopes[i] == 0.0:
+        slope, edge = slopes[i], edges[i]
+        if slope == 0.0:
             copy_image(images, i, out)
             continue
         for channel in range(channels):
             base = (i * channels + channel) * height * width
-            _shear_plane(images, base, height, width, slopes[i], edges[i], out, base, row, near)
-
-
-@compiled
-def _shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
-    """Slide column x by `slope · (x + ½)`, counted from the left (edge 0) or the right (1)."""
-    n, channels, height, width = images.shape
-    row = np.empty(height + 5, np.uint8)
-    near = np.zeros(_whole_marks(height), np.uint8)
-    before, after = np.empty(height * width, np.uint8), np.empty(height * width, np.uint8)
-    for i in range(n):
-        if slopes[i] == 0.0:
-            copy_image(images, i, out)
-            continue
-        for channel in range(channels):
-            base = (i * channels + channel) * height * width
-            transpose(images, base, height, width, width, before, 0)
-            _shear_plane(before, 0, width, height, slopes[i], edges[i], after, 0, row, near)
-            transpose(after, 0, width, height, height, out, base)
+            if columns:
+                transpose(images, base, height, width, width, before, 0)
+                _shear_plane(before, 0, count, length, slope, edge, after, 0, row, near)
+                transpose(after, 0, width, height, height, out, base)
+            else:
+                _shear_plane(images, base, count, length, slope, edge, out, base, row, near)
 
 
 @helper
