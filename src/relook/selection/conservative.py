@@ -170,7 +170,10 @@ def conservative_search(
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Search with the average and the soft targets that the labels choose; see `greedy_search`."""
-    kappa = _view_temperature(problem, defaults) if view_temperature is None else view_temperature
+    kappa = view_temperature
+    if kappa is None:
+        views = [problem.log_probs[one] for one in dict.fromkeys(defaults)]
+        kappa = choose_view_temperature(views, problem.labels, problem.weights, problem.groups)
     log_probs = tempered_pool(problem.log_probs, kappa, problem.scoring.threads)
     problem = replace(problem, log_probs=log_probs)
     trials = _FOLDS * _TRIAL if _has_folds(problem) else 0
@@ -187,11 +190,6 @@ def conservative_search(
     with _open_conservative(problem, rows, defaults, thresholds, in_order) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
-
-
-def _view_temperature(problem: Problem, defaults: Sequence[int]) -> float:
-    views = [problem.log_probs[one] for one in dict.fromkeys(defaults)]
-    return choose_view_temperature(views, problem.labels, problem.weights, problem.groups)
 
 
 def _has_folds(problem: Problem) -> bool:
