@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ _WRONG_STEPS = [
         "[0].finish: expected an object with transform, magnitude, direction, draws, got null",
     ),
 ]
-_WRONG_STEP = [
+_WRONG_STEP: list[tuple[dict[str, Any], str]] = [
     ({"magnitude": "big"}, '.magnitude: expected a finite number ≥ 0, got "big"'),
     ({"magnitude": -0.5}, ".magnitude: expected a finite number ≥ 0, got -0.5"),
     ({"magnitude": 10**399}, ".magnitude: expected a finite number ≥ 0, got a huge number"),
