@@ -25,9 +25,8 @@ from relook.foundation.threads import available_cores
 from relook.io.run_directory import RunDirectory
 from relook.predictions.external import load_labels, open_predictions
 from relook.selection import SearchResult, greedy_search
-from relook.selection.greedy import extended_mean, search_with
+from relook.selection.greedy import COMPACT_FROM, extended_mean, search_with
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.memory import COMPACT_FROM
 from relook.selection.kernels.scorer import CompiledScorer
 
 FULL_SIZE = (900, 25_000, 1_000, 20)

@@ -101,8 +101,14 @@ def _cutout(image: Image.Image, value: float, draws: Draws) -> Image.Image:
     return result
 
 
-def _mirrored(image: Image.Image, draws: Draws) -> Image.Image:
-    return ImageOps.mirror(image) if draws["flip"] == 1 else image
+def _mirroring(crop: Oracle) -> Oracle:
+    """The crop, and then its mirror image where `flip` is 1."""
+
+    def both(image: Image.Image, value: float, draws: Draws) -> Image.Image:
+        cropped = crop(image, value, draws)
+        return ImageOps.mirror(cropped) if draws["flip"] == 1 else cropped
+
+    return both
 
 
 def _place(share: float, free: int) -> int:
@@ -173,24 +179,16 @@ ORACLES: dict[str, Oracle] = {
     "cutout": _cutout,
     "invert": lambda image, value, draws: ImageOps.invert(image),
     "equalize": lambda image, value, draws: ImageOps.equalize(image),
-    "scale_crop_flip": lambda image, value, draws: _mirrored(
-        _scale_crop(image, value, draws), draws
-    ),
     "scale_crop": _scale_crop,
-    "resized_crop_flip": lambda image, value, draws: _mirrored(
-        _resized_crop(image, value, draws), draws
-    ),
     "resized_crop": _resized_crop,
-    "crop_flip": lambda image, value, draws: _mirrored(_crop(image, value, draws), draws),
     "crop": _crop,
-    "reflect_crop_flip": lambda image, value, draws: _mirrored(
-        _reflect_crop(image, value, draws), draws
-    ),
     "reflect_crop": _reflect_crop,
     "flip": lambda image, value, draws: ImageOps.mirror(image),
     "quarter_turn": lambda image, value, draws: image.rotate(90 * round(value), expand=True),
     "zoom": _zoom,
 }
+for _name in ("crop", "reflect_crop", "scale_crop", "resized_crop"):
+    ORACLES[f"{_name}_flip"] = _mirroring(ORACLES[_name])
 
 
 def random_draws(

@@ -153,14 +153,3 @@ def test_a_large_search_is_the_plain_one_for_any_number_of_threads() -> None:
         scores = plain_scores(probabilities, labels, list(one.picks[:step]))
         assert one.picks[step] == int(np.argmax(scores))
         assert one.scores[step] == pytest.approx(max(scores), abs=1e-9)
-
-
-@pytest.mark.parametrize("classes", [4, 30])
-def test_a_search_with_sharpened_averages_is_the_plain_one(classes: int) -> None:
-    log_probs, labels = random_pool(3, 60, 300, classes, skill=2.0, sharpness=1.0)
-    plain = greedy_search(log_probs, labels, 30)
-    fast = compiled_search(log_probs, labels, 30)
-    assert max(1 / np.array(fast.temperatures)) > 1.3  # tangents are used from 1 on
-    assert fast.picks == plain.picks
-    np.testing.assert_allclose(fast.scores, plain.scores, rtol=0, atol=1e-11)
-    assert compiled_search(log_probs, labels, 30, threads=2) == fast

@@ -151,9 +151,9 @@ def loss_bound(lost: float, gained: float, images: float, confidence: float = CO
     return high
 
 
-def images_needed(loss: float, confidence: float = CONFIDENCE) -> int:
+def images_needed(loss: float) -> int:
     """Return how many images can support a loss at all: those that show none."""
-    z = NormalDist().inv_cdf(confidence)
+    z = NormalDist().inv_cdf(CONFIDENCE)
     return math.ceil(z * z * (1 - loss) / loss)
 
 

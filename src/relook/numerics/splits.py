@@ -101,17 +101,15 @@ def _bad_split(text: str) -> RelookError:
 
 
 def halvings(
-    n_or_labels: int | ArrayLike, count: int = 5, seed: int = 0, groups: ArrayLike | None = None
+    images: int, count: int = 5, seed: int = 0, groups: ArrayLike | None = None
 ) -> list[tuple[Indices, Indices]]:
     """Halve the images `count` times and use each halving both ways: 2·count pairs.
 
-    A pair is (calibrate, score): test-time cross-validation, the paper's section 4. Given
-    labels instead of a number of images, the halves are stratified.
+    A pair is (calibrate, score): test-time cross-validation, the paper's section 4.
     """
     if count < 1:
         raise RelookError(f"expected at least 1 halving, got {count}")
-    given = np.asarray(n_or_labels)
-    labels = np.zeros(max(int(given), 0), dtype=np.int64) if given.ndim == 0 else given
+    labels = np.zeros(images, dtype=np.int64)
     pairs = []
     for number in range(count):
         first, second = _split(labels, 0.5, np.random.default_rng([seed, number]), groups)

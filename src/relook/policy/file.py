@@ -150,27 +150,24 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
     if policy.sets is not None:
         added["sets"] = {**asdict(policy.sets), "thresholds": list(policy.sets.thresholds)}
     if policy.halves:
-        added["halves"] = [_without_head(policy_to_json(half)) for half in policy.halves]
+        halves = [policy_to_json(half) for half in policy.halves]
+        added["halves"] = [
+            {name: one for name, one in half.items() if name not in ("format", "version")}
+            for half in halves
+        ]
     if preparation is not None:
         added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
+    own = any(TRANSFORMS[step.transform].origin for sub in policy for step in sub.all_steps)
     return {
         "format": _POLICY.format,
         # An older relook reads what it can.
-        "version": _POLICY.version if added or _has_own_transforms(policy) else 1,
+        "version": _POLICY.version if added or own else 1,
         "recipe": policy.recipe,
         "seed": policy.seed,
         **added,
         "temperatures": None if temperatures is None else list(temperatures),
         "subpolicies": [subpolicy_to_json(sub) for sub in policy],
     }
-
-
-def _without_head(content: dict[str, object]) -> dict[str, object]:
-    return {name: one for name, one in content.items() if name not in ("format", "version")}
-
-
-def _has_own_transforms(policy: Policy) -> bool:
-    return any(TRANSFORMS[step.transform].origin for sub in policy for step in sub.all_steps)
 
 
 def policy_from_json(content: object, where: str = "policy") -> Policy:
@@ -281,7 +278,10 @@ def _subpolicy(file: _SubPolicy, where: str) -> SubPolicy:
 def _step(file: _Step, where: str) -> Step:
     name = _transform(file.transform, f"{where}.transform")
     direction = None if isinstance(file.direction, UnsetType) else file.direction
-    draws = None if isinstance(file.draws, UnsetType) else _given(file.draws)
+    draws = None
+    if not isinstance(file.draws, UnsetType):
+        known = structs.asdict(file.draws).items()
+        draws = {name: float(one) for name, one in known if one is not UNSET}
     try:
         return Step(name, file.magnitude, direction, draws)
     except RelookError as error:
@@ -305,7 +305,3 @@ def _transform(written: str, where: str) -> str:
         )
     # Looking for the nearest name takes time that grows with the name.
     raise FileFormatError(f"{where}: {unknown_name('transform', written[:60], TRANSFORMS)}")
-
-
-def _given(draws: _Draws) -> dict[str, float]:
-    return {name: float(one) for name, one in structs.asdict(draws).items() if one is not UNSET}

@@ -5,7 +5,7 @@ A recipe is one of RECIPES, or a TOML file of the user's own (docs/howto/recipes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,8 @@ class Recipe:
     image_size: int | None = None
 
     def __post_init__(self) -> None:
-        _check_transforms(self)
-        _check_groups(self)
-        _check_ends(self)
+        for problem in _problems(self):
+            raise RelookError(f"recipe {self.name!r}: {problem}")
 
     def without(self, names: Iterable[str]) -> Recipe:
         """Return the recipe with transforms left out; `flip` takes the mirror images out."""
@@ -79,58 +78,43 @@ class Recipe:
         return asdict(self)
 
 
-def _check_transforms(recipe: Recipe) -> None:
+def _problems(recipe: Recipe) -> Iterator[str]:
+    """Say what makes no sense; the first is enough."""
     if not recipe.name.isprintable() or not 0 < len(recipe.name) <= 200:
-        raise _nonsense(recipe, "expected a name of up to 200 printable characters")
+        yield "expected a name of up to 200 printable characters"
     for name in recipe.transforms:
         if name not in TRANSFORMS:
-            raise _nonsense(recipe, str(unknown_name("transform", name, TRANSFORMS)))
+            yield str(unknown_name("transform", name, TRANSFORMS))
         if name in STARTS + _CROPS:
-            raise _nonsense(recipe, f"{name} can only be the start or the finish")
+            yield f"{name} can only be the start or the finish"
     if len(set(recipe.transforms)) != len(recipe.transforms):
-        raise _nonsense(recipe, "a transform is listed twice")
-
-
-def _check_groups(recipe: Recipe) -> None:
+        yield "a transform is listed twice"
     for group in recipe.groups:
-        if not 0 < group.count <= _MOST_CANDIDATES:
-            raise _nonsense(
-                recipe, f"expected a count from 1 to {_MOST_CANDIDATES}, got {group.count!r}"
-            )
-        if not 0 <= group.length <= _LONGEST:
-            raise _nonsense(recipe, f"expected a length from 0 to {_LONGEST}, got {group.length!r}")
-        for magnitude in (group.magnitude, group.start or 0.0):
-            if not 0 <= magnitude <= 60:
-                raise _nonsense(recipe, f"expected a magnitude from 0 to 60, got {magnitude!r}")
-        if group.start is not None and recipe.start is None:
-            raise _nonsense(recipe, "a group says how far its start goes, but there is no start")
-        if group.length and not recipe.transforms:
-            raise _nonsense(recipe, f"{group.length} steps asked for, but no transform is left")
-        if not group.length and recipe.start is None and recipe.finish is None:
-            raise _nonsense(recipe, "length 0 without start or finish is the plain image alone")
+        yield from _problems_of_group(recipe, group)
     if not recipe.groups:
-        raise _nonsense(recipe, "expected at least one group of sub-policies")
-
-
-def _check_ends(recipe: Recipe) -> None:
-    for end, step, known in (
-        ("start", recipe.start, STARTS),
-        ("finish", recipe.finish, _CROPS),
-    ):
+        yield "expected at least one group of sub-policies"
+    for end, step, known in (("start", recipe.start, STARTS), ("finish", recipe.finish, _CROPS)):
         if step is not None and step.transform not in known:
-            raise _nonsense(
-                recipe, f"expected the {end} to be one of {', '.join(known)}, got {step.transform}"
-            )
+            yield f"expected the {end} to be one of {', '.join(known)}, got {step.transform}"
     if recipe.image_size is not None and not 8 <= recipe.image_size <= _LARGEST_SIDE:
-        raise _nonsense(
-            recipe,
-            f"expected an image size of at least 8 and at most {_LARGEST_SIDE}, got "
-            f"{describe(recipe.image_size)}",
-        )
+        size = describe(recipe.image_size)
+        yield f"expected an image size of at least 8 and at most {_LARGEST_SIDE}, got {size}"
 
 
-def _nonsense(recipe: Recipe, why: str) -> RelookError:
-    return RelookError(f"recipe {recipe.name!r}: {why}")
+def _problems_of_group(recipe: Recipe, group: Group) -> Iterator[str]:
+    if not 0 < group.count <= _MOST_CANDIDATES:
+        yield f"expected a count from 1 to {_MOST_CANDIDATES}, got {group.count!r}"
+    if not 0 <= group.length <= _LONGEST:
+        yield f"expected a length from 0 to {_LONGEST}, got {group.length!r}"
+    for magnitude in (group.magnitude, group.start or 0.0):
+        if not 0 <= magnitude <= 60:
+            yield f"expected a magnitude from 0 to 60, got {magnitude!r}"
+    if group.start is not None and recipe.start is None:
+        yield "a group says how far its start goes, but there is no start"
+    if group.length and not recipe.transforms:
+        yield f"{group.length} steps asked for, but no transform is left"
+    if not group.length and recipe.start is None and recipe.finish is None:
+        yield "length 0 without start or finish is the plain image alone"
 
 
 def _without(recipe: Recipe, name: str) -> Recipe:
@@ -146,10 +130,8 @@ def _without(recipe: Recipe, name: str) -> Recipe:
     if recipe.finish is not None and recipe.finish.transform == name:
         return replace(recipe, finish=None)
     if name not in recipe.transforms:
-        raise _nonsense(
-            recipe,
-            f"cannot leave out {name!r}; " + str(unknown_name("transform", name, _names(recipe))),
-        )
+        known = unknown_name("transform", name, _names(recipe))
+        raise RelookError(f"recipe {recipe.name!r}: cannot leave out {name!r}; {known}")
     return replace(recipe, transforms=tuple(t for t in recipe.transforms if t != name))
 
 

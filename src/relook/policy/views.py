@@ -6,7 +6,7 @@ sub-policy, so views are the same bytes for any batch size, split, order or thre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -130,7 +130,13 @@ def freeze_subpolicy(
     steps = [
         step
         if step.is_fixed
-        else replace(step, draws=_scalar_draws(step, place, seed, view, stream))
+        else replace(
+            step,
+            draws={
+                name: float(outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
+                for name, slot in _slots(step, place).items()
+            },
+        )
         for place, step in enumerate(subpolicy.all_steps)
     ]
     if subpolicy.finish is None:
@@ -198,15 +204,6 @@ def _seen_sizes(images: Tensor | FullImages, first: bool) -> tuple[Floats, Float
         sizes = np.tile(images.shape[2:], (len(images), 1))
     height, width = sizes.astype(np.float64).T
     return height, width
-
-
-def _scalar_draws(
-    step: Step, place: int, seed: int, view: int, stream: Stream
-) -> Mapping[str, float]:
-    return {
-        name: float(outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
-        for name, slot in _slots(step, place).items()
-    }
 
 
 def _slots(step: Step, place: int) -> dict[str, int]:

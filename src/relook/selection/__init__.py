@@ -2,7 +2,7 @@
 
 from relook.selection.checks import check_predictions
 from relook.selection.greedy import SearchResult
-from relook.selection.kernels.memory import selection_needs
+from relook.selection.plan import selection_needs
 from relook.selection.search import greedy_search
 
 __all__ = ["SearchResult", "check_predictions", "greedy_search", "selection_needs"]

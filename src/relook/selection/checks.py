@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from relook.errors import RelookError
-from relook.numerics import intervals
 from relook.numerics.arrays import Labels, LogProbs
 
 SUSPECT = 0.98
@@ -70,13 +69,6 @@ def check_defaults(defaults: Iterable[int], candidates: int) -> tuple[int, ...]:
         if not 0 <= one < candidates:
             raise RelookError(f"expected defaults from 0 to {candidates - 1}, got {one}")
     return found
-
-
-def group_numbers(groups: ArrayLike | None, images: int) -> NDArray[np.int64]:
-    """Return a number from 0 on for each image's group; without groups each is its own."""
-    if groups is None:
-        return np.arange(images)
-    return intervals.group_numbers(groups, images)
 
 
 def _check_labels(labels: NDArray[Any], images: int, classes: int) -> None:

@@ -22,6 +22,7 @@ from relook.numerics.arrays import FloatArray, Labels, LogProbs
 from relook.numerics.intervals import Groups, mean_and_error
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.selection.greedy import (
+    COMPACT_FROM,
     Pick,
     PlainScorer,
     Scorer,
@@ -32,7 +33,6 @@ from relook.selection.greedy import (
     floored_log,
     search_with,
 )
-from relook.selection.kernels.memory import COMPACT_FROM
 from relook.selection.objectives import OBJECTIVES
 from relook.selection.soft_targets import (
     POOL,
@@ -170,7 +170,10 @@ def conservative_search(
     picked: Callable[[Pick], None] | None = None,
 ) -> SearchResult:
     """Search with the average and the soft targets that the labels choose; see `greedy_search`."""
-    kappa = _view_temperature(problem, defaults) if view_temperature is None else view_temperature
+    kappa = view_temperature
+    if kappa is None:
+        views = [problem.log_probs[one] for one in dict.fromkeys(defaults)]
+        kappa = choose_view_temperature(views, problem.labels, problem.weights, problem.groups)
     log_probs = tempered_pool(problem.log_probs, kappa, problem.scoring.threads)
     problem = replace(problem, log_probs=log_probs)
     trials = _FOLDS * _TRIAL if _has_folds(problem) else 0
@@ -187,11 +190,6 @@ def conservative_search(
     with _open_conservative(problem, rows, defaults, thresholds, in_order) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
-
-
-def _view_temperature(problem: Problem, defaults: Sequence[int]) -> float:
-    views = [problem.log_probs[one] for one in dict.fromkeys(defaults)]
-    return choose_view_temperature(views, problem.labels, problem.weights, problem.groups)
 
 
 def _has_folds(problem: Problem) -> bool:
@@ -215,21 +213,17 @@ def _open_conservative(
     in_order: bool,
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
-    if np.array_equal(rows.labels, labels):
-        with problem.scoring.open(log_probs, labels, weights) as scorer:
-            yield ConservativeScorer(
-                *(scorer, rows, log_probs, weights, scorer),
-                *(defaults, thresholds, problem.groups, in_order),
-            )
-        return
-    repeated = np.ascontiguousarray(log_probs[:, rows.images])
-    own = weights[rows.images] * rows.shares
-    reporter = PlainScorer(log_probs, labels, OBJECTIVES["cll"], weights)
-    with problem.scoring.open(repeated, rows.labels, own) as chooser:
-        yield ConservativeScorer(
-            *(chooser, rows, repeated, own, reporter),
-            *(defaults, thresholds, problem.groups, in_order),
-        )
+    alone = np.array_equal(rows.labels, labels)
+    if not alone:
+        log_probs = np.ascontiguousarray(log_probs[:, rows.images])
+        weights = weights[rows.images] * rows.shares
+    with problem.scoring.open(log_probs, rows.labels, weights) as chooser:
+        reporter = chooser
+        if not alone:
+            objective = OBJECTIVES["cll"]
+            reporter = PlainScorer(problem.log_probs, labels, objective, problem.weights)
+        rest = defaults, thresholds, problem.groups, in_order
+        yield ConservativeScorer(chooser, rows, log_probs, weights, reporter, *rest)
 
 
 def _soft_targets(

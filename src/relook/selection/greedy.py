@@ -21,11 +21,13 @@ from relook.numerics.calibration import (
     calibrated_log_likelihood,
     calibrated_log_likelihoods,
 )
-from relook.selection.kernels.memory import COMPACT_FROM, check_memory
 from relook.selection.objectives import OBJECTIVES, Objective
 
 COMPILED_FROM = 2_000_000
 """How many values predictions must have to be worth the compiled kernels' first use."""
+
+COMPACT_FROM = 201
+"""From how many classes on the compact form is used."""
 
 _CONSERVATIVE_SEARCHES = 5  # about how many a conservative one makes on its way
 
@@ -193,6 +195,7 @@ class Scoring:
             return nullcontext(PlainScorer(log_probs, labels, self.objective, weights))
         from relook.selection.kernels.compact import CompactScorer  # numba: only where it pays
         from relook.selection.kernels.scorer import CompiledScorer
+        from relook.selection.plan import check_memory
 
         if log_probs.shape[2] >= COMPACT_FROM:
             return CompactScorer(log_probs, labels, weights, self.threads, self.memory)

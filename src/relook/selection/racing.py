@@ -9,20 +9,16 @@ among the survivors, on all search images.
 
 The rule. Greedy search wants candidates that complete each other, so none is judged by its own
 score. On each of ten or more bootstrap resamples of the images seen so far a greedy search is
-run (the first team), and another one without the candidates that the first has picked (the
-reserves: those nearly picked). A place in a first team is worth two votes, in the reserves
-one. Resamples go on until as many have a vote as may stay, a hundred at most. Candidates
-without a vote are dropped; of the others the best 30, 20 and 12 % of the pool stay, but never
-fewer than `SPARE` × the policy's length. Candidates that are to be kept in any case, a conservative
-search's first defaults, are the pilots and count among those that stay.
+run (the first team), and another one without what the first has picked (the reserves). A place in a
+first team is worth two votes, in the reserves one. Resamples go on until as many candidates have a
+vote as may stay, a hundred at most. Who has none is dropped; of the others the best 30, 20 and 12 %
+of the pool stay, but never fewer than `SPARE` × the policy's length. Candidates to be kept in any
+case, a conservative search's first defaults, are the pilots and count among those that stay.
 
-Its confidence. A candidate that would get a vote on a share p of all resamples is without one
-in R of them with probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has
-a vote with 95 % confidence. Where the number of places decides, nothing is guaranteed.
-
-What it loses. A candidate that helps only on kinds of images of which the first round has
-none is lost. docs/performance.md has measurements; where the pool is large against the
-policy's length, at most a quarter of the passes is left.
+A candidate that would get a vote on a share p of all resamples is without one in R of them with
+probability (1 − p)^R: with R = 10, what matters on 26 % of the resamples has a vote with 95 %
+confidence. One that helps only on kinds of images of which the first round has none is lost.
+docs/performance.md has measurements.
 """
 
 from __future__ import annotations
@@ -247,7 +243,6 @@ def _votes(
 def _search(
     log_probs: NDArray[np.float32], labels: Labels, weights: FloatArray, judge: _Judge
 ) -> SearchResult:
-    """Run a greedy search with a weight for each image."""
     values = 2 * RESAMPLES * log_probs.size  # of all the searches of a round
     if judge.objective is OBJECTIVES["cll"] and values >= COMPILED_FROM:
         from relook.selection.kernels.scorer import CompiledScorer  # numba: only where it pays

@@ -171,8 +171,6 @@ def select(
 
 
 class _Recorder:
-    """Writes a growing trace, at most once a second."""
-
     def __init__(self, path: Path | None, trace: Trace) -> None:
         self._path, self._trace = path, trace
         self._written: Trace | None = None
@@ -193,23 +191,18 @@ class _Recorder:
 
 
 def _opened(path: Path, new: Trace, candidates: int, say: Log) -> Trace:
-    """Return the trace at `path` if it belongs here, else the new one."""
-    found, problem = _read(path, new.belongs_to, candidates)
-    if problem is not None:
-        say(f"{path} is not used ({problem}): selecting from the start")
-    return new if found is None else found
-
-
-def _read(path: Path, belongs_to: str, candidates: int) -> tuple[Trace | None, str | None]:
-    """Return the trace, or what is wrong with it; neither if there is none."""
     if not path.exists():
-        return None, None
+        return new
     try:
         trace = TRACES.read(path)
     except RelookError:
-        return None, "it is damaged or of another version"
-    if trace.belongs_to != belongs_to:
-        return None, "it belongs to other predictions or settings"
-    if not all(0 <= p.candidate < candidates and p.temperature > 0 for p in trace.picks):
-        return None, "it names candidates that are not there, or impossible temperatures"
-    return trace, None
+        problem = "it is damaged or of another version"
+    else:
+        sound = all(0 <= p.candidate < candidates and p.temperature > 0 for p in trace.picks)
+        if sound and trace.belongs_to == new.belongs_to:
+            return trace
+        problem = "it belongs to other predictions or settings"
+        if trace.belongs_to == new.belongs_to:
+            problem = "it names candidates that are not there, or impossible temperatures"
+    say(f"{path} is not used ({problem}): selecting from the start")
+    return new

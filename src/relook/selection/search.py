@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,38 +11,17 @@ from numpy.typing import ArrayLike
 from relook.errors import RelookError
 from relook.foundation.progress import StepProgress
 from relook.numerics.arrays import Labels, LogProbs
+from relook.numerics.intervals import group_numbers
 from relook.selection.checks import (
     check_defaults,
     check_length,
     check_predictions,
     check_shapes,
-    group_numbers,
 )
 from relook.selection.conservative import Problem, conservative_search
 from relook.selection.greedy import Pick, Scoring, SearchResult, is_large, search_with
 from relook.selection.objectives import OBJECTIVES, UserObjective, class_weights, resolve_objective
 from relook.selection.tempered import tempered_pool
-
-
-class ConservativeOptions(TypedDict, total=False):
-    """The keywords of a conservative selection; a view temperature may be given to any."""
-
-    defaults: Sequence[int]
-    in_order: bool
-    groups: ArrayLike | None
-    preselected: bool
-    view_temperature: float | None
-
-
-@dataclass(frozen=True)
-class _Conservative:
-    """Those keywords with what they are if left out: no defaults, each image its own group."""
-
-    defaults: Sequence[int] = ()
-    in_order: bool = True
-    groups: ArrayLike | None = None
-    preselected: bool = False
-    view_temperature: float | None = None
 
 
 def greedy_search(
@@ -58,7 +36,11 @@ def greedy_search(
     threads: int | None = None,
     memory: int = 16 << 30,
     picked: Callable[[Pick], None] | None = None,
-    **conservative: Unpack[ConservativeOptions],
+    defaults: Sequence[int] = (),
+    in_order: bool = True,
+    groups: ArrayLike | None = None,
+    preselected: bool = False,
+    view_temperature: float | None = None,
 ) -> SearchResult:
     """Pick `length` candidates, each the best addition to the average so far; repeats allowed.
 
@@ -85,8 +67,7 @@ def greedy_search(
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
     check_shapes(log_probs, labels)
     check_length(length, start, len(log_probs))
-    options = _Conservative(**conservative)
-    defaults = check_defaults(options.defaults, len(log_probs))
+    defaults = check_defaults(defaults, len(log_probs))
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
@@ -96,7 +77,7 @@ def greedy_search(
         check_predictions(log_probs, labels)
     scoring = Scoring(chosen, compiled, threads, memory)
     if not defaults:
-        kappa = options.view_temperature or 1.0
+        kappa = view_temperature or 1.0
         averaged = tempered_pool(log_probs, kappa, threads)
         with scoring.open(averaged, labels, weights) as scorer:
             found = search_with(scorer, averaged, length, start, progress, picked)
@@ -104,14 +85,14 @@ def greedy_search(
     if not is_cll:
         raise RelookError(f"a conservative selection needs the objective cll, got {objective!r}")
     even = np.ones(len(labels)) if weights is None else weights
-    groups = group_numbers(options.groups, len(labels))
+    units = np.arange(len(labels)) if groups is None else group_numbers(groups, len(labels))
     return conservative_search(
-        Problem(scoring, log_probs, labels, even, groups),
+        Problem(scoring, log_probs, labels, even, units),
         length,
         defaults,
-        in_order=options.in_order,
-        preselected=options.preselected,
-        view_temperature=options.view_temperature,
+        in_order=in_order,
+        preselected=preselected,
+        view_temperature=view_temperature,
         start=start,
         progress=progress,
         picked=picked,

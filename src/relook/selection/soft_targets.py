@@ -90,16 +90,14 @@ class TargetRows:
     shares: FloatArray
 
 
-def soft_rows(soft: SoftTargets, independent: int | None = None) -> TargetRows:
+def soft_rows(soft: SoftTargets, independent: int) -> TargetRows:
     """Return the images with the classes that the soft targets and the labels give them.
 
-    `independent` is how many groups of images there are; by default each is its own.
+    `independent` is how many groups of images there are.
     """
-    images = len(soft.labels)
-    known = images if independent is None else independent
-    trust = known / (known + _EVEN_IMAGES)
+    trust = independent / (independent + _EVEN_IMAGES)
     targets = (1 - trust) * soft.targets
-    targets[np.arange(images), soft.labels] += trust
+    targets[np.arange(len(soft.labels)), soft.labels] += trust
     likely = np.argsort(-targets, axis=1, kind="stable")[:, :MOST_CLASSES]
     shares = np.take_along_axis(targets, likely, axis=1)
     shares[:, 1:][shares[:, 1:] < _LEAST_SHARE] = 0

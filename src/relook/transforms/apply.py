@@ -33,7 +33,7 @@ class Operation:
 
     kernel: Callable[..., None]
     for_each: tuple[NDArray[Any], ...]
-    shared: tuple[NDArray[Any], ...] = ()
+    shared: tuple[Any, ...] = ()
     light: bool = False
 
 

@@ -9,39 +9,32 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from relook.transforms.checks import checked
-
 _LEVELS = 256
 # Beyond this every blend is black or white; it keeps the factor finite in float32.
 _LARGEST_FACTOR = 1e30
 
 
-@checked
 def identity(images: Tensor, values: Tensor) -> Tensor:
     """Return a copy of the images."""
     return _copy(images)
 
 
-@checked
 def invert(images: Tensor, values: Tensor) -> Tensor:
     """Turn each grey level g into 255 − g."""
     return 255 - images
 
 
-@checked
 def solarize(images: Tensor, values: Tensor) -> Tensor:
     """Invert the grey levels that are not below the threshold `value`."""
     return _look_up(images, _solarized_levels(values)[:, None])
 
 
-@checked
 def solarize_add(images: Tensor, values: Tensor) -> Tensor:
     """Blend each image half and half with its solarised self."""
     table = (_levels(images) + _solarized_levels(values)) // 2
     return _look_up(images, table[:, None])
 
 
-@checked
 def posterize(images: Tensor, values: Tensor) -> Tensor:
     """Keep the highest `value` bits of each grey level, rounded down; 0 bits is black."""
     bits = torch.floor(values).clamp(0, 8).to(torch.int64)
@@ -50,7 +43,6 @@ def posterize(images: Tensor, values: Tensor) -> Tensor:
     return _look_up(images, (levels - levels % unit)[:, None])
 
 
-@checked
 def autocontrast(images: Tensor, values: Tensor) -> Tensor:
     """Stretch each channel to the full range, `value` per cent cut off at either end."""
     counts = _histogram(images)
@@ -67,7 +59,6 @@ def autocontrast(images: Tensor, values: Tensor) -> Tensor:
     return _look_up(images, torch.where(high > low, stretched, levels))
 
 
-@checked
 def equalize(images: Tensor, values: Tensor) -> Tensor:
     """Spread each channel's grey levels evenly, as ImageOps.equalize does."""
     counts = _histogram(images)
@@ -80,7 +71,6 @@ def equalize(images: Tensor, values: Tensor) -> Tensor:
     return _look_up(images, torch.where(step > 0, table, levels))
 
 
-@checked
 def contrast(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the contrast by the factor 1 + value, about the mean grey level."""
     luma = _luma(images)
@@ -90,13 +80,11 @@ def contrast(images: Tensor, values: Tensor) -> Tensor:
     return _blend(mean.to(torch.float32), images, factors(values))
 
 
-@checked
 def brightness(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the brightness by the factor 1 + value."""
     return _blend(torch.zeros((), device=images.device), images, factors(values))
 
 
-@checked
 def color(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the colour by the factor 1 + value; a grey image stays as it is."""
     if images.shape[1] == 1:
@@ -104,7 +92,6 @@ def color(images: Tensor, values: Tensor) -> Tensor:
     return _blend(_luma(images).to(torch.float32), images, factors(values))
 
 
-@checked
 def sharpness(images: Tensor, values: Tensor) -> Tensor:
     """Enhance the sharpness by the factor 1 + value."""
     return _blend(_smooth(images).to(torch.float32), images, factors(values))

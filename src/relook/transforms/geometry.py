@@ -1,4 +1,4 @@
-"""Geometric transforms: what Pillow's transform, rotate and resize do, on uint8 batches.
+"""Transforms of place: what Pillow's transform, rotate and resize do, and squares that cover.
 
 Warps see the image in a surround mirrored without repeating the edge (period 2(n − 1)), at
 any distance. Coordinates are Pillow's: pixel i covers [i, i + 1), its centre is i + ½.
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from relook.errors import RelookError
-from relook.transforms.checks import checked
 from relook.transforms.resampling import (
     BITS,
     CROP_SHARES,
@@ -28,31 +27,29 @@ from relook.transforms.steps import Numbers
 
 # Far outside every image; it keeps coordinates and paddings within exact integers.
 _FAR = 2.0**31
+# More than covers every image from every centre, and stays exact in float64.
+_LARGEST_SIDE = 2.0**31
 # Warps work on this many pixels at a time: their float64 intermediates then stay in the cache.
 _PART = 1 << 16
 
 
-@checked
 def rotate(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     """Turn by `sign · value` degrees counter-clockwise about the centre."""
     height, width = images.shape[2:]
     return _in_parts(_warp, images, *rotated_places(sign * values, height, width))
 
 
-@checked
 def shear_x(images: Tensor, values: Tensor, sign: Tensor, edge: Tensor) -> Tensor:
     """Slide rows by `sign · value` pixels a row, counted from the top (edge 0) or bottom (1)."""
     height, width = images.shape[2:]
     return _in_parts(_warp_rows, images, sheared_places(sign * values, edge, height, width))
 
 
-@checked
 def shear_y(images: Tensor, values: Tensor, sign: Tensor, edge: Tensor) -> Tensor:
     """Slide columns by `sign · value` pixels a column, from the left (edge 0) or right (1)."""
     return _transposed(shear_x(_transposed(images), values, sign=sign, edge=edge))
 
 
-@checked
 def translate_x(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     """Take each pixel from `sign · value · width` further right, to the nearest pixel.
 
@@ -64,13 +61,11 @@ def translate_x(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     return _take_columns(images, mirrored(columns, width))
 
 
-@checked
 def translate_y(images: Tensor, values: Tensor, sign: Tensor) -> Tensor:
     """Take each pixel from `sign · value · height` further down, to the nearest pixel."""
     return _transposed(translate_x(_transposed(images), values, sign=sign))
 
 
-@checked
 def crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Pad with `round(value)` black pixels all round and cut the image's size at place x, y."""
     across = _padded_window(images.shape[3], values, x)
@@ -80,13 +75,6 @@ def crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return cut.masked_fill_(~inside, 0)
 
 
-@checked
-def crop_flip(images: Tensor, values: Tensor, x: Tensor, y: Tensor, flip: Tensor) -> Tensor:
-    """Crop as `crop` does, then mirror left to right where flip is 1."""
-    return _flip_where(crop(images, values, x=x, y=y), flip)
-
-
-@checked
 def reflect_crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Crop as `crop` does, from an image that is padded by its own reflection."""
     down, across = (
@@ -96,13 +84,6 @@ def reflect_crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor
     return _take(images, down, across)
 
 
-@checked
-def reflect_crop_flip(images: Tensor, values: Tensor, x: Tensor, y: Tensor, flip: Tensor) -> Tensor:
-    """Crop as `reflect_crop` does, then mirror left to right where flip is 1."""
-    return _flip_where(reflect_crop(images, values, x=x, y=y), flip)
-
-
-@checked
 def scale_crop(
     images: Tensor, values: Tensor, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
@@ -113,7 +94,6 @@ def scale_crop(
     return _cropped("scale_crop", images, values, area, aspect, x, y)
 
 
-@checked
 def resized_crop(
     images: Tensor, values: Tensor, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
@@ -129,32 +109,28 @@ def _cropped(
     return resize(images, boxes_of(crop_box, width, height, shares, aspect, x, y), (height, width))
 
 
-@checked
-def scale_crop_flip(images: Tensor, values: Tensor, flip: Tensor, **box: Tensor) -> Tensor:
-    """Crop and resize as `scale_crop` does, then mirror left to right where flip is 1."""
-    return _flip_where(scale_crop(images, values, **box), flip)
+def flipping(crop: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the kernel that crops and then mirrors left to right where `flip` is 1."""
+
+    def kernel(images: Tensor, values: Tensor, flip: Tensor, **place: Tensor) -> Tensor:
+        cropped = crop(images, values, **place)
+        return torch.where((flip == 1)[:, None, None, None], cropped.flip(3), cropped)
+
+    kernel.__name__ = f"{crop.__name__}_flip"
+    return kernel
 
 
-@checked
-def resized_crop_flip(images: Tensor, values: Tensor, flip: Tensor, **box: Tensor) -> Tensor:
-    """Crop and resize as `resized_crop` does, then mirror left to right where flip is 1."""
-    return _flip_where(resized_crop(images, values, **box), flip)
-
-
-@checked
 def zoom(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Cut a box of share `value` of each side at place x, y and resize it to the image's size."""
     height, width = images.shape[2:]
     return resize(images, boxes_of(zoomed_box, width, height, values, x, y), (height, width))
 
 
-@checked
 def flip(images: Tensor, values: Tensor) -> Tensor:
     """Mirror left to right."""
     return images.flip(3).contiguous()
 
 
-@checked
 def quarter_turn(images: Tensor, values: Tensor) -> Tensor:
     """Turn by `round(value)` quarter turns counter-clockwise; the images must be square."""
     turns = torch.remainder(torch.round(values), 4)
@@ -170,6 +146,18 @@ def quarter_turn(images: Tensor, values: Tensor) -> Tensor:
         picked = (turns == turn)[:, None, None, None]
         turned = torch.where(picked, torch.rot90(images, turn, (2, 3)), turned)
     return turned
+
+
+def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Blacken a square of side `round(value · width)` around the pixel that x and y name.
+
+    Half-way sides go to the even number, as Python's `round` does; a square of even side
+    reaches one pixel further to the left of (and above) its centre than to the right.
+    """
+    height, width = images.shape[2:]
+    across, down = covered(width, x, values * width), covered(height, y, values * width)
+    hidden = _within(height, *down)[:, None, :, None] & _within(width, *across)[:, None, None, :]
+    return images.masked_fill(hidden, 0)
 
 
 def resize(images: Tensor, boxes: Sequence[Box], size: tuple[int, int]) -> Tensor:
@@ -207,10 +195,6 @@ def _resize_axis(images: Tensor, axis: int, spans: list[tuple[int, int]], size: 
     return (total >> BITS).clamp_(0, 255).to(torch.uint8)
 
 
-def _flip_where(images: Tensor, flip: Tensor) -> Tensor:
-    return torch.where((flip == 1)[:, None, None, None], images.flip(3), images)
-
-
 def _padded_window(length: int, padding: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
     """Return which pixel an axis of the window shows, and whether it is one: `[n, length]`."""
     pixels = _window(length, padding, place)
@@ -232,6 +216,19 @@ def crop_offset(padding: Numbers, place: Numbers) -> Numbers:
 def whole_shift(share: Numbers, length: int) -> Numbers:
     """Return a translation by a share of the length in whole pixels."""
     return (share * length + 0.5).clip(-_FAR, _FAR) // 1
+
+
+def covered(length: int, place: Numbers, side: Numbers) -> tuple[Numbers, Numbers]:
+    """Return where a square begins and ends along an axis, in whole numbers."""
+    side = side.round().clip(0, _LARGEST_SIDE)
+    start = (place * length // 1).clip(0, length - 1) - side // 2
+    return start, start + side
+
+
+def _within(length: int, start: Tensor, stop: Tensor) -> Tensor:
+    """Return which pixels of an axis lie in a square: bool `[n, length]`."""
+    pixels = torch.arange(length, dtype=torch.float64, device=start.device)
+    return (pixels >= start[:, None]) & (pixels < stop[:, None])
 
 
 def rotation(degrees: float, width: int, height: int) -> list[float]:

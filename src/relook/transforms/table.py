@@ -7,7 +7,7 @@ say where they come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from types import MappingProxyType
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from relook.errors import unknown_name
 from relook.foundation.registry import Table, calling_module
-from relook.transforms import color, geometry, mask
-from relook.transforms.checks import checked_own
+from relook.transforms import color, geometry
+from relook.transforms.checks import checked, checked_own
 
 Kernel = Callable[..., Tensor]
 OwnKernel = TypeVar("OwnKernel", bound=Kernel)
@@ -83,11 +83,11 @@ def _nothing(_: float) -> float:
     return 0.0
 
 
-ONNX_LEVELS, ONNX_MOVES = "onnx.read_off:levels", "onnx.read_off:moves"
+ONNX_LEVELS, ONNX_MOVES = "onnx.views:levels", "onnx.views:moves"
 """Forms read off the kernel; neighbours of one kind become one operation."""
 
 # What several rows have in common: those that look at nothing but a pixel's grey level, ...
-_point = partial(Transform, cpu="cpu.points:by_level", onnx=ONNX_LEVELS)
+_point = partial(Transform, cpu="cpu.color:by_level", onnx=ONNX_LEVELS)
 # ... that only move pixels, or blacken some, ...
 _move = partial(Transform, onnx=ONNX_MOVES)
 _crop = partial(_move, value=lambda m: m, unit="pixels")
@@ -156,7 +156,7 @@ _ROWS = (
         lambda m: m / 3,
         "% cut off",
         identity_at_zero=False,
-        cpu="cpu.points:autocontrast",
+        cpu="cpu.color:autocontrast",
         onnx="onnx.points:autocontrast",
     ),
     _point("solarize", color.solarize, _solarize_threshold, "grey level", trend=-1),
@@ -166,23 +166,23 @@ _ROWS = (
         "contrast",
         color.contrast,
         lambda m: 2 / 75 * m,
-        cpu="cpu.points:contrast",
+        cpu="cpu.color:contrast",
         onnx="onnx.points:contrast",
     ),
     _point("brightness", color.brightness, lambda m: 2 / 75 * m, "change of factor", signed=True),
     _enhancement(
-        "color", color.color, lambda m: 0.03 * m, cpu="cpu.blends:color", onnx="onnx.points:color"
+        "color", color.color, lambda m: 0.03 * m, cpu="cpu.color:color", onnx="onnx.points:color"
     ),
     _enhancement(
         "sharpness",
         color.sharpness,
         lambda m: 0.03 * m,
-        cpu="cpu.blends:sharpness",
+        cpu="cpu.color:sharpness",
         onnx="onnx.points:sharpness",
     ),
     _move(
         "cutout",
-        mask.cutout,
+        geometry.cutout,
         lambda m: m / 60,
         "of the width",
         draws=("x", "y"),
@@ -197,23 +197,27 @@ _ROWS = (
         "none",
         trend=0,
         identity_at_zero=False,
-        cpu="cpu.points:equalize",
+        cpu="cpu.color:equalize",
         onnx="onnx.points:equalize",
     ),
     # How an ImageNet sub-policy starts.
     _scale_crop(
-        "scale_crop_flip", geometry.scale_crop_flip, draws=("area", "aspect", "x", "y", "flip")
+        "scale_crop_flip",
+        geometry.flipping(geometry.scale_crop),
+        draws=("area", "aspect", "x", "y", "flip"),
     ),
     _scale_crop("scale_crop", geometry.scale_crop, draws=("area", "aspect", "x", "y")),
     # The usual random resized crop, for the random-crops baseline: any area from the value to 1.
     _scale_crop(
-        "resized_crop_flip", geometry.resized_crop_flip, draws=("area", "aspect", "x", "y", "flip")
+        "resized_crop_flip",
+        geometry.flipping(geometry.resized_crop),
+        draws=("area", "aspect", "x", "y", "flip"),
     ),
     _scale_crop("resized_crop", geometry.resized_crop, draws=("area", "aspect", "x", "y")),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
     _crop(
         "crop_flip",
-        geometry.crop_flip,
+        geometry.flipping(geometry.crop),
         draws=("x", "y", "flip"),
         identity_at_zero=False,
         cpu="cpu.moves:crop",
@@ -222,7 +226,7 @@ _ROWS = (
     # The same in the image's reflection, as torchvision's padding_mode="reflect".
     _crop(
         "reflect_crop_flip",
-        geometry.reflect_crop_flip,
+        geometry.flipping(geometry.reflect_crop),
         draws=("x", "y", "flip"),
         identity_at_zero=False,
         cpu="cpu.moves:reflect_crop",
@@ -254,7 +258,7 @@ _ROWS = (
 )
 
 
-TRANSFORMS = Table("transform", _ROWS)
+TRANSFORMS = Table("transform", (replace(row, kernel=checked(row.kernel)) for row in _ROWS))
 """All transforms by name."""
 
 

@@ -88,13 +88,6 @@ def test_weights_count_as_repeated_images() -> None:
     assert weighted == pytest.approx(repeated, abs=1e-10)
 
 
-def test_the_result_is_never_below_the_plain_log_likelihood_or_above_zero() -> None:
-    for seed in range(50):
-        pool, labels = random_pool(seed, 1, 30, 4, skill=0.0, sharpness=4.0)
-        score, _ = calibrated_log_likelihood(pool[0], labels)
-        assert log_likelihood(pool[0], labels) - 1e-6 <= score <= 0
-
-
 def test_one_fit_is_the_same_to_the_last_bit_alone_and_in_company() -> None:
     pool, labels = random_pool(3, 40, 55, 7, skill=1.0, sharpness=2.0)
     pool[5] = -np.log(7)
@@ -115,21 +108,16 @@ def test_the_first_guess_does_not_matter(start: float) -> None:
 
 
 @pytest.mark.parametrize("start", [0.05, 0.1, 1.0, 20.0])
-def test_perfect_predictions_get_the_lowest_temperature(start: float) -> None:
+def test_perfect_predictions_get_the_lowest_temperature_wrong_ones_the_highest(
+    start: float,
+) -> None:
     labels = np.array([0, 2, 1, 2])
     with np.errstate(divide="ignore"):
         certain = np.log(np.eye(3)[labels])
     nearly = log_softmax(5 * np.eye(3)[labels], axis=1)
     assert calibrated_log_likelihood(certain, labels, start=start) == (0.0, 0.05)
     assert calibrated_log_likelihood(nearly, labels, start=start)[1] == 0.05
-
-
-@pytest.mark.parametrize("start", [0.05, 0.11, 1.0, 20.0])
-def test_predictions_that_are_always_wrong_get_the_highest_temperature(start: float) -> None:
-    labels = np.array([0, 2, 1, 2])
-    with np.errstate(divide="ignore"):
-        wrong = np.log(np.eye(3)[(labels + 1) % 3])
-    score, temperature = calibrated_log_likelihood(wrong, labels, start=start)
+    score, temperature = calibrated_log_likelihood(np.roll(certain, 1, axis=1), labels, start=start)
     assert temperature == 20.0
     assert score == pytest.approx(log_softmax([0, -4.0, -4.0])[1])
 
@@ -148,14 +136,6 @@ def test_the_same_prediction_for_every_image_is_defined() -> None:
     score, temperature = calibrated_log_likelihood(constant, labels)
     assert temperature == pytest.approx(1.0, abs=1e-6)
     assert score == pytest.approx(np.mean(constant[0][labels]))
-
-
-def test_a_class_without_images_and_probabilities_of_zero_are_fine() -> None:
-    pool, labels = random_pool(5, 1, 40, 4, zeros=0.3)
-    labels[labels == 3] = 2
-    assert np.isneginf(pool).any()
-    score, temperature = calibrated_log_likelihood(pool[0], labels)
-    assert (score, temperature) == pytest.approx(plain_cll(pool[0], labels), abs=1e-4)
 
 
 def test_temper_is_the_scaled_softmax_with_a_floor() -> None:

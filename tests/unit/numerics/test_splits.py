@@ -46,19 +46,6 @@ def test_sizes_are_exact_and_classes_in_proportion(
         assert (np.abs(taken - share * sizes) < 1).all()
 
 
-def test_large_classes_get_their_exact_share() -> None:
-    labels = np.repeat(np.arange(10), 500)
-    _, second = stratified_split(labels, 0.1, seed=0)
-    assert np.bincount(labels[second]).tolist() == [50] * 10
-
-
-def test_small_classes_are_on_both_sides_where_the_sizes_allow_it() -> None:
-    labels = np.repeat([0, 1, 2], [95, 3, 2])
-    first, second = stratified_split(labels, 0.1, seed=0)
-    assert np.bincount(labels[second]).tolist() == [8, 1, 1]
-    assert np.bincount(labels[first]).tolist() == [87, 2, 1]
-
-
 def test_rounding_favours_no_class() -> None:
     labels = np.arange(40)  # one image each: 20 classes must go to either side
     means = [stratified_split(labels, 0.5, seed)[1].mean() for seed in range(200)]
@@ -117,16 +104,13 @@ def test_every_group_size_gets_its_turn_on_both_sides() -> None:
 
 
 def test_halvings_use_each_half_both_ways() -> None:
-    labels = np.arange(101) % 4
-    pairs = halvings(labels, count=5, seed=3)
+    pairs = halvings(101, count=5, seed=3)
     assert len(pairs) == 10
     for (first, second), (back, forth) in zip(pairs[::2], pairs[1::2], strict=True):
         assert_is_split(101, first, second)
         assert abs(len(first) - len(second)) == 1
         np.testing.assert_array_equal(first, forth)
         np.testing.assert_array_equal(second, back)
-        difference = np.bincount(labels[first]) - np.bincount(labels[second])
-        assert np.abs(difference).max() <= 1
     assert len({tuple(first) for first, _ in pairs}) == 10
 
 

@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import refused
 
-from relook import TRANSFORMS, Policy, RelookError, Step, SubPolicy
+from relook import TRANSFORMS, Policy, Step, SubPolicy
 from relook.policy.pool import sample_pool
 
 FINISH = Step("crop_flip", 4)
@@ -28,34 +30,61 @@ def test_a_step_knows_its_value() -> None:
 @pytest.mark.parametrize("magnitude", [3, 3.0, np.float32(3), np.int64(3), Fraction(3)])
 def test_a_magnitude_is_a_float(magnitude: Any) -> None:
     step = Step("rotate", magnitude)
+    assert str(Step("rotate", -0.0)) == "rotate 0"
     assert type(step.magnitude) is float
     assert step == Step("rotate", 3)
     assert hash(step) == hash(Step("rotate", 3))
 
 
-@pytest.mark.parametrize(
-    "magnitude", [-1, float("nan"), float("inf"), 10**400, "3", None, True, [3], 1j]
-)
-def test_a_bad_magnitude_is_refused(magnitude: Any) -> None:
-    refused(r"^rotate: expected a finite magnitude ≥ 0, got ", Step, "rotate", magnitude)
+NAN, HUGE = float("nan"), 10**400
+REFUSED: list[tuple[Callable[..., object], str, str, list[Any]]] = [
+    (Step, "transform", "unknown transform", ["", None, 3, ["rotate"]]),
+    (Step, "transform", "did you mean 'rotate'", ["rotat"]),
+    (
+        *(partial(Step, "rotate"), "magnitude", "^rotate: expected a finite magnitude ≥ 0, got "),
+        [-1, NAN, float("inf"), HUGE, "3", None, True, [3], 1j],
+    ),
+    (
+        *(partial(Step, "color", 1), "direction", r"^color: expected a direction of \+1 or −1"),
+        [0, 2, True, "1", 0.5, NAN],
+    ),
+    (
+        *(partial(Step, "rotate", 1), "draws", "^rotate: expected draws as a mapping"),
+        [3, "sign", [1, 2], [([], 1)]],
+    ),
+    (
+        *(partial(Step, "rotate", 1), "draws", "^rotate: expected .* to be .*; got "),
+        [{"sign": 0}, {"sign": "−"}, {"sign": None}],
+    ),
+    (
+        *(partial(Step, "crop_flip", 1), "draws", "^crop_flip: expected .* to be .*; got "),
+        [
+            {"x": 0.5, "y": 1.0001, "flip": 1},
+            {"x": NAN, "y": 0, "flip": 1},
+            {"x": HUGE, "y": 0, "flip": 1},
+            {"x": 0, "y": 0, "flip": 0.5},
+        ],
+    ),
+    (SubPolicy, "steps", "of Step objects", [("rotate",), (None,), (FRESH,)]),
+    (SubPolicy, "finish", "of Step objects", ["crop_flip"]),
+    (Policy, "subpolicies", "of SubPolicy objects, got Step", [(FINISH,)]),
+    (
+        *(partial(Policy, (PLAIN, PLAIN)), "temperatures", "temperatures"),
+        [3.0, "12", [1, 0], [1, -1], [1, NAN], [1, "2"], [1, None], [1, HUGE]],
+    ),
+    (partial(Policy, ()), "seed", "expected a seed", [-1, 2**64, 1.0, "1", None, True]),
+    (partial(Policy, ()), "recipe", "expected a recipe's name or None, got 3", [3]),
+    (Policy((PLAIN,)).for_budget, "views", "at least 1 view, got 0", [0]),
+]
 
 
-def test_minus_zero_is_zero() -> None:
-    assert str(Step("rotate", -0.0)) == "rotate 0"
-
-
-@pytest.mark.parametrize("name", ["rotat", "", None, 3, ["rotate"]])
-def test_an_unknown_transform_is_refused(name: Any) -> None:
-    refused("unknown transform", Step, name, 1)
-
-
-def test_a_misspelt_transform_gets_a_hint() -> None:
-    refused("did you mean 'rotate'", Step, "rotat", 1)
-
-
-@pytest.mark.parametrize("direction", [0, 2, True, "1", 0.5, float("nan")])
-def test_a_bad_direction_is_refused(direction: Any) -> None:
-    refused(r"^color: expected a direction of \+1 or −1", Step, "color", 1, direction)
+@pytest.mark.parametrize(("make", "name", "message", "values"), REFUSED)
+def test_what_makes_no_sense_is_refused(
+    make: Callable[..., object], name: str, message: str, values: list[Any]
+) -> None:
+    others = {"magnitude": 1} if name == "transform" else {}
+    for value in values:
+        refused(message, make, **{name: value}, **others)
 
 
 @pytest.mark.parametrize("name", [row.name for row in TRANSFORMS.values() if not row.signed])
@@ -73,28 +102,6 @@ def test_draws_are_all_or_nothing(row: Any) -> None:
     for bad in ({**good, "other": 1}, dict(list(good.items())[1:]), {"flip": 1, "sign": 1}):
         if bad != good:
             refused(f"^{row.name}: expected the draws", Step, row.name, 1, draws=bad)
-
-
-@pytest.mark.parametrize(
-    ("name", "draws"),
-    [
-        ("rotate", {"sign": 0}),
-        ("rotate", {"sign": "−"}),
-        ("rotate", {"sign": None}),
-        ("shear_x", {"sign": 1, "edge": -1}),
-        ("cutout", {"x": 0.5, "y": 1.0001}),
-        ("cutout", {"x": float("nan"), "y": 0}),
-        ("cutout", {"x": 10**400, "y": 0}),
-        ("crop_flip", {"x": 0, "y": 0, "flip": 0.5}),
-    ],
-)
-def test_a_bad_draw_is_refused(name: str, draws: Any) -> None:
-    refused(f"^{name}: expected .* to be .*; got ", Step, name, 1, draws=draws)
-
-
-@pytest.mark.parametrize("draws", [3, "sign", [1, 2], [([], 1)]])
-def test_draws_must_be_a_mapping(draws: Any) -> None:
-    refused(r"^rotate: expected draws as a mapping", Step, "rotate", 1, draws=draws)
 
 
 def test_the_order_of_draws_makes_no_difference() -> None:
@@ -125,39 +132,9 @@ def test_printing() -> None:
     assert str(Policy(())) == "empty policy"
 
 
-@pytest.mark.parametrize("steps", [("rotate",), (None,), (FRESH,)])
-def test_a_subpolicy_takes_steps_only(steps: Any) -> None:
-    refused("expected a sub-policy of Step objects", SubPolicy, steps)
-
-
-def test_a_finish_must_be_a_step() -> None:
-    refused("expected a sub-policy of Step objects", SubPolicy, (), "crop_flip")
-
-
-def test_a_policy_takes_subpolicies_only() -> None:
-    refused("expected a policy of SubPolicy objects, got Step", Policy, (FINISH,))
-
-
-@pytest.mark.parametrize(
-    "temperatures",
-    [3.0, "12", [1, 0], [1, -1], [1, float("nan")], [1, "2"], [1, None], [1, 10**400]],
-)
-def test_bad_temperatures_are_refused(temperatures: Any) -> None:
-    refused("temperatures", Policy, (PLAIN, PLAIN), temperatures)
-
-
 def test_temperatures_are_one_a_prefix() -> None:
     assert Policy((PLAIN, PLAIN), np.array([1, 2])).temperatures == (1.0, 2.0)  # type: ignore[arg-type]
     refused("expected 2 temperatures, one per prefix, got 1", Policy, (PLAIN, PLAIN), (1.0,))
-
-
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, "1", None, True])
-def test_a_bad_seed_is_refused(seed: Any) -> None:
-    refused("expected a seed", Policy, (), seed=seed)
-
-
-def test_a_recipe_is_a_name() -> None:
-    refused("expected a recipe's name or None, got 3", Policy, (), recipe=3)
 
 
 def test_a_policy_is_a_sequence_that_can_be_hashed() -> None:
@@ -180,6 +157,7 @@ _SLICE = st.builds(
 
 @given(key=_SLICE)
 def test_only_a_prefix_keeps_its_temperatures(key: slice) -> None:
+    assert Policy((FRESH, PLAIN))[:1].temperatures is None
     subs = tuple(SubPolicy((Step("rotate", m),)) for m in range(5))
     policy = Policy(subs, (1, 2, 3, 4, 5), "cifar", 7)
     part = policy[key]
@@ -190,10 +168,6 @@ def test_only_a_prefix_keeps_its_temperatures(key: slice) -> None:
         assert part.subpolicies == subs[: len(part)]
     elif part:
         assert part.subpolicies != subs[: len(part)] or len(part) == 1
-
-
-def test_a_prefix_of_an_uncalibrated_policy_is_uncalibrated() -> None:
-    assert Policy((FRESH, PLAIN))[:1].temperatures is None
 
 
 def test_a_repeat_costs_nothing_when_it_is_the_same_view() -> None:
@@ -213,11 +187,6 @@ def test_a_budget_is_met_by_the_longest_prefix(subs: list[SubPolicy], budget: in
     assert policy.for_budget(budget) == [p for p in prefixes if p.views <= budget][-1]
 
 
-def test_a_budget_is_at_least_one() -> None:
-    with pytest.raises(RelookError, match="at least 1 view, got 0"):
-        Policy((PLAIN,)).for_budget(0)
-
-
 def test_counts_are_in_the_order_of_first_use() -> None:
     policy = Policy((FIXED, PLAIN, FIXED, FRESH, PLAIN, FIXED))
     assert policy.counts() == [(FIXED, 3), (PLAIN, 2), (FRESH, 1)]
@@ -233,14 +202,8 @@ def test_freezing_draws_every_constant_once() -> None:
     assert (frozen.recipe, frozen.seed) == ("cifar", 9)
     assert frozen == policy.freeze(9)
     assert frozen.subpolicies != policy.freeze(10).subpolicies
+    assert Policy((FRESH,) * 6).freeze(0).views > 1
+    fixed = Policy((FIXED, PLAIN), (1, 1))
+    assert fixed.freeze(3).subpolicies == fixed.subpolicies
     bare = [[replace(step, draws=None) for step in sub.all_steps] for sub in frozen]
     assert bare == [list(sub.all_steps) for sub in policy]
-
-
-def test_freezing_a_fixed_policy_changes_no_view() -> None:
-    policy = Policy((FIXED, PLAIN), (1, 1))
-    assert policy.freeze(3).subpolicies == policy.subpolicies
-
-
-def test_repeats_of_a_fresh_subpolicy_freeze_to_different_views() -> None:
-    assert Policy((FRESH,) * 6).freeze(0).views > 1

@@ -137,22 +137,6 @@ def test_only_what_nobody_chose_is_open_to_change() -> None:
         ),
         ('base = "cifar"\ngroups = []', "at least one group"),
         (
-            'base = "cifar"\ngroups = [{count = 3}]',
-            r'groups\[0\]: expected the key "length", got none',
-        ),
-        (
-            'base = "cifar"\ngroups = [{count = 0, length = 1, magnitude = 1}]',
-            "expected a count from 1",
-        ),
-        (
-            'base = "cifar"\ngroups = [{count = 1, length = 1, magnitude = 1e9}]',
-            "expected a magnitude from 0 to 60",
-        ),
-        (
-            'base = "cifar"\ngroups = [{count = 1, length = 99, magnitude = 1}]',
-            "expected a length from 0",
-        ),
-        (
             'base = "cifar"\nfinish = {transform = "rotate", magnitude = 3}',
             "expected the finish to be one of crop, crop_flip, reflect_crop, reflect_crop_flip",
         ),
@@ -161,13 +145,16 @@ def test_only_what_nobody_chose_is_open_to_change() -> None:
             "finish: expected an object with transform, magnitude, got 3",
         ),
         ('base = "cifar"\nimage_size = 2', "at least 8"),
-        (
-            'base = "cifar"\ngroups = [{count = 1, length = 1, magnitude = 1, start = 3}]',
-            "but there is no start",
-        ),
-        (
-            'base = "imagenet"\ngroups = [{count = 1, length = 1, magnitude = 1, start = 61}]',
-            "expected a magnitude from 0 to 60",
+        *(
+            (f'base = "{base}"\ngroups = [{{{group}}}]', message)
+            for base, group, message in [
+                ("cifar", "count = 3", r'groups\[0\]: expected the key "length", got none'),
+                ("cifar", "count = 0, length = 1, magnitude = 1", "a count from 1"),
+                ("cifar", "count = 1, length = 1, magnitude = 1e9", "a magnitude from 0 to 60"),
+                ("cifar", "count = 1, length = 99, magnitude = 1", "expected a length from 0"),
+                ("cifar", "count = 1, length = 1, magnitude = 1, start = 3", "there is no start"),
+                ("imagenet", "count = 1, length = 1, magnitude = 1, start = 61", "from 0 to 60"),
+            ]
         ),
     ],
 )

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from relook import Policy, RelookError, Step, SubPolicy
 from relook.policy.pool import sample_pool
-from relook.policy.recipes import Recipe, get_recipe
 from relook.policy.views import apply_subpolicy, make_views
 
 BUSY = SubPolicy(
@@ -26,16 +25,6 @@ def test_views_are_the_same_bytes_for_every_batch_size(
             for i, part in enumerate(torch.split(images, batch))
         ]
         assert torch.equal(torch.cat(parts), whole), sub
-
-
-def test_views_do_not_depend_on_the_number_of_threads(images: Tensor) -> None:
-    before = torch.get_num_threads()
-    found = []
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        found.append(make_views(BUSY, images, seed=1))
-    torch.set_num_threads(before)
-    assert torch.equal(*found)
 
 
 def test_a_view_belongs_to_the_image_index_not_to_its_place_in_the_batch(images: Tensor) -> None:
@@ -61,16 +50,6 @@ def test_fixed_draws_are_one_operation_for_all_images_views_and_seeds(images: Te
     assert torch.equal(views, make_views(frozen, same, seed=8, view=3))
 
 
-def test_freeze_draws_anew_for_each_use_and_drops_temperatures() -> None:
-    policy = Policy((BUSY, BUSY), temperatures=(1.0, 1.1))
-    frozen = policy.freeze(seed=4)
-    assert frozen.is_fixed
-    assert not policy.is_fixed
-    assert frozen[0] != frozen[1]
-    assert frozen.temperatures is None
-    assert frozen == policy.freeze(seed=4) != policy.freeze(seed=5)
-
-
 def test_the_recipe_adds_its_finish_where_the_sub_policy_has_none(images: Tensor) -> None:
     steps = SubPolicy((Step("invert", 0),))
     finished = SubPolicy((Step("invert", 0),), Step("crop_flip", 4))
@@ -90,14 +69,6 @@ def test_the_plain_image_stays_plain_under_every_recipe(images: Tensor) -> None:
 def test_the_centre_of_the_crop_is_the_plain_image(images: Tensor) -> None:
     centre = Step("crop_flip", 4, draws={"x": 0.5, "y": 0.5, "flip": 0})
     assert torch.equal(make_views(SubPolicy((centre,)), images, seed=0), images)
-
-
-@pytest.mark.parametrize("shape", [(2, 1, 28, 28), (2, 3, 33, 47), (2, 3, 8, 8)])
-def test_every_size_and_channel_count_works(shape: tuple[int, ...]) -> None:
-    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator())
-    recipe: Recipe = get_recipe("imagenet")
-    for view, sub in enumerate(sample_pool(recipe, 40, seed=1)):
-        assert make_views(sub, images, seed=0, view=view).shape == images.shape
 
 
 def test_errors_name_the_sub_policy_and_the_step() -> None:

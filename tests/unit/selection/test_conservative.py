@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
+from tests.support import refused
 
-from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood, temper
 from relook.selection import conservative, greedy_search
 from relook.selection.conservative import (
@@ -80,16 +81,6 @@ def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_the_fir
 def test_what_proves_better_than_the_best_default_is_picked_out_of_order_too() -> None:
     log_probs, labels = _pool(60, 300, {41: 3.0})
     assert 41 in _picks(log_probs, labels, 3.0, in_order=False)
-
-
-def test_without_a_threshold_it_is_the_greedy_search() -> None:
-    log_probs, labels = _pool(60, 300, {})
-    assert _picks(log_probs, labels, 0.0) == greedy_search(log_probs, labels, 6).picks
-
-
-def test_a_candidate_that_is_really_better_is_picked_above_the_threshold() -> None:
-    log_probs, labels = _pool(60, 300, {41: 3.0})
-    assert _picks(log_probs, labels, 3.0)[0] == 41
 
 
 def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
@@ -210,18 +201,6 @@ def test_each_step_has_its_threshold_and_the_last_one_serves_the_rest() -> None:
     assert picks == greedy_search(log_probs, labels, 6, start=(0, 1)).picks
 
 
-def test_a_continued_conservative_search_ends_the_same() -> None:
-    log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
-    whole = greedy_search(log_probs, labels, 6, defaults=range(10))
-    assert greedy_search(log_probs, labels, 6, start=whole.picks[:3], defaults=range(10)) == whole
-
-
-def test_another_objective_is_refused() -> None:
-    log_probs, labels = _pool(5, 20, {})
-    with pytest.raises(RelookError, match="conservative selection needs the objective cll"):
-        greedy_search(log_probs, labels, 2, "accuracy", defaults=[0])
-
-
 def test_the_defaults_begin_again_once_all_are_in() -> None:
     log_probs, labels = _pool(60, 300, {})
     assert _picks(log_probs, labels, math.inf, defaults=(3, 1), length=5) == (3, 1, 3, 1, 3)
@@ -239,13 +218,12 @@ def test_copies_of_images_are_no_further_proof_if_they_are_one_group() -> None:
     assert problem.independent == 100
 
 
-def test_the_first_picks_are_the_same_for_every_length() -> None:
+def test_the_first_picks_are_the_same_for_every_length_and_a_search_goes_on_from_them() -> None:
     log_probs, labels = _pool(40, 200, {25: 1.0, 30: 0.7})
     long = greedy_search(log_probs, labels, 8, defaults=range(8))
     short = greedy_search(log_probs, labels, 3, defaults=range(8))
     assert long.picks[:3] == short.picks
-    on = greedy_search(log_probs, labels, 8, defaults=range(8), start=short.picks)
-    assert on.picks == long.picks
+    assert greedy_search(log_probs, labels, 8, defaults=range(8), start=short.picks) == long
 
 
 @pytest.mark.parametrize("images", [1, 2, 5])
@@ -256,14 +234,16 @@ def test_few_images_have_no_folds(images: int) -> None:
     assert np.isfinite(found.scores).all()
 
 
-@pytest.mark.parametrize("defaults", [[40], [-1], [0, 99]])
-def test_defaults_are_candidates(defaults: list[int]) -> None:
-    log_probs, labels = _pool(40, 20, {})
-    with pytest.raises(RelookError, match="expected defaults from 0 to 39"):
-        greedy_search(log_probs, labels, 3, defaults=defaults)
-
-
-def test_groups_are_one_an_image() -> None:
-    log_probs, labels = _pool(40, 20, {})
-    with pytest.raises(RelookError, match="expected 20 groups"):
-        greedy_search(log_probs, labels, 3, defaults=[0, 1], groups=[1, 2])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"defaults": one}, "expected defaults from 0 to 39") for one in ([40], [-1], [0, 99])),
+        ({"defaults": [0, 1], "groups": [1, 2]}, "expected 20 groups"),
+        (
+            {"defaults": [0], "objective": "accuracy"},
+            "conservative selection needs the objective cll",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    refused(message, greedy_search, *_pool(40, 20, {}), 3, **options)

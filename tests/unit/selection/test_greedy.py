@@ -13,17 +13,6 @@ from relook.selection.greedy import first_best, score_candidates
 from relook.selection.objectives import OBJECTIVES, class_weights
 
 
-def test_scores_and_temperatures_belong_to_the_prefixes() -> None:
-    log_probs, labels = random_pool(0, 20, 80, 5)
-    result = greedy_search(log_probs, labels, 6)
-    assert len(result.picks) == len(result.scores) == len(result.temperatures) == 6
-    for length in range(1, 7):
-        mean = mean_log_probs(log_probs[list(result.picks[:length])])
-        score, temperature = calibrated_log_likelihood(mean, labels)
-        assert result.scores[length - 1] == pytest.approx(score, abs=1e-12)
-        assert result.temperatures[length - 1] == pytest.approx(temperature, rel=1e-6)
-
-
 def test_temperatures_are_fitted_by_cll_whatever_the_objective() -> None:
     log_probs, labels = random_pool(2, 8, 60, 4)
     result = greedy_search(log_probs, labels, 3, "accuracy")
@@ -47,13 +36,6 @@ def test_repeats_are_allowed() -> None:
     result = greedy_search(np.concatenate([bad, good]), labels, 4)
     assert result.picks == (1, 1, 1, 1)
     np.testing.assert_allclose(result.scores, result.scores[0], atol=1e-12)
-
-
-def test_ties_go_to_the_lowest_index() -> None:
-    log_probs, labels = random_pool(5, 6, 40, 4)
-    doubled = np.repeat(log_probs, 3, axis=0)
-    expected = [3 * pick for pick in greedy_search(log_probs, labels, 5).picks]
-    assert list(greedy_search(doubled, labels, 5).picks) == expected
 
 
 def test_a_tie_is_a_difference_of_at_most_1e_9() -> None:
@@ -131,7 +113,15 @@ def test_a_callable_is_an_objective() -> None:
     log_probs, labels = random_pool(11, 9, 50, 3)
     named = greedy_search(log_probs, labels, 4, "accuracy")
     assert greedy_search(log_probs, labels, 4, accuracy) == named
-    refused("cannot be balanced", greedy_search, log_probs, labels, 4, accuracy, balanced=True)
+    refused(
+        "objective accuracy: .* cannot be balanced .* weigh the classes inside",
+        greedy_search,
+        log_probs,
+        labels,
+        4,
+        accuracy,
+        balanced=True,
+    )
 
 
 def test_inputs_are_left_alone_and_any_integer_labels_do() -> None:
@@ -202,9 +192,5 @@ def test_bad_settings_are_refused(arguments: dict[str, Any], message: str) -> No
     refused(message, greedy_search, GOOD, LABELS, **arguments)
 
 
-def test_rounding_and_probabilities_of_zero_are_accepted() -> None:
+def test_rounding_is_accepted() -> None:
     check_predictions(GOOD + np.float32(9e-4), LABELS)
-    with np.errstate(divide="ignore"):
-        certain = np.log(np.eye(3, dtype=np.float32)[LABELS])[None]
-    result = greedy_search(certain, LABELS, 2)
-    assert result == SearchResult((0, 0), (0.0, 0.0), (0.05, 0.05))

@@ -55,8 +55,3 @@ def test_a_callable_must_return_a_finite_number(value: object) -> None:
 
     with pytest.raises(RelookError, match="objective odd: expected a finite number"):
         resolve_objective(odd).score(LOG_PROBS, LABELS, None)
-
-
-def test_a_callable_cannot_be_balanced_from_outside() -> None:
-    with pytest.raises(RelookError, match=r"objective accuracy: .* weigh the classes inside"):
-        resolve_objective(accuracy).score(LOG_PROBS, LABELS, class_weights(LABELS))

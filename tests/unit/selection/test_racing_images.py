@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from relook.numerics.calibration import calibrated_log_likelihood, mean_log_probs, temper
-from relook.selection.racing_images import CHANGES, EASY, image_order
+from relook.selection.racing_images import CHANGES, image_order
 
 IMAGES, CLASSES, PILOTS = 800, 4, 3
 
@@ -60,20 +60,6 @@ def test_images_that_tell_candidates_apart_come_first() -> None:
     gains = gains_of(log_probs, mean_log_probs(log_probs), labels)
     spread = gains.std(axis=0)
     assert spread[images.order[:100]].mean() > 1.5 * spread.mean()
-
-
-def test_the_features_are_the_loss_and_the_gains() -> None:
-    log_probs, labels = predictions(1)
-    images = image_order(log_probs, labels, ones(), 0)
-    average = mean_log_probs(log_probs)
-    gains = gains_of(log_probs, average, labels)
-    loss = -temper(average, calibrated_log_likelihood(average, labels)[1])
-    columns = [loss[np.arange(IMAGES), labels], *gains]
-    np.testing.assert_array_equal(images.features[:, 0], 1)
-    for feature, column in zip(images.features.T[1:], columns, strict=True):
-        np.testing.assert_allclose(feature, (column - column.mean()) / column.std(), atol=1e-8)
-    share = gains.std(axis=0) / gains.std(axis=0).mean() + columns[0] / columns[0].mean()
-    np.testing.assert_allclose(images.chances, share + EASY)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

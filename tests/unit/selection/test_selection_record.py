@@ -65,13 +65,6 @@ def test_a_selection_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path, 
     assert told[1] == f"selection: going on after {steps} steps, kept in {path}"
 
 
-def test_it_can_be_stopped_at_every_step(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    for steps in range(1, LENGTH + 1):
-        interrupted(path, steps)
-    assert selected(path).result == greedy_search(LOG_PROBS, LABELS, LENGTH)
-
-
 def test_what_is_kept_is_not_picked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"
     expected = selected(path).result

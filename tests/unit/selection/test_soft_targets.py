@@ -60,7 +60,7 @@ def test_later_targets_must_be_better_by_a_standard_error() -> None:
 @settings(deadline=None, max_examples=30)
 def test_rows_share_each_image_between_its_likely_classes(seed: int, images: int) -> None:
     average, labels = _average(seed, images, 8)
-    rows = soft_rows(SoftTargets("pool", average, labels))
+    rows = soft_rows(SoftTargets("pool", average, labels), images)
     np.testing.assert_allclose(np.bincount(rows.images, rows.shares), np.ones(images))
     assert len({*zip(rows.images.tolist(), rows.labels.tolist(), strict=True)}) == len(rows.images)
     trust = images / (images + 600)
@@ -76,6 +76,6 @@ def test_rows_share_each_image_between_its_likely_classes(seed: int, images: int
 
 def test_an_image_of_which_nothing_is_known_keeps_its_likeliest_class() -> None:
     flat = np.full((2, 1000), 0.001)
-    rows = soft_rows(SoftTargets("pool", flat, np.array([3, 9])))
+    rows = soft_rows(SoftTargets("pool", flat, np.array([3, 9])), 2)
     assert rows.labels.tolist() == [3, 9]
     assert rows.shares.tolist() == [1, 1]

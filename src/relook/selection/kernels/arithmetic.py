@@ -7,7 +7,7 @@ apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -43,83 +43,11 @@ def compiled(function: Callable[..., Any]) -> Any:
         return njit(**options)(function)
 
 
-class _Format(NamedTuple):
-    """How LLVM sees a kind of float: its type, an integer as wide, mantissa bits, √½ as bits."""
+i32 = np.int32
+_ROOT, _ROOT_24 = i32(0x3F3504F3), i32(0x3F3504F3 + (24 << 23))
+"""The bits of √½, and of √½·2^24: a number is m·2^k with m in [√½, √2)."""
 
-    kind: Any
-    whole: Any
-    mantissa: int
-    half_root: int
-
-
-_FORMATS = {
-    types.float32: _Format(ir.FloatType(), ir.IntType(32), 23, 0x3F3504F3),
-    types.float64: _Format(ir.DoubleType(), ir.IntType(64), 52, 0x3FE6A09E667F3BCD),
-}
-_I32 = ir.IntType(32)
-
-
-def _exponent_less(shift: int) -> Callable[..., Any]:
-    """Make a function that returns k − shift as a float, for value = m·2^k, m in [√½, √2)."""
-
-    @built
-    def exponent(typing: Any, value: Any) -> Any:
-        kind, whole, mantissa, half_root = _FORMATS[value]
-
-        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            start = ir.Constant(whole, half_root + (shift << mantissa))
-            bits = builder.sub(builder.bitcast(args[0], whole), start)
-            power = builder.ashr(bits, ir.Constant(whole, mantissa))
-            if whole != _I32:  # few processors convert wider integers in vectors
-                power = builder.trunc(power, _I32)
-            return builder.sitofp(power, kind)
-
-        return value(value), build
-
-    return exponent
-
-
-_exponent, _exponent_less_24 = _exponent_less(0), _exponent_less(24)
-
-
-@built
-def _mantissa(typing: Any, value: Any) -> Any:
-    """Return m in [√½, √2), for value = m·2^k."""
-    kind, whole, mantissa, half_root = _FORMATS[value]
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = ir.Constant(whole, half_root)
-        bits = builder.sub(builder.bitcast(args[0], whole), start)
-        bits = builder.and_(bits, ir.Constant(whole, (1 << mantissa) - 1))
-        return builder.bitcast(builder.add(bits, start), kind)
-
-    return value(value), build
-
-
-@built
-def _rounded(typing: Any, value: Any) -> Any:
-    """Return the nearest whole number, as a float."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        rint = builder.module.declare_intrinsic("llvm.rint", [_FORMATS[value].kind])
-        return builder.call(rint, args)
-
-    return value(value), build
-
-
-@built
-def _scaled(typing: Any, value: Any, power: Any) -> Any:
-    """Return value·2^power for a whole power; both results and inputs are normal numbers."""
-    kind, whole, mantissa, _ = _FORMATS[value]
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        exponent = builder.fptosi(args[1], _I32)
-        if whole != _I32:
-            exponent = builder.sext(exponent, whole)
-        shift = builder.shl(exponent, ir.Constant(whole, mantissa))
-        return builder.bitcast(builder.add(builder.bitcast(args[0], whole), shift), kind)
-
-    return value(value, power), build
+_ROOT_DOUBLE = np.int64(0x3FE6A09E667F3BCD)
 
 
 @built
@@ -175,8 +103,9 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.121
 
 
 @compiled
-def _log2_of_mantissa(value: np.float32) -> Any:
-    x = _mantissa(value) - _ONE
+def _log2_of_mantissa(value: Any) -> Any:
+    bits = i32(i32(_f(value).view(np.int32) - _ROOT) & i32((1 << 23) - 1))
+    x = i32(bits + _ROOT).view(np.float32) - _ONE
     p = _L8 * x + _L7
     p = p * x + _L6
     p = p * x + _L5
@@ -189,22 +118,30 @@ def _log2_of_mantissa(value: np.float32) -> Any:
 
 
 @compiled
-def log2(value: np.float32) -> Any:
+def log2(value: Any) -> Any:
     """Return log₂ of a normal positive float32; polynomial, relative error 1.1e-7."""
-    return _log2_of_mantissa(value) + _exponent(value)
+    exponent = i32(i32(_f(value).view(np.int32) - _ROOT) >> i32(23))
+    return _log2_of_mantissa(value) + _f(exponent)
 
 
 @compiled
-def scaled_log2(value: np.float32) -> Any:
+def scaled_log2(value: Any) -> Any:
     """Return log₂ of value·2^−24, as precisely."""
-    return _log2_of_mantissa(value) + _exponent_less_24(value)
+    exponent = i32(i32(_f(value).view(np.int32) - _ROOT_24) >> i32(23))
+    return _log2_of_mantissa(value) + _f(exponent)
+
+
+@compiled
+def _scaled(value: Any, power: np.float32) -> Any:
+    """Return value·2^power for a whole power; both results and inputs are normal numbers."""
+    return i32(_f(value).view(np.int32) + i32(i32(power) << i32(23))).view(np.float32)
 
 
 @compiled
 def exp2(value: np.float32) -> Any:
     """Return 2^value for a float32 up to 126; polynomial, relative error 2.1e-7; from −125 up."""
     value = larger(value, _DEEPEST)
-    whole = _rounded(value)
+    whole = np.rint(value)
     x = value - whole
     p = _E5 * x + _E4
     p = p * x + _E3
@@ -218,16 +155,17 @@ def exp2(value: np.float32) -> Any:
 def scaled_exp(value: np.float32) -> Any:
     """Return e^value·2^24 for a value up to 40, relative error 3e-7; 0 below −103."""
     inside = larger(value, _f(-103))
-    whole = _rounded(inside * _LOG2E)
+    whole = np.rint(inside * _LOG2E)
     x = ((inside - whole * _LN2_HIGH) - whole * _LN2_LOW) * _LOG2E
     result = _scaled(exp2(x), whole + _SHIFT)
     return result if value >= _f(-103) else _f(0)
 
 
 @compiled
-def log2_double(value: float) -> Any:
+def log2_double(value: Any) -> Any:
     """Return log₂ of a normal positive number, to 3e-16 of the result or of 1."""
-    m = _mantissa(value)
+    bits = np.float64(value).view(np.int64) - _ROOT_DOUBLE
+    m = np.int64((bits & np.int64((1 << 52) - 1)) + _ROOT_DOUBLE).view(np.float64)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
     p = 0.19138111355617068 * z + 0.1911337912138523
@@ -238,14 +176,14 @@ def log2_double(value: float) -> Any:
     p = p * z + 0.5770780163556951
     p = p * z + 0.9617966939259754
     p = p * z + 2.8853900817779268
-    return p * s + _exponent(value)
+    return p * s + np.float64(i32(bits >> 52))  # few processors convert wider integers in vectors
 
 
 @compiled
 def exp2_double(value: float) -> Any:
     """Return 2^value for a value up to 1000, to 5e-16 of the result; from −1000 up."""
     value = larger(value, -1000.0)
-    whole = _rounded(value)
+    whole = np.rint(value)
     x = value - whole
     p = 4.4558179083360645e-10 * x + 7.074194297288521e-09
     p = p * x + 1.0178057087733941e-07
@@ -258,7 +196,7 @@ def exp2_double(value: float) -> Any:
     p = p * x + 0.24022650695910158
     p = p * x + 0.6931471805599453
     p = p * x + 1.0
-    return _scaled(p, whole)
+    return np.int64(np.float64(p).view(np.int64) + (np.int64(i32(whole)) << 52)).view(np.float64)
 
 
 @compiled

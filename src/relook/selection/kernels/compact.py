@@ -21,10 +21,10 @@ from relook.selection.greedy import Pick
 from relook.selection.kernels import compact_loops, loops
 from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
-from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.scorer import ExactScorer
 from relook.selection.kernels.screening import GRID
+from relook.selection.plan import classes_to_keep
 
 _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form

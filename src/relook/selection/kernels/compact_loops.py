@@ -38,7 +38,6 @@ def _padded(classes: int) -> int:
 
 @compiled
 def _sum_of(values: Any, lanes: Any) -> float:
-    """Sum values, as many as whole lanes take."""
     lanes[:] = _f(0)
     for begin in range(0, len(values), LANES):
         for lane in range(LANES):

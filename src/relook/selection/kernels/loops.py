@@ -15,15 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from relook.selection.kernels.arithmetic import (
     LANES,
     LN2,
     LOWEST,
     SCALE,
-    built,
     compiled,
     exp2,
     exp2_double,
@@ -46,28 +43,16 @@ _SIDE_BY_SIDE = 16  # classes that float64 sums at once: they vectorise, in a fi
 _NOTHING = -1e6  # a gap at which exp2 is at its floor, which no sum notices
 
 
-@built
-def shortened(typing: Any, value: Any) -> Any:
+@compiled
+def shortened(value: Any) -> Any:
     """Return the upper half of a positive float32's bits: the number, rounded down to 8 bits."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i32 = ir.IntType(32)
-        bits = builder.lshr(builder.bitcast(args[0], i32), ir.Constant(i32, 16))
-        return builder.trunc(bits, ir.IntType(16))
-
-    return types.uint16(types.float32), build
+    return np.uint16(np.uint32(_f(value).view(np.uint32) >> np.uint32(16)))
 
 
-@built
-def lengthened(typing: Any, value: Any) -> Any:
+@compiled
+def lengthened(value: Any) -> Any:
     """Return the float32 whose bits begin with these."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        i32 = ir.IntType(32)
-        bits = builder.shl(builder.zext(args[0], i32), ir.Constant(i32, 16))
-        return builder.bitcast(bits, ir.FloatType())
-
-    return types.float32(types.uint16), build
+    return np.uint32(np.uint32(value) << np.uint32(16)).view(np.float32)
 
 
 @compiled
@@ -236,7 +221,6 @@ def keep_likeliest(
 
 @compiled
 def _part(others: Any, starts: Any, block: int, own: Any) -> Any:
-    """Return a block's rows `[candidate, row, lane]`."""
     part = others[starts[block] : starts[block + 1]]
     return part.reshape(own.shape[1], len(part) // (own.shape[1] * LANES), LANES)
 

@@ -102,16 +102,6 @@ def write(typing: Any, array: Any, at: Any, value: Any, loop: Any) -> Any:
     return types.void(array, types.int64, array.dtype, loop), build
 
 
-@built_in
-def bits(typing: Any, value: Any) -> Any:
-    """Return the 32 bits of a float32 as int32."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.int32(types.float32), build
-
-
 @helper
 def clamped(value: Any, low: Any, high: Any) -> Any:
     """Clamp a number; one that is none becomes the lowest."""
@@ -131,3 +121,26 @@ def copy_image(images: Any, i: int, out: Any) -> None:
     size = images.shape[1] * images.shape[2] * images.shape[3]
     for p in range(i * size, (i + 1) * size):
         write(out, p, read(images, p, 1), 1)
+
+
+@helper
+def fold(index: int, length: int) -> int:
+    """Mirror an index into 0 … length − 1 without repeating the edge, from any distance."""
+    if index < 0:
+        index = -index
+    if index >= length:
+        period = 2 * (length - 1)
+        if index >= period:
+            index %= period
+        if index >= length:
+            index = period - index
+    return index
+
+
+@helper
+def cubic(v0: float, v1: float, v2: float, v3: float, d: float) -> float:
+    """Interpolate between v1 and v2 with a = −1, in Pillow's order of operations."""
+    p2 = v2 - v0
+    p3 = 2.0 * (v0 - v1) + v2 - v3
+    p4 = v1 - v0 - v2 + v3
+    return ((d * p4 + p3) * d + p2) * d + v1

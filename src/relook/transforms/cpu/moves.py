@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from relook.transforms.apply import Operation, Shape
 from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
-from relook.transforms.geometry import crop_offset, whole_shift
-from relook.transforms.mask import covered
+from relook.transforms.geometry import covered, crop_offset, whole_shift
 from relook.transforms.steps import AppliedStep
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from relook.transforms.apply import Operation, Shape
-from relook.transforms.cpu.cubic import cubic, fold
 from relook.transforms.cpu.memory import (
     as_level,
     compiled,
     copy_image,
+    cubic,
     f32,
+    fold,
     helper,
     i32,
     read,
@@ -154,7 +155,6 @@ def _share(place: Any) -> Any:
 
 @helper
 def _write_weights(weights: Any, at: int, apart: int, d: Any) -> None:
-    """Write the four taps' weights for the fraction d."""
     square = d * d
     write(weights, at, d * (f32(2) * d - f32(1) - square), 4)
     write(weights, at + apart, f32(1) + square * (d - f32(2)), 4)

@@ -5,9 +5,9 @@ Neighbours merge into one kernel where the bytes stay equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 
 from relook.foundation.threads import share_work
 from relook.transforms.apply import Operation, Pixels, Shape, by_kernel
+from relook.transforms.cpu.color import PointStep, merged_points
 from relook.transforms.cpu.moves import MoveStep, merged_moves
-from relook.transforms.cpu.points import PointStep, merged_points
 from relook.transforms.steps import AppliedStep
 from relook.transforms.table import TRANSFORMS, load_form
 
-Part = Operation | PointStep | MoveStep
-"""What a compiled form `(step, shape)` returns; points and moves merge with their neighbours."""
+_MERGED: dict[type, Callable[..., Operation]] = {PointStep: merged_points, MoveStep: merged_moves}
+"""What neighbours of a kind become. A compiled form `(step, shape)` returns one of these, an
+operation, or None where it leaves the images as they are."""
 
 # So many bytes of images go through all steps before the next ones: they stay in the cache.
 _BLOCK = 1 << 19
@@ -41,36 +42,17 @@ def run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     worth = pixels.nbytes // (_BYTES_PER_THREAD_LIGHT if light else _BYTES_PER_THREAD)
     threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
     # A single step needs no cache: each image is read once.
-    blocks = (
-        _blocks(len(pixels), pixels[0].nbytes, threads)
-        if len(plan) > 1
-        else _shares(len(pixels), threads)
-    )
+    most = max(1, _BLOCK // pixels[0].nbytes) if len(plan) > 1 else len(pixels)
+    blocks = _blocks(len(pixels), most, threads)
     share_work(partial(_run, plan, pixels, out), blocks, threads)
     return torch.from_numpy(out)
 
 
-def _blocks(count: int, size: int, threads: int) -> list[slice]:
-    """Cut `count` images of `size` bytes into blocks; none is larger than the one before it.
-
-    The last ones are small, so that all threads end at about the same time.
-    """
-    most = max(1, _BLOCK // size)
-    least = min(most, max(1, _BYTES_PER_THREAD // size))
-    blocks: list[slice] = []
-    start = 0
-    while start < count:
-        share = -(-(count - start) // (2 * threads)) if threads > 1 else most
-        stop = min(count, start + min(most, max(least, share)))
-        blocks.append(slice(start, stop))
-        start = stop
-    return blocks
-
-
-def _shares(count: int, threads: int) -> list[slice]:
-    """Cut `count` images into one block per thread, of the same length."""
-    edges = [count * i // threads for i in range(threads + 1)]
-    return [slice(start, stop) for start, stop in pairwise(edges)]
+def _blocks(count: int, most: int, threads: int) -> list[slice]:
+    """Cut `count` images into equal blocks, as many for each thread; the last may be smaller."""
+    rounds = -(-count // (most * threads))
+    length = -(-count // (rounds * threads))
+    return [slice(start, min(start + length, count)) for start in range(0, count, length)]
 
 
 def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]) -> None:
@@ -89,22 +71,10 @@ def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterato
 
 def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
     """Return the kernels for images `[n, c, h, w]`; none where the steps change nothing."""
-    parts = [part for step in steps if (part := _part(step, shape)) is not None]
+    forms = [(step, TRANSFORMS[step.transform].cpu) for step in steps]
+    parts = [load_form(form)(step, shape) if form else by_kernel(step) for step, form in forms]
     operations: list[Operation] = []
-    for _, run in groupby(parts, key=type):
+    for kind, run in groupby((part for part in parts if part is not None), key=type):
         alike = list(run)
-        points = [part for part in alike if isinstance(part, PointStep)]
-        moves = [part for part in alike if isinstance(part, MoveStep)]
-        operations += [merged_points(points)] if points else []
-        operations += [merged_moves(moves)] if moves else []
-        operations += [part for part in alike if isinstance(part, Operation)]
+        operations += [_MERGED[kind](alike)] if kind in _MERGED else alike
     return operations
-
-
-def _part(step: AppliedStep, shape: Shape) -> Part | None:
-    """Return a step's part of the plan; None where it leaves the images as they are."""
-    form = TRANSFORMS[step.transform].cpu
-    if form is None:
-        return by_kernel(step)
-    part: Part | None = load_form(form)(step, shape)
-    return part

@@ -1,21 +1,27 @@
-"""Shears: rows or columns slid by their own fraction of a pixel, with the bytes of Pillow."""
+"""Shears: rows or columns slid by their own fraction of a pixel, with the bytes of Pillow.
+
+Each pixel is first computed in float32, in vectors. Where that value is so close to a whole
+number that its fraction could fall either way, the pixel is computed again in float64, in
+Pillow's order of operations; elsewhere both round to the same byte. (`rotate` does so too.)
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from relook.transforms.apply import Operation, Shape, by_kernel
-from relook.transforms.cpu.cubic import cubic, doubt, fixed, fold, whole, whole_marks
 from relook.transforms.cpu.memory import (
     as_level,
+    clamped,
     compiled,
     contracted,
     copy_image,
+    cubic,
     f32,
+    fold,
     helper,
     i32,
     read,
@@ -28,56 +34,59 @@ from relook.transforms.steps import AppliedStep
 
 # Steeper shears round each pixel of a row differently; nobody asks for them.
 _STEEPEST = 1000.0
+# Added to a level, this leaves the level in bits 11 to 18 and 1/2048ths of it below: the bits of
+# a float32 between 4096 and 8192. (The first 19 bits of this number itself are all 0.)
+_SHIFTED = f32(6144)
+_FRACTION = 11
+# Below 1 and from 255 on nothing depends on the fraction.
+_LOWEST, _HIGHEST = f32(0.25), f32(255.25)
+# The float32 values are off by less than 5e-4 (20 roundings of numbers below 600), and by 1/4096
+# more in fixed point: 2/2048 covers both.
+_NEAR = 2
 
 
 def shear_x(step: AppliedStep, shape: Shape) -> Operation:
     """Return the shear of rows."""
-    return _shear(step, _shear_x)
+    return _shear(step, columns=False)
 
 
 def shear_y(step: AppliedStep, shape: Shape) -> Operation:
     """Return the shear of columns."""
-    return _shear(step, _shear_y)
+    return _shear(step, columns=True)
 
 
-def _shear(step: AppliedStep, kernel: Callable[..., None]) -> Operation:
+def _shear(step: AppliedStep, columns: bool) -> Operation:
     slopes = step.draws["sign"] * step.values
     if np.abs(slopes).max(initial=0.0) > _STEEPEST:
         return by_kernel(step)
-    return Operation(kernel, (slopes, step.draws["edge"]))
+    return Operation(_slide, (slopes, step.draws["edge"]), (columns,))
 
 
 @compiled
-def _shear_x(images: Any, out: Any, slopes: Any, edges: Any) -> None:
-    """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1)."""
+def _slide(images: Any, out: Any, slopes: Any, edges: Any, columns: bool) -> None:
+    """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1).
+
+    Or columns, counted from the left or the right, as the rows of the turned image.
+    """
     n, channels, height, width = images.shape
-    row = np.empty(width + 5, np.uint8)
-    near = np.zeros(whole_marks(width), np.uint8)
+    count, length = (width, height) if columns else (height, width)
+    row = np.empty(length + 5, np.uint8)
+    near = np.zeros(_whole_marks(length), np.uint8)
+    room = height * width if columns else 0
+    before, after = np.empty(room, np.uint8), np.empty(room, np.uint8)
     for i in range(n):
-        if slopes[i] == 0.0:
+        slope, edge = slopes[i], edges[i]
+        if slope == 0.0:
             copy_image(images, i, out)
             continue
         for channel in range(channels):
             base = (i * channels + channel) * height * width
-            _shear_plane(images, base, height, width, slopes[i], edges[i], out, base, row, near)
-
-
-@compiled
-def _shear_y(images: Any, out: Any, slopes: Any, edges: Any) -> None:
-    """Slide column x by `slope · (x + ½)`, counted from the left (edge 0) or the right (1)."""
-    n, channels, height, width = images.shape
-    row = np.empty(height + 5, np.uint8)
-    near = np.zeros(whole_marks(height), np.uint8)
-    before, after = np.empty(height * width, np.uint8), np.empty(height * width, np.uint8)
-    for i in range(n):
-        if slopes[i] == 0.0:
-            copy_image(images, i, out)
-            continue
-        for channel in range(channels):
-            base = (i * channels + channel) * height * width
-            transpose(images, base, height, width, width, before, 0)
-            _shear_plane(before, 0, width, height, slopes[i], edges[i], after, 0, row, near)
-            transpose(after, 0, width, height, height, out, base)
+            if columns:
+                transpose(images, base, height, width, width, before, 0)
+                _shear_plane(before, 0, count, length, slope, edge, after, 0, row, near)
+                transpose(after, 0, width, height, height, out, base)
+            else:
+                _shear_plane(images, base, count, length, slope, edge, out, base, row, near)
 
 
 @helper
@@ -142,10 +151,10 @@ def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: 
         middle = i32(read(row, x + 2, 11))
         d0, d2 = i32(i32(read(row, x + 1, 11)) - middle), i32(i32(read(row, x + 3, 11)) - middle)
         d3 = i32(i32(read(row, x + 4, 11)) - middle)
-        level = fixed(f32(middle) + (w0 * f32(d0) + w2 * f32(d2) + w3 * f32(d3)))
-        write(out, base + x, whole(level), 11)
+        level = _fixed(f32(middle) + (w0 * f32(d0) + w2 * f32(d2) + w3 * f32(d3)))
+        write(out, base + x, _whole(level), 11)
         # Where the taps are all alike the value is theirs, and exact.
-        write(near, x, u8(doubt(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
+        write(near, x, u8(_doubt(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
 
 
 @helper
@@ -172,3 +181,27 @@ def _between(row: Any, at: int, d: float) -> Any:
     v0, v1 = float(read(row, at, 13)), float(read(row, at + 1, 13))
     v2, v3 = float(read(row, at + 2, 13)), float(read(row, at + 3, 13))
     return as_level(cubic(v0, v1, v2, v3, d))
+
+
+@helper
+def _fixed(value: Any) -> Any:
+    """Return a float32 level in fixed point, for `_whole` and `_doubt`."""
+    return f32(clamped(value, _LOWEST, _HIGHEST) + _SHIFTED).view(np.int32)
+
+
+@helper
+def _whole(level: Any) -> Any:
+    """Return the whole part of a level in fixed point, uint8."""
+    return u8(i32(level >> _FRACTION))
+
+
+@helper
+def _doubt(level: Any) -> Any:
+    """Return 1 where a level in fixed point is so near a whole number that it may be wrong."""
+    return u8(i32(i32(level + _NEAR) & i32(2**_FRACTION - 1)) <= i32(2 * _NEAR))
+
+
+@helper
+def _whole_marks(count: int) -> int:
+    """Round up to a multiple of 32: marks are looked through 32 at a time."""
+    return (count + 31) // 32 * 32

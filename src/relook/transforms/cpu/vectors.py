@@ -113,7 +113,7 @@ def settle_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
     """Write four pixels' levels to three planes, `length` apart; return the unsure ones' bits.
 
     `values` holds four float32 for each pixel, the last of which is none. A level is unsure as
-    in `cubic.doubt`; bit 4 · pixel + plane of the answer (int32) stands for it.
+    in `shear._doubt`; bit 4 · pixel + plane of the answer (int32) stands for it.
     """
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:

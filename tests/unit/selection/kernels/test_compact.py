@@ -7,12 +7,11 @@ from tests.support import refused
 
 from relook.errors import RelookError
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection import SearchResult, greedy_search, selection_needs
+from relook.selection import SearchResult, greedy_search, plan, selection_needs
 from relook.selection.greedy import extended_mean, floored_log, search_with
-from relook.selection.kernels import memory
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.memory import classes_to_keep
 from relook.selection.kernels.scorer import CompiledScorer
+from relook.selection.plan import classes_to_keep
 
 
 def searched(log_probs: Array, labels: Array, length: int, threads: int = 1) -> SearchResult:
@@ -24,30 +23,21 @@ def pool_of_many_classes(seed: int = 0, candidates: int = 40) -> tuple[Array, Ar
     return random_pool(seed, candidates, 150, 300, skill=4.0, sharpness=2.5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_step_falls_short_of_the_exact_search(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(2))
+def test_all_scores_are_exact_and_no_step_falls_short_of_the_exact_search(seed: int) -> None:
     log_probs, labels = pool_of_many_classes(seed)
     result = searched(log_probs, labels, 6)
-    mean, temperature = np.zeros(log_probs.shape[1:]), 1.0
-    with CompiledScorer(log_probs, labels) as exact:
-        for step, pick in enumerate(result.picks, start=1):
-            best = exact.best(mean, step, temperature)
-            assert best.score - 1e-4 <= result.scores[step - 1] <= best.score + 1e-12
-            mean = extended_mean(mean, log_probs[pick], step)
-            temperature = result.temperatures[step - 1]
-
-
-def test_the_first_step_and_all_scores_are_exact() -> None:
-    log_probs, labels = pool_of_many_classes(5)
-    result = searched(log_probs, labels, 4)
     alone = [calibrated_log_likelihood(each, labels)[0] for each in log_probs]
     assert result.picks[0] == int(np.argmax(alone))
-    mean = np.zeros(log_probs.shape[1:])
-    for step, pick in enumerate(result.picks, start=1):
-        mean = extended_mean(mean, log_probs[pick], step)
-        score, temperature = calibrated_log_likelihood(floored_log(mean), labels)
-        assert result.scores[step - 1] == pytest.approx(score, abs=1e-11)
-        assert result.temperatures[step - 1] == pytest.approx(temperature, rel=1e-6)
+    mean, known = np.zeros(log_probs.shape[1:]), 1.0
+    with CompiledScorer(log_probs, labels) as exact:
+        for step, pick in enumerate(result.picks, start=1):
+            best = exact.best(mean, step, known)
+            assert best.score - 1e-4 <= result.scores[step - 1] <= best.score + 1e-12
+            mean = extended_mean(mean, log_probs[pick], step)
+            score, known = calibrated_log_likelihood(floored_log(mean), labels)
+            assert result.scores[step - 1] == pytest.approx(score, abs=1e-11)
+            assert result.temperatures[step - 1] == pytest.approx(known, rel=1e-6)
 
 
 def test_threads_and_resuming_change_nothing() -> None:
@@ -98,7 +88,7 @@ def test_what_does_not_fit_is_refused_before_it_starts() -> None:
 
 def test_fewer_kept_classes_still_give_exact_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     log_probs, labels = pool_of_many_classes(9)
-    monkeypatch.setattr(memory, "_KEPT", 10)
+    monkeypatch.setattr(plan, "_KEPT", 10)
     result = searched(log_probs, labels, 3)
     mean = np.exp(log_probs[list(result.picks)].astype(np.float64)).mean(axis=0)
     expected = calibrated_log_likelihood(floored_log(mean), labels)[0]

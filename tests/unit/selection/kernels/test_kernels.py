@@ -167,15 +167,6 @@ def test_sums_do_not_depend_on_the_threads() -> None:
     assert results[0] == results[1] == results[2]
 
 
-def test_sums_do_not_depend_on_what_is_evaluated_beside(threads: Executor) -> None:
-    log_probs, labels = random_pool(2, 30, 300, 7)
-    pool = PackedPool(log_probs, labels, None, 1e-3, threads)
-    betas = np.linspace(0.5, 2, 30)
-    whole = pool.evaluate(np.arange(30), betas)
-    part = pool.evaluate(np.array([3, 17]), betas[[3, 17]])
-    assert part.score.tolist() == whole.score[[3, 17]].tolist()
-
-
 def test_candidates_are_evaluated_alike_in_any_slot(
     threads: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,16 +197,6 @@ def test_images_without_weight_are_left_out(threads: Executor) -> None:
     np.testing.assert_allclose(
         whole.bound(every, betas).score, part.bound(every, betas).score, rtol=0.01
     )
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_any_kind_of_float_is_laid_out(threads: Executor, kind: type) -> None:
-    log_probs, labels = random_pool(5, 4, 70, 50, zeros=0.2)
-    log_probs = log_probs.astype(kind)
-    found = PackedPool(log_probs, labels, None, 1e-2, threads)
-    assert not found.wrong.any()
-    score = found.evaluate(np.arange(4), np.ones(4)).score
-    np.testing.assert_allclose(score, exact(log_probs, labels, 1.0).score, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -0.001])

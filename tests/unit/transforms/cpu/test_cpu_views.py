@@ -69,29 +69,34 @@ def test_fast_is_the_torch_kernel(name: str, size: tuple[int, int, int]) -> None
     generator = np.random.default_rng(zlib.crc32(name.encode()) + sum(size))
     count = len(images)
     spread = [np.zeros(count), np.full(count, 45.0), generator.uniform(0, 60, count)]
-    for magnitudes in spread if size[1] < 100 else spread[2:]:
+    # None, all, any, beyond all use; and no images at all.
+    spread += [np.full(count, beyond) for beyond in (61.0, 1e4, 1e12, 1e300)]
+    for magnitudes in spread if size[1] < 100 else spread[2:3]:
         step = applied(name, magnitudes.tolist(), generator)
         got = apply_steps(images, [step])
         assert torch.equal(got, apply_kernels(images, [step])), magnitudes
+    assert apply_steps(images[:0], [applied(name, [], generator)]).shape == (0, *size)
 
 
-@pytest.mark.parametrize("angle", [30.0, 45.0, 90.0, 180.0, 359.9, 1e-9])
-def test_turns_that_meet_whole_pixels_are_the_torch_kernel(angle: float) -> None:
-    for size in ((3, 33, 47), (3, 32, 32)):
-        images = images_of(size)
-        step = AppliedStep("rotate", np.full(len(images), angle), {"sign": np.ones(len(images))})
-        got = apply_steps(images, [step])
-        assert torch.equal(got, apply_kernels(images, [step]))
+SLOPES = (1.0, 2.0, 0.5, 1 / 3, 3.999, 41.3, 1000.0, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["shear_x", "shear_y"])
-@pytest.mark.parametrize("slope", [1.0, 2.0, 0.5, 1 / 3, 3.999, 41.3, 1000.0, 1e-12])
-def test_shears_that_meet_whole_pixels_are_the_torch_kernel(name: str, slope: float) -> None:
-    images = images_of((3, 33, 47))
-    draws = random_draws(TRANSFORMS[name], len(images), np.random.default_rng(1))
-    step = AppliedStep(name, np.full(len(images), slope), draws)
-    got = apply_steps(images, [step])
-    assert torch.equal(got, apply_kernels(images, [step]))
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("rotate", (30.0, 45.0, 90.0, 180.0, 359.9, 1e-9)),
+        ("shear_x", SLOPES),
+        ("shear_y", SLOPES),
+    ],
+)
+def test_warps_that_meet_whole_pixels_are_the_torch_kernel(
+    name: str, values: tuple[float, ...]
+) -> None:
+    for images in (images_of((3, 33, 47)), images_of((3, 32, 32))):
+        draws = random_draws(TRANSFORMS[name], len(images), np.random.default_rng(1))
+        for value in values:
+            step = AppliedStep(name, np.full(len(images), value), draws)
+            assert torch.equal(apply_steps(images, [step]), apply_kernels(images, [step])), value
 
 
 @settings(max_examples=150)
@@ -121,18 +126,6 @@ def test_neighbours_of_a_kind_become_one_kernel() -> None:
     assert [op.kernel.__name__ for op in plan] == ["_apply_points", "_apply_moves", "_color"]
     # The two tables in front of equalize are one.
     assert plan[0].for_each[0].shape == (4, 2)
-
-
-@pytest.mark.parametrize("recipe", ["cifar", "imagenet", "small"])
-def test_sub_policies_are_the_same_through_either_path(
-    recipe: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images = images_of((3, 24, 24))
-    subs = sample_pool(recipe, 40, seed=2)
-    fast = [make_views(sub, images, seed=1, view=view) for view, sub in enumerate(subs)]
-    monkeypatch.setattr("relook.policy.views.apply_steps", apply_kernels)
-    for view, sub in enumerate(subs):
-        assert torch.equal(make_views(sub, images, seed=1, view=view), fast[view]), sub
 
 
 @pytest.mark.usefixtures("_threads")
@@ -218,22 +211,6 @@ def test_makes_new_images_from_any_layout_and_leaves_those_alone(name: str) -> N
     assert torch.equal(got, from_strided)
     got.fill_(7)
     assert torch.equal(images, before)
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_an_empty_batch_stays_empty(name: str) -> None:
-    step = applied(name, [], np.random.default_rng(0))
-    got = apply_steps(torch.zeros(0, 3, 12, 16, dtype=torch.uint8), [step])
-    assert got.shape == (0, 3, 12, 16)
-
-
-@pytest.mark.parametrize("name", FAST)
-@pytest.mark.parametrize("magnitude", [61.0, 1e4, 1e12, 1e300])
-def test_magnitudes_beyond_all_use_are_the_torch_kernel(name: str, magnitude: float) -> None:
-    images = images_of((3, 12, 12), copies=1)
-    step = applied(name, [magnitude] * len(images), np.random.default_rng(6))
-    got = apply_steps(images, [step])
-    assert torch.equal(got, apply_kernels(images, [step]))
 
 
 def test_code_that_cannot_be_kept_on_disk_is_compiled_all_the_same() -> None:
