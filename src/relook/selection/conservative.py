@@ -60,8 +60,8 @@ _FEW = 300
 """Below so many independent images all entries have to reach it: what seems better is luck."""
 
 _GIVEN = 2
-"""How many entries are defaults in their order even where these are chosen: with two views, what
-seems the better partner of the plain image is luck."""
+"""How many entries are defaults in their order even where these are chosen, if images are few: which
+crop is the best partner of the plain image is luck then."""
 
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
@@ -75,7 +75,7 @@ class ConservativeScorer:
 
     `chooser` knows the predictions `log_probs` of the `rows`, which weigh `weights`; `reporter`
     knows the images and their labels, and says what a pick scores. A step's default is the next of
-    the `defaults`; without `in_order` the best of those left, after the first two.
+    the `defaults`; after the first `given`, if that is a number, the best of those left.
     `thresholds` has one number of standard errors per step; the last serves all later ones.
     """
 
@@ -89,20 +89,20 @@ class ConservativeScorer:
         defaults: Sequence[int],
         thresholds: Sequence[float],
         groups: Groups | None = None,
-        in_order: bool = True,
+        given: int | None = None,
     ) -> None:
         self._groups = groups
         self._chooser, self._reporter = chooser, reporter
         self._rows, self._log_probs, self._weights = rows, log_probs, weights
         self._defaults = tuple(dict.fromkeys(defaults))
         self._left = list(self._defaults)
-        self._thresholds, self._in_order = thresholds, in_order
+        self._thresholds, self._given = thresholds, given
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best candidate if it beats the default, and the default otherwise."""
         own = mean[self._rows.images]
         best = self._chooser.best(own, step, temperature)
-        left = self._left[:1] if self._in_order or step <= _GIVEN else self._left
+        left = self._left[:1] if self._given is None or step <= self._given else self._left
         if best.candidate not in left:
             picks = [self._chooser.only(one, own, step, temperature) for one in left]
             default = picks[first_best(np.array([pick.score for pick in picks]))]
@@ -187,7 +187,8 @@ def conservative_search(
     highest, rest = max(THRESHOLDS.values()), part_of(progress, trials, total)
     threshold = THRESHOLDS[targets.name] if problem.independent >= _FEW else highest
     thresholds = (*[highest] * _FIRST, threshold)
-    with _open_conservative(problem, rows, defaults, thresholds, in_order) as scorer:
+    given = None if in_order else _GIVEN if problem.independent < _FEW else 0
+    with _open_conservative(problem, rows, defaults, thresholds, given) as scorer:
         found = search_with(scorer, log_probs, length, start, rest, picked)
     return replace(found, threshold=threshold, soft_targets=targets.name, view_temperature=kappa)
 
@@ -210,7 +211,7 @@ def _open_conservative(
     rows: TargetRows,
     defaults: Sequence[int],
     thresholds: Sequence[float],
-    in_order: bool,
+    given: int | None,
 ) -> Iterator[ConservativeScorer]:
     log_probs, labels, weights = problem.log_probs, problem.labels, problem.weights
     alone = np.array_equal(rows.labels, labels)
@@ -222,7 +223,7 @@ def _open_conservative(
         if not alone:
             objective = OBJECTIVES["cll"]
             reporter = PlainScorer(problem.log_probs, labels, objective, problem.weights)
-        rest = defaults, thresholds, problem.groups, in_order
+        rest = defaults, thresholds, problem.groups, given
         yield ConservativeScorer(chooser, rows, log_probs, weights, reporter, *rest)
 
 

@@ -53,9 +53,9 @@ def greedy_search(
 
     With `defaults` the selection is conservative: a step takes the first of these candidates that
     is not picked yet, unless another one is better by more than noise. Without `in_order` it is
-    the best of them, from the third step on. `groups` `[image]` says
-    which images belong together, which is less proof than as many single ones. `preselected` says
-    that the same labels decided who the candidates are: a good average of all of them then proves
+    the best of them; where images are few, from the third step on. `groups` `[image]` says which
+    images belong together, which is less proof than as many single ones. `preselected` says that
+    the same labels decided who the candidates are: a good average of all of them then proves
     nothing, and gives no soft targets. The view temperature is learned on averages of the defaults
     before anything is picked (numerics/view_temperature), unless it is given. Without defaults it
     is 1 unless it is given.

@@ -45,12 +45,12 @@ def _picks(
     *thresholds: float,
     defaults: Sequence[int] = range(6),
     length: int = 6,
-    in_order: bool = True,
+    given: int | None = None,
 ) -> tuple[int, ...]:
     scorer = PlainScorer(log_probs, labels, OBJECTIVES["cll"], None)
     rows, even = hard_rows(labels), np.ones(len(labels))
     scorer_with_defaults = ConservativeScorer(
-        scorer, rows, log_probs, even, scorer, defaults, thresholds, in_order=in_order
+        scorer, rows, log_probs, even, scorer, defaults, thresholds, given=given
     )
     return search_with(scorer_with_defaults, log_probs, length).picks
 
@@ -61,10 +61,13 @@ def test_without_evidence_the_defaults_are_taken_in_order() -> None:
     assert _picks(log_probs, labels, math.inf) == (0, 1, 2, 3, 4, 5)
 
 
-def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_the_first_two() -> None:
+@pytest.mark.parametrize("given", [0, 2])
+def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_those_given(
+    given: int,
+) -> None:
     log_probs, labels = _pool(20, 200, {})
-    picks = [0, 1]
-    for _ in range(2):  # the oracle: every default that is left, scored by itself
+    picks = list(range(given))
+    while len(picks) < 4:  # the oracle: every default that is left, scored by itself
         scores = {
             one: calibrated_log_likelihood(
                 np.log(np.exp(log_probs[[*picks, one]]).mean(axis=0)), labels
@@ -74,8 +77,15 @@ def test_defaults_out_of_order_are_the_greedy_choice_of_those_left_after_the_fir
         }
         picks.append(max(scores, key=lambda one: scores[one]))
     assert picks != [0, 1, 2, 3]
-    assert _picks(log_probs, labels, math.inf, length=4, in_order=False) == tuple(picks)
-    assert sorted(_picks(log_probs, labels, math.inf, in_order=False)) == list(range(6))
+    assert _picks(log_probs, labels, math.inf, length=4, given=given) == tuple(picks)
+    assert sorted(_picks(log_probs, labels, math.inf, given=given)) == list(range(6))
+
+
+@pytest.mark.parametrize(("images", "in_order"), [(299, True), (300, False)])
+def test_few_images_keep_the_first_two_defaults(images: int, in_order: bool) -> None:
+    log_probs, labels = _pool(6, images, {})
+    picks = greedy_search(log_probs, labels, 3, defaults=range(6), in_order=False).picks
+    assert (picks[:2] == (0, 1)) is in_order
 
 
 def test_what_proves_better_than_the_best_default_is_picked_out_of_order_too() -> None:
