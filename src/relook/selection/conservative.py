@@ -60,8 +60,8 @@ _FEW = 300
 """Below so many independent images all entries have to reach it: what seems better is luck."""
 
 _GIVEN = 2
-"""How many entries are defaults in their order even where these are chosen, if images are few: which
-crop is the best partner of the plain image is luck then."""
+"""How many entries are defaults in their order even where these are chosen, if images are few:
+which crop is the best partner of the plain image is luck then."""
 
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average

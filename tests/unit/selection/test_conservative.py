@@ -90,7 +90,7 @@ def test_few_images_keep_the_first_two_defaults(images: int, in_order: bool) -> 
 
 def test_what_proves_better_than_the_best_default_is_picked_out_of_order_too() -> None:
     log_probs, labels = _pool(60, 300, {41: 3.0})
-    assert 41 in _picks(log_probs, labels, 3.0, in_order=False)
+    assert 41 in _picks(log_probs, labels, 3.0, given=2)
 
 
 def test_the_first_pick_is_the_one_that_a_paired_test_allows() -> None:
