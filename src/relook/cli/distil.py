@@ -22,7 +22,7 @@ from relook.deploy.distil.images import read_unlabelled
 from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate
-from relook.report.distillation import distil_table
+from relook.report.deployed_tables import distil_table
 from relook.report.tables import terminal
 
 _DEFAULT = Training()

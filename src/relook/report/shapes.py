@@ -55,14 +55,8 @@ _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class _Named:
-    method: str
-    label: str
-
-
 _ORDER = ("plain", "cf", "mgrid", "mtrain", "5c", "10c", "random", "d4", "flip", POLICY_METHOD)
-METHODS = method_styles([_Named(method, label_of(method)) for method in _ORDER])
+METHODS = method_styles((method, label_of(method)) for method in _ORDER)
 """One look for each method in all figures of a study, whichever methods a figure has."""
 
 

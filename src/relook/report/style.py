@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from relook.evaluation.baselines import POLICY_METHOD
 
@@ -84,23 +83,14 @@ class MethodStyle:
         return f"var({PAGE_VARIABLES[self.color]})"
 
 
-class Named(Protocol):
-    """Whatever stands for a method: a row of a comparison or of a study."""
+def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
+    """Return a style for every method: the policy first, the plain image, then the others.
 
-    @property
-    def method(self) -> str:
-        """Its name in the table of baselines."""
-
-    @property
-    def label(self) -> str:
-        """What figures call it."""
-
-
-def method_styles(rows: Sequence[Named]) -> dict[str, MethodStyle]:
-    """Return the style of every method: the policy first, the plain image, then the others."""
+    Methods come with their labels, of which the first counts.
+    """
     labels: dict[str, str] = {}
-    for row in rows:
-        labels.setdefault(row.method, shorten(row.label))
+    for method, label in named:
+        labels.setdefault(method, shorten(label))
     styles: dict[str, MethodStyle] = {}
     if POLICY_METHOD in labels:
         label = labels.pop(POLICY_METHOD)
