@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -334,17 +335,10 @@ def prefix_temperatures(
     view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the temperature of each prefix of a policy of `length` entries; see there."""
+    how: dict[str, Any] = {"groups": groups, "view_temperature": view_temperature}
     found = [1.0]
     for mean in prefix_log_probs(log_probs, range(1, length + 1)):
-        fitted = fit_temperature(
-            mean,
-            labels,
-            weights,
-            groups=groups,
-            view_temperature=view_temperature,
-            start=found[-1],
-        )
-        found.append(fitted)
+        found.append(fit_temperature(mean, labels, weights, start=found[-1], **how))
     return tuple(found[1:])
 
 

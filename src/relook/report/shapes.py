@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from relook.errors import MissingExtraError, RelookError
@@ -30,7 +30,7 @@ from relook.report.style import (
     MethodStyle,
     Polygon,
     method_styles,
-    series_styles,
+    numbered,
     shorten,
 )
 from relook.report.tables import SHORT_NAMES
@@ -200,7 +200,7 @@ def dots_drawing(
 
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
     """Return looks for series that are no methods, by name."""
-    return {n: replace(style, method=n) for n, style in series_styles(names).items()}
+    return {name: numbered(i, name, shorten(name)) for i, name in enumerate(names)}
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:

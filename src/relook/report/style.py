@@ -101,17 +101,12 @@ def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
             PLAIN_METHOD, label, PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)
         )
     for number, (method, label) in enumerate(labels.items()):
-        styles[method] = _numbered(number, method, label)
+        styles[method] = numbered(number, method, label)
     return styles
 
 
-def series_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
-    """Return looks for series that are no methods (models, groups); none is the policy's."""
-    # Numbered, so that a series called "plain" or "gps" is no special method.
-    return {name: _numbered(i, f"series {i}", shorten(name)) for i, name in enumerate(names)}
-
-
-def _numbered(number: int, method: str, label: str) -> MethodStyle:
+def numbered(number: int, method: str, label: str) -> MethodStyle:
+    """Return the look of something by its number; none is the policy's or the plain image's."""
     color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
     # Each colour with another marker in the next round.
     marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]
