@@ -101,16 +101,6 @@ def test_agrees_with_the_protocol_done_by_hand(images: int, classes: int, sharpn
     np.testing.assert_array_equal(found.per_image["accuracy"], right)
 
 
-def test_every_halving_is_a_partition_used_both_ways() -> None:
-    pairs = halvings(101, 5, 9)
-    assert len(pairs) == 10
-    for (first, second), (back, forth) in zip(pairs[::2], pairs[1::2], strict=True):
-        assert sorted([*first, *second]) == list(range(101))
-        assert abs(len(first) - len(second)) == 1
-        assert (first.tolist(), second.tolist()) == (forth.tolist(), back.tolist())
-    assert len({tuple(first) for first, _ in pairs}) == 10
-
-
 def test_prefixes_agree_with_logsumexp() -> None:
     generator = np.random.default_rng(2)
     entries = log_softmax(generator.normal(scale=20, size=(7, 11, 5)), axis=2).astype(np.float32)

@@ -18,9 +18,9 @@ from relook.api.judging import calibrated, compared, images_for, with_sets
 from relook.data.base import Dataset
 from relook.data.class_map import names_of
 from relook.errors import RelookError, warn
-from relook.evaluation.compare import ComparisonKeywords, save_comparison
-from relook.evaluation.comparison import Comparison
+from relook.evaluation.comparison import Comparison, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
+from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.unseen import part_not_in
 from relook.io.files import write_text_atomic
 from relook.io.identities import set_of, union

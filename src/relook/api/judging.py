@@ -14,9 +14,9 @@ from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import as_images, prepared_for
 from relook.deploy.calibrate import calibrate_policy
 from relook.errors import RelookError
-from relook.evaluation.compare import ComparisonKeywords, compare
+from relook.evaluation.compare import compare, plan_comparison
 from relook.evaluation.comparison import Comparison
-from relook.evaluation.comparison_plan import plan_comparison
+from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.unseen import check_unused, unused_part
 from relook.foundation.progress import stage_of
 from relook.foundation.wording import views_text

@@ -27,16 +27,12 @@ from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.compare import (
-    ComparisonKeywords,
-    compare,
-    save_comparison,
-)
-from relook.evaluation.comparison import Comparison, Row
-from relook.evaluation.comparison_plan import plan_comparison
+from relook.evaluation.compare import compare, plan_comparison
+from relook.evaluation.comparison import Comparison, Row, save_comparison
 from relook.evaluation.cross_validation import check_protocol
 from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
+from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.verdict import MARGIN, pick
 from relook.foundation.wording import plain, views_text
 from relook.io.files import write_text_atomic
@@ -47,10 +43,9 @@ from relook.report.comparison_tables import (
     comparison_table,
     frontier_table,
     junit_xml,
-    latency_table,
-    to_csv,
     to_latex,
 )
+from relook.report.deployed_tables import latency_table
 from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
@@ -181,7 +176,7 @@ class OutputOptions:
         if self.junit is not None:
             write_text_atomic(self.junit, junit_xml(checked, comparison.verdict.sentence))
         if self.as_csv is not None:
-            write_text_atomic(self.as_csv, to_csv(comparison))
+            write_text_atomic(self.as_csv, comparison.results().to_csv())
         if self.latex is not None:
             settings = comparison.settings
             text = to_latex(comparison, settings["data"]["name"], settings["model"]["spec"])

@@ -18,7 +18,7 @@ from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
 from relook.numerics.conformal import FREE, PENALTY
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images
-from relook.report.prediction_sets import sets_sentence, sets_table
+from relook.report.deployed_tables import sets_sentence, sets_table
 from relook.report.tables import terminal
 
 _HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this), or give --data"

@@ -20,7 +20,7 @@ from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_polic
 from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate
-from relook.report.distillation import distil_table
+from relook.report.deployed_tables import distil_table
 from relook.report.tables import terminal
 
 _DEFAULT = Training()

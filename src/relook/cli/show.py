@@ -21,7 +21,8 @@ from relook.policy import Policy
 from relook.policy.presets import is_preset, preset_name
 from relook.policy.recipes import RECIPES
 from relook.policy.transform_counts import transform_statistics
-from relook.report.comparison_tables import latency_table, print_comparison, where_table
+from relook.report.comparison_tables import print_comparison, where_table
+from relook.report.deployed_tables import latency_table
 from relook.report.gallery import class_name
 from relook.report.pictures import (
     builtin_picture,

@@ -121,42 +121,6 @@ def randaugment(
     return sample_pool(single, views, seed, draws=draws, plain=False)
 
 
-def _plain(*_: object) -> Sequence[SubPolicy]:
-    return plain_image()
-
-
-def _flip(*_: object) -> Sequence[SubPolicy]:
-    return mirror_image()
-
-
-def _five_crops(
-    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
-) -> Sequence[SubPolicy]:
-    return five_crops(options.crop_zoom)
-
-
-def _ten_crops(
-    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
-) -> Sequence[SubPolicy]:
-    return ten_crops(options.crop_zoom)
-
-
-def _dihedral(*_: object) -> Sequence[SubPolicy]:
-    return turns_and_flips()
-
-
-def _crop_flip(
-    recipe: Recipe, views: int, seed: int, draws: DrawKind, _: Options
-) -> Sequence[SubPolicy]:
-    return random_crops(recipe, views, seed, draws)
-
-
-def _at_training(
-    recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
-) -> Sequence[SubPolicy]:
-    return randaugment(recipe, views, seed, draws, options.length, options.magnitude)
-
-
 def _at_grid(
     recipe: Recipe, views: int, seed: int, draws: DrawKind, options: Options
 ) -> Sequence[SubPolicy]:
@@ -184,17 +148,38 @@ def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
 BASELINES = Table(
     "baseline",
     (
-        Baseline("plain", "plain image (CC)", "the image as it is", 1, _plain),
-        Baseline("flip", "mirror image", "the image and its mirror image", 2, _flip),
-        Baseline("5c", "5 crops (5C)", "four corner crops and a central one", 5, _five_crops),
-        Baseline("d4", "8 turns, flips (D4)", "all turns and flips", 8, _dihedral, square=True),
-        Baseline("10c", "10 crops (10C)", "five crops and their mirror images", 10, _ten_crops),
+        Baseline("plain", "plain image (CC)", "the image as it is", 1, lambda *_: plain_image()),
+        Baseline(
+            "flip", "mirror image", "the image and its mirror image", 2, lambda *_: mirror_image()
+        ),
+        Baseline(
+            "5c",
+            "5 crops (5C)",
+            "four corner crops and a central one",
+            5,
+            lambda recipe, views, seed, draws, options: five_crops(options.crop_zoom),
+        ),
+        Baseline(
+            "d4",
+            "8 turns, flips (D4)",
+            "all turns and flips",
+            8,
+            lambda *_: turns_and_flips(),
+            square=True,
+        ),
+        Baseline(
+            "10c",
+            "10 crops (10C)",
+            "five crops and their mirror images",
+            10,
+            lambda recipe, views, seed, draws, options: ten_crops(options.crop_zoom),
+        ),
         Baseline(
             "cf",
             "random crops (CF)",
             "random crops, with flips where the recipe has them",
             None,
-            _crop_flip,
+            lambda recipe, views, seed, draws, _: random_crops(recipe, views, seed, draws),
             random=True,
         ),
         Baseline(
@@ -202,7 +187,9 @@ BASELINES = Table(
             "RandAugment (MTrain)",
             "RandAugment with the magnitude of the training",
             None,
-            _at_training,
+            lambda recipe, views, seed, draws, options: randaugment(
+                recipe, views, seed, draws, options.length, options.magnitude
+            ),
             random=True,
         ),
         Baseline(
@@ -265,6 +252,11 @@ def policy_label(policy: Policy) -> str:
 def has_own_budget(method: str) -> bool:
     """Whether a method always takes the same number of views."""
     return method in BASELINES and BASELINES[method].budget is not None
+
+
+def is_asked(method: str, budget: int, budgets: Sequence[int]) -> bool:
+    """Whether a method's budget is among those that were asked for, or its own."""
+    return budget in budgets or has_own_budget(method)
 
 
 def check_methods(methods: Sequence[str] | None) -> tuple[str, ...]:

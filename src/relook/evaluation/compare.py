@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.errors import RelookError
 from relook.evaluation.baselines import (
-    BASELINES,
+    GRID,
     POLICY_METHOD,
-    Options,
-    check_methods,
+    is_asked,
     label_of,
     policy_label,
 )
@@ -28,125 +26,50 @@ from relook.evaluation.comparison import (
     LEARNED,
     MOST_CHANGED,
     Comparison,
-    Detection,
+    Measured,
     Row,
     Verdict,
+    class_names,
     gallery_of,
-    merged_settings,
-    save_comparison,
+    recommended_row,
 )
-from relook.evaluation.comparison_rows import (
-    Scores,
-    of_recommended,
-    rows_of,
-    score_lines,
-    slowdowns_of,
-)
+from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.evaluation.cross_validation import (
-    calibrated_averages,
-    check_protocol,
-    reliability,
+    cross_calibrated,
+    likely_between,
+    per_image,
+    reliability_bins,
     selective_risks,
 )
-from relook.evaluation.randaugment_magnitude import GridSearch, with_magnitude
 from relook.evaluation.scoring import (
+    Key,
     MethodRun,
-    Setup,
-    check_policies,
-    checked_budgets,
-    likely_between,
+    Scores,
+    affordable,
+    best_rival,
     lines_of,
-    per_image,
+    score_lines,
 )
-from relook.evaluation.unseen import doubted, unseen_part
-from relook.evaluation.verdict import MARGIN, judge, naming_losses
-from relook.evaluation.where import changed_images
-from relook.foundation.progress import Progress, StageProgress, stage_of
+from relook.evaluation.setup import (
+    ComparisonKeywords,
+    ComparisonSettings,
+    Setup,
+    available_methods,
+    check_policies,
+    with_magnitude,
+)
+from relook.evaluation.unseen import unseen_part
+from relook.evaluation.verdict import doubted, judge, naming_losses
+from relook.evaluation.where import Where, changed_images, confusions, gains_by_slice
+from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.registry import check_names
+from relook.foundation.wording import duration
 from relook.models import Predictor
-from relook.numerics.randomness import check_seed
+from relook.models.accelerate import Accelerated, accelerate_run
+from relook.numerics.intervals import Interval, group_numbers, mean_and_deviation
 from relook.policy import Policy
-from relook.policy.recipes import Recipe, get_recipe
-from relook.predictions.passes import Images, KnownViews
-
-__all__ = ["compare", "save_comparison"]
-
-
-@dataclass(frozen=True)
-class ComparisonSettings:
-    """What is compared and how, besides policy, model and images.
-
-    `methods` names the baselines (default: all); the plain image and the policy are always
-    there. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
-    seeds seed, seed + 1, …; a policy under fresh draws gets other draws. `margin` is a difference
-    in cLL that nobody should care about. `protocol` "paper" fits temperatures as the paper does,
-    whatever the number of images; `balanced` gives each class the same weight in all figures.
-    Without `learned_averages` baselines have the usual average alone, as in the paper.
-    """
-
-    budgets: Sequence[int] = (1, 5, 10, 20)
-    methods: Sequence[str] | None = None
-    options: Options | None = None
-    seed: int = 0
-    runs: int = 1
-    margin: float = MARGIN
-    batch: int | None = None
-    halvings: int = 5
-    protocol: str = "standard"
-    balanced: bool = False
-    measure_cost: bool = True
-    learned_averages: bool = True
-
-    def setup(
-        self,
-        predictor: Predictor,
-        dataset: Dataset,
-        recipe: Recipe | str,
-        *,
-        indices: ArrayLike | None = None,
-        store_path: str | Path | None = None,
-        progress: Progress | None = None,
-        known: KnownViews | None = None,
-    ) -> Setup:
-        """Return all that decides a comparison besides the policy, checked."""
-        if self.runs < 1:
-            raise RelookError(f"expected at least 1 run, got {self.runs}")
-        places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
-        return Setup(
-            predictor=predictor,
-            dataset=dataset,
-            places=places,
-            recipe=get_recipe(recipe),
-            budgets=checked_budgets(self.budgets),
-            options=(self.options or Options()).for_images(dataset.images),
-            seed=check_seed(self.seed),
-            runs=self.runs,
-            halvings=self.halvings,
-            protocol=check_protocol(self.protocol),
-            balanced=self.balanced,
-            both_averages=self.learned_averages,
-            store=store_path,
-            batch=self.batch,
-            progress=progress,
-            known=known,
-        )
-
-
-class ComparisonKeywords(TypedDict, total=False):
-    """The fields of `ComparisonSettings`, as keywords."""
-
-    budgets: Sequence[int]
-    methods: Sequence[str] | None
-    options: Options | None
-    seed: int
-    runs: int
-    margin: float
-    batch: int | None
-    halvings: int
-    protocol: str
-    balanced: bool
-    measure_cost: bool
-    learned_averages: bool
+from relook.policy.recipes import Recipe
+from relook.predictions.passes import Images, KnownViews, distinct_views, estimate
 
 
 def compare(
@@ -174,137 +97,75 @@ def compare(
     predictions are kept, and an interrupted call goes on; views that are `known` of all the images
     are not predicted. `ood` are foreign images, uint8 `[m, c, h, w]` in one batch or more, of no
     class that the model knows: how well they are told is measured. The stages of `progress` are
-    "magnitude" and "evaluate". All but the slowdown
-    follows from the seeds.
+    "magnitude" and "evaluate". All but the slowdown follows from the seeds.
     """
-    check_names("keyword of compare", settings, ComparisonKeywords.__annotations__)
-    asked = ComparisonSettings(**settings)
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    check_policies(policies, asked.runs)
-    asked = replace(asked, runs=max(asked.runs, len(policies)))
+    asked = _asked(policies, settings)
     unseen = unseen_part(dataset, policies, indices)
-    whole, dataset = len(dataset), unseen.dataset
     grids, views = (stage_of(progress, stage) for stage in ("magnitude", "evaluate"))
     setup = asked.setup(
         predictor,
-        dataset,
+        unseen.dataset,
         recipe,
         indices=unseen.indices,
         store_path=store_path,
         progress=views,
-        known=known if len(dataset) == whole else None,
+        known=known if len(unseen.dataset) == len(dataset) else None,
     )
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation, grids) if "mgrid" in chosen else (setup, None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
-    for line in [line for line in lines if _is_again(line, policies[0])]:
-        left_out[line.method] = "it is the policy itself"
-        chosen.remove(line.method)
-        lines.remove(line)
+    again = {line.method for line in lines if _is_again(line, policies[0])}
+    left_out |= dict.fromkeys(again, "it is the policy itself")
+    chosen = [method for method in chosen if method not in again]
+    lines = [line for line in lines if line.method not in again]
     scores, cross_fit = score_lines(setup, lines), any(line.folds for line in lines)
     labels = {method: label_of(method) for method in chosen}
     labels[POLICY_METHOD] = policy_label(policies[0])
-    rows = rows_of(
-        setup, scores, labels, slowdowns_of(setup, lines) if asked.measure_cost else None
+    rows = rows_of(setup, scores, labels, _slowdowns(setup, lines))
+    verdict = judge(
+        rows,
+        {key: per_image(runs, f"cll{setup.fair}") for key, runs in scores.evaluations.items()},
+        budgets=setup.budgets,
+        margin=setup.margin,
+        groups=setup.dataset.units,
+        weights=setup.weights,
+        likely=lambda one, other: likely_between(
+            scores.evaluations[one], scores.evaluations[other], f"cll{setup.fair}"
+        ),
+        proof="cross-fit" if cross_fit else "held-out",
     )
-    verdict = _judged(setup, scores, rows, asked.margin, cross_fit)
-    deployed = of_recommended(setup, scores, rows, verdict)
+    deployed = _of_recommended(setup, scores, rows, verdict)
+    known_settings = {
+        **setup.record(),
+        "methods": chosen,
+        "left_out": left_out,
+        "margin": setup.margin,
+        "grid_search": grid,
+        "validation": None if validation is None else validation.fingerprint,
+        "cross_fit": cross_fit,
+        "doubt": unseen.doubt,
+    }
     return Comparison(
         policy=policies[0],
         rows=rows,
         budgets=setup.budgets,
         verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
         gallery=gallery_of(setup.places, setup.seed),
-        images=len(dataset),
-        classes=class_names(dataset, scores.log_probs["plain"].shape[1]),
-        settings=merged_settings(
-            _settings(setup, chosen, left_out, grid, asked.margin, validation),
-            {"cross_fit": cross_fit, "doubt": unseen.doubt, **(record or {})},
-        ),
+        images=len(setup.dataset),
+        classes=class_names(setup.dataset, scores.log_probs["plain"].shape[1]),
+        settings=_merged(known_settings, record or {}),
         **deployed,
         **_of_predictions(setup, scores, lines, ood),
     )
 
 
-def _judged(
-    setup: Setup, scores: Scores, rows: tuple[Row, ...], margin: float, cross_fit: bool
-) -> Verdict:
-    learned = f"cll{LEARNED if setup.both_averages else ''}"
-    likelihoods = {key: per_image(runs, learned) for key, runs in scores.evaluations.items()}
-    return judge(
-        rows,
-        likelihoods,
-        budgets=setup.budgets,
-        margin=margin,
-        groups=setup.dataset.units,
-        weights=setup.weights,
-        likely=lambda one, other: likely_between(
-            scores.evaluations[one], scores.evaluations[other], learned
-        ),
-        proof="cross-fit" if cross_fit else "held-out",
-    )
-
-
-def _of_predictions(
-    setup: Setup, scores: Scores, lines: Sequence[MethodRun], ood: Sequence[Images]
-) -> dict[str, Any]:
-    """Return what plain and averaged predictions show: when to trust them, and what changed."""
-    labels, groups = setup.dataset.labels, setup.dataset.units
-    before, after = scores.log_probs["plain"], scores.log_probs[POLICY_METHOD]
-    averages = {"plain": before, "policy": after}
-    line = next(one for one in lines if one.method == POLICY_METHOD)
-    calibrated = calibrated_averages(
-        averages,
-        {"policy": line.policy.view_temperature},
-        labels,
-        seed=setup.seed,
-        groups=groups,
-        weights=setup.weights,
-        protocol=setup.protocol,
-    )
-    foreign: tuple[Detection, ...] = ()
-    if ood:
-        from relook.evaluation.foreign import detect
-
-        foreign = detect(setup, ood, line, averages, calibrated, scores.disagreement)
-    gained, lost = changed_images(before, after, labels, setup.places)
-    return {
-        "reliability": reliability(averages, calibrated, labels, setup.weights),
-        "selective": selective_risks(
-            **calibrated,
-            disagreement=scores.disagreement,
-            labels=labels,
-            groups=groups,
-            weights=setup.weights,
-        ),
-        "ood": foreign,
-        "gained": gained[:MOST_CHANGED],
-        "lost": lost[:MOST_CHANGED],
-        "gained_count": len(gained),
-        "lost_count": len(lost),
-    }
-
-
-def available_methods(
-    setup: Setup, methods: Sequence[str] | None, validation: Dataset | None
-) -> tuple[list[str], dict[str, str]]:
-    """Return the methods that can be scored, and why others cannot."""
-    height, width = setup.dataset.images.shape[2:]
-    most, searched = setup.budgets[-1], setup.options.grid_magnitude is not None
-    chosen, left_out = [], {}
-    for method in check_methods(methods):
-        row = BASELINES.get(method)
-        if row is None or row.name == "plain":
-            chosen.append(method)
-        elif row.needs_validation and validation is None and not searched:
-            left_out[method] = "no validation images to search its magnitude on"
-        elif row.square and height != width:
-            left_out[method] = f"the images are not square ({height} × {width})"
-        elif row.budget is not None and row.budget > most:
-            left_out[method] = f"takes {row.budget} views, more than the largest budget ({most})"
-        else:
-            chosen.append(method)
-    return chosen, left_out
+def _asked(policies: Sequence[Policy], keywords: ComparisonKeywords) -> ComparisonSettings:
+    """Return the settings that keywords ask for; several policies are as many runs."""
+    check_names("keyword of compare", keywords, ComparisonKeywords.__annotations__)
+    asked = ComparisonSettings(**keywords)
+    check_policies(policies, asked.runs)
+    return replace(asked, runs=max(asked.runs, len(policies)))
 
 
 def _is_again(line: MethodRun, policy: Policy) -> bool:
@@ -313,24 +174,210 @@ def _is_again(line: MethodRun, policy: Policy) -> bool:
     return not own and line.policy.subpolicies == policy.subpolicies
 
 
-def class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
-    """Return the data set's names, and numbers for classes that only the model knows."""
-    return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))
+def _merged(settings: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what the caller knows; a table adds to a table of the same name."""
+    merged = {**settings, **record}
+    for name in settings.keys() & record.keys():
+        if isinstance(settings[name], dict) and isinstance(record[name], Mapping):
+            merged[name] = {**settings[name], **record[name]}
+    return merged
 
 
-def _settings(
+def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown] | None:
+    """Measure what each method takes, compared with one plain pass, if that is asked for."""
+    first = {line.method: line.policy for line in lines if line.run == 0}
+    if not setup.measure_cost:
+        return None
+    return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
+
+
+def rows_of(
     setup: Setup,
-    methods: Sequence[str],
-    left_out: Mapping[str, str],
-    grid: GridSearch | None,
-    margin: float,
-    validation: Dataset | None,
-) -> dict[str, Any]:
-    return {
-        **setup.record(),
-        "methods": list(methods),
-        "left_out": dict(left_out),
-        "margin": margin,
-        "grid_search": None if grid is None else [list(score) for score in grid.scores],
-        "validation": None if validation is None else validation.fingerprint,
+    scores: Scores,
+    labels: Mapping[str, str],
+    slowdowns: Mapping[str, Slowdown] | None,
+) -> tuple[Row, ...]:
+    """Return a row for each method and budget: means over runs, and differences to others."""
+    means = {
+        key: {
+            name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))
+            for name in ones[0].metrics
+        }
+        for key, ones in scores.evaluations.items()
     }
+    cll = {key: metrics[f"cll{setup.fair}"].mean for key, metrics in means.items()}
+
+    def over(key: Key, other: Key, average: str = "") -> dict[str, Interval]:
+        return setup.differences(scores.evaluations[key], scores.evaluations[other], average)
+
+    def over_plain(key: Key) -> dict[str, Interval]:
+        usual = over(key, ("plain", 1))
+        if not setup.learned_averages:
+            return usual
+        same = all(
+            one.per_image["cll"] is one.per_image[f"cll{LEARNED}"]
+            for one in scores.evaluations[key]
+        )
+        learned = usual if same else over(key, ("plain", 1), LEARNED)
+        return {**usual, **{f"{name}{LEARNED}": one for name, one in learned.items()}}
+
+    rows, methods = [], list(labels)
+    for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
+        method, budget = key
+        rival = best_rival(key, cll) if is_asked(method, budget, setup.budgets) else None
+        plain, views = method == "plain", scores.views[key]
+        row = Row(
+            method=method,
+            label=labels[method],
+            budget=budget,
+            views=views,
+            slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
+            metrics=means[key],
+            over_plain=None if plain else over_plain(key),
+            over_rival=None if rival is None else over(key, rival, setup.fair),
+            rival=None if rival is None else rival[0],
+            fitted=scores.fitted.get(key),
+        )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _of_recommended(
+    setup: Setup, scores: Scores, rows: Sequence[Row], verdict: Verdict
+) -> dict[str, Any]:
+    """Return what is kept of the method that is recommended, and where it gains and loses.
+
+    Where that is the plain image, the latter is said of the whole policy.
+    """
+    best = recommended_row(rows, verdict)
+    policy = max((row for row in rows if row.method == POLICY_METHOD), key=lambda row: row.budget)
+    shown = policy if best.method == "plain" else best
+    key, other, plain = (best.method, best.budget), (shown.method, shown.budget), ("plain", 1)
+    runs, units = scores.evaluations, setup.dataset.units
+    metrics = {name: f"{name}{setup.fair}" for name in ("cll", "accuracy")}
+    values = {name: per_image(runs[key], metric) for name, metric in metrics.items()}
+    kept = {name: one.astype("<f4").tobytes() for name, one in values.items()}
+    if units is not None:
+        kept["units"] = group_numbers(units, len(units)).astype("<i4").tobytes()
+    if setup.weights is not None:
+        kept["weights"] = setup.weights.astype("<f4").tobytes()
+    rivals = {one[0]: one for one in affordable(best.budget, runs) if one[0] != best.method}
+    cll, right = (
+        per_image(runs[other], one) - per_image(runs[plain], one) for one in metrics.values()
+    )
+    before, after, labels = scores.answers[plain], scores.answers[other], setup.dataset.labels
+    slices = gains_by_slice(
+        setup.dataset,
+        setup.places,
+        cll,
+        right,
+        np.exp(scores.log_probs["plain"].max(axis=1)),
+        weights=setup.weights,
+        likely=likely_between(runs[other], runs[plain], metrics["cll"]),
+    )
+    mended = confusions(before, after, labels, setup.places)
+    made = confusions(after, before, labels, setup.places)
+    return {
+        "against": {
+            name: setup.differences(runs[key], runs[one], setup.fair)
+            for name, one in rivals.items()
+        },
+        "per_image": kept,
+        "where": Where(shown.method, shown.label, shown.budget, shown.views, slices, mended, made),
+    }
+
+
+def _of_predictions(
+    setup: Setup, scores: Scores, lines: Sequence[MethodRun], ood: Sequence[Images]
+) -> dict[str, Any]:
+    """Return what plain and averaged predictions show: when to trust them, and what changed."""
+    labels, groups, weights = setup.dataset.labels, setup.dataset.units, setup.weights
+    averages = {"plain": scores.log_probs["plain"], "policy": scores.log_probs[POLICY_METHOD]}
+    line = next(one for one in lines if one.method == POLICY_METHOD)
+    kappas = {"plain": 1.0, "policy": line.policy.view_temperature}
+    calibrated = {
+        name: cross_calibrated(
+            one,
+            labels,
+            seed=setup.seed,
+            groups=groups,
+            weights=weights,
+            protocol=setup.protocol,
+            view_temperature=kappas[name],
+        )
+        for name, one in averages.items()
+    }
+    found: dict[str, Any] = {}
+    if ood:
+        from relook.evaluation.foreign import detect
+
+        found["ood"] = detect(setup, ood, line, averages, calibrated, scores.disagreement)
+    shown = {**averages, **{f"{name}_calibrated": one for name, one in calibrated.items()}}
+    gained, lost = changed_images(averages["plain"], averages["policy"], labels, setup.places)
+    return {
+        **found,
+        "reliability": {
+            name: reliability_bins(one, labels, weights) for name, one in shown.items()
+        },
+        "selective": selective_risks(
+            **calibrated,
+            disagreement=scores.disagreement,
+            labels=labels,
+            groups=groups,
+            weights=weights,
+        ),
+        "gained": gained[:MOST_CHANGED],
+        "lost": lost[:MOST_CHANGED],
+        "gained_count": len(gained),
+        "lost_count": len(lost),
+    }
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """The model on its engine; the passes to find MGrid's magnitude, and of all methods' views."""
+
+    model: Accelerated
+    grid_passes: int
+    passes: int
+    seconds_a_pass: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the engine's name and the numbers."""
+        numbers = {name: value for name, value in vars(self).items() if name != "model"}
+        return {"engine": self.model.engine, **numbers}
+
+    def __str__(self) -> str:
+        total = self.grid_passes + self.passes
+        grid = f", {self.grid_passes:,} of them for MGrid's magnitude" if self.grid_passes else ""
+        time = duration(total * self.seconds_a_pass)
+        return f"{total:,} model passes at most{grid}: about {time}"
+
+
+def plan_comparison(
+    predictor: Predictor,
+    dataset: Dataset,
+    policies: Sequence[Policy],
+    *,
+    recipe: Recipe,
+    validation: Dataset | None,
+    keywords: ComparisonKeywords,
+    engine: Mapping[str, Any],
+) -> ComparisonPlan:
+    """Count the passes, choose an engine for them, and measure a few.
+
+    `keywords` are those of `compare`, `engine` those of `accelerate_run`.
+    """
+    setup = _asked(policies, keywords).setup(predictor, dataset, recipe)
+    methods, _ = available_methods(setup, setup.methods, validation)
+    # Any magnitude will do: their views are equally many.
+    setup = replace(setup, options=replace(setup.options, grid_magnitude=GRID[-1]))
+    lines = [line for method in methods for line in lines_of(setup, method, policies)]
+    views, _ = distinct_views([view for line in lines for view in line.views])
+    grid = 0
+    if validation is not None and "mgrid" in methods:
+        grid = len(GRID) * setup.options.grid_views * len(validation)
+    passes = len(views) * len(dataset)
+    model = accelerate_run(predictor, dataset.images, passes=grid + passes, **engine)
+    seconds = estimate(model.predictor, dataset.images, views, seed=setup.seed, batch=setup.batch)
+    return ComparisonPlan(model, grid, passes, seconds)

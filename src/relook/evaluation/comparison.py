@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_METHOD, has_own_budget
+from relook.evaluation.baselines import POLICY_METHOD, is_asked
 from relook.evaluation.results import Result, Results, difference
 from relook.evaluation.where import ChangedImage, Where
 from relook.foundation import notebook
@@ -209,6 +209,11 @@ class Comparison:
         """The row that the verdict recommends."""
         return recommended_row(self.rows, self.verdict)
 
+    @property
+    def labels(self) -> Iterator[tuple[str, str]]:
+        """The method and the label of each row."""
+        return ((row.method, row.label) for row in self.rows)
+
     def row(self, method: str, budget: int) -> Row | None:
         """Return the row of a method at a budget, if it was scored."""
         matches = [r for r in self.rows if r.method == method and r.budget == budget]
@@ -261,7 +266,7 @@ class Comparison:
             "label": row.label,
             "budget": row.budget,
             "views": row.views,
-            "asked": row.budget in self.budgets or has_own_budget(row.method),
+            "asked": is_asked(row.method, row.budget, self.budgets),
         }
 
     def _results_of(self, row: Row) -> Iterator[Result]:
@@ -361,13 +366,17 @@ COMPARISON = Kind(
     what="a comparison",
     command="compare",
     forms={"policy": POLICY_FORM},
-    oldest=1,
 )
 
 
 def load_comparison(path: Path) -> Comparison:
     """Read what `Comparison.save` wrote."""
     return COMPARISON.read(path)
+
+
+def class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+    """Return the data set's names, and numbers for classes that only the model knows."""
+    return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))
 
 
 def gallery_of(indices: NDArray[np.int64], seed: int) -> tuple[int, ...]:
@@ -404,27 +413,14 @@ def save_comparison(
         )
     rows = np.array([places[int(index)] for index in wanted], dtype=np.int64)
     chosen = dataset.subset(rows)
-    _check_labels(comparison, dict(zip(wanted.tolist(), chosen.labels.tolist(), strict=True)))
-    file = io.BytesIO()
-    np.savez(file, indices=wanted, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
-    write_bytes_atomic(directory / "examples.npz", file.getvalue())
-    comparison.save(directory / "comparison.json")
-
-
-def _check_labels(comparison: Comparison, labels: dict[int, int]) -> None:
+    labels = dict(zip(wanted.tolist(), chosen.labels.tolist(), strict=True))
     for one in (*comparison.gained, *comparison.lost):
         if labels[one.index] != one.label:
             raise RelookError(
                 f"expected the data set that the comparison was made on: image {one.index} has "
                 f"the label {labels[one.index]}, not {one.label}"
             )
-
-
-def merged_settings(settings: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what the caller knows; a table adds to a table of the same name."""
-    merged = dict(settings)
-    for name, value in record.items():
-        known = merged.get(name)
-        both = isinstance(known, dict) and isinstance(value, Mapping)
-        merged[name] = {**known, **value} if both and known else value
-    return merged
+    file = io.BytesIO()
+    np.savez(file, indices=wanted, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
+    write_bytes_atomic(directory / "examples.npz", file.getvalue())
+    comparison.save(directory / "comparison.json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,7 +56,7 @@ def measure_slowdown(
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
     plain = View(SubPolicy(), 0)
-    timed = {name: (plain, *_timed_views(one)) for name, one in policies.items()}
+    timed = {name: (plain, *_first_views(one)) for name, one in policies.items()}
     run = _Runner(predictor, images[:_BATCH], seed, clock)
     run.seconds(plain)  # first calls allocate and choose their algorithms
     passes = sum(len(views) for views in timed.values())
@@ -74,7 +74,13 @@ def measure_slowdown(
     shortest = {name: np.array([next(least) for _ in views]) for name, views in timed.items()}
     unit = float(np.median([one[0] for one in shortest.values()]))
     return {
-        name: Slowdown(tuple(_costs(timed[name][1:], one[1:] / unit)))
+        name: Slowdown(
+            tuple(
+                # No less than the plain pass, which is in every view.
+                1.0 if view.subpolicy == SubPolicy() else max(1.0, float(took))
+                for view, took in zip(timed[name][1:], one[1:] / unit, strict=True)
+            )
+        )
         for name, one in shortest.items()
     }
 
@@ -122,13 +128,6 @@ class _Runner:
         return replace(self, images=self.images[: max(1, int(share * len(self.images)))])
 
 
-def _timed_views(policy: Policy) -> Sequence[View]:
+def _first_views(policy: Policy) -> Sequence[View]:
     distinct, _ = distinct_views(View(sub, index) for index, sub in enumerate(policy))
     return distinct[:_MOST_VIEWS]
-
-
-def _costs(views: Sequence[View], times: NDArray[np.float64]) -> Iterator[float]:
-    """Yield what each view takes: no less than the plain pass, which is in it."""
-    for view, time_of_view in zip(views, times, strict=True):
-        is_plain = view.subpolicy == SubPolicy()
-        yield 1.0 if is_plain else max(1.0, float(time_of_view))

@@ -20,7 +20,13 @@ from relook.numerics.calibration import (
     temper,
     weighted_mean,
 )
-from relook.numerics.intervals import independent_images
+from relook.numerics.intervals import (
+    Interval,
+    independent_images,
+    likely_variance,
+    paired_interval,
+    share_interval,
+)
 from relook.numerics.metrics import (
     ECE_BINS,
     Selective,
@@ -228,35 +234,6 @@ class _Calibration:
         return np.concatenate(plain), np.concatenate(calibrated), mean
 
 
-def calibrated_averages(
-    averages: Mapping[str, LogProbs],
-    view_temperatures: Mapping[str, float],
-    labels: Labels,
-    **how: Any,
-) -> dict[str, FloatArray]:
-    """Return averages `[n, c]` of views, at view temperatures other than 1, calibrated.
-
-    `how` is as for `cross_calibrated`.
-    """
-    return {
-        name: cross_calibrated(
-            one, labels, view_temperature=view_temperatures.get(name, 1.0), **how
-        )
-        for name, one in averages.items()
-    }
-
-
-def reliability(
-    averages: Mapping[str, LogProbs],
-    calibrated: Mapping[str, LogProbs],
-    labels: Labels,
-    weights: FloatArray | None = None,
-) -> dict[str, tuple[ReliabilityBin, ...]]:
-    """Return the bins of averages `[n, c]`, before and after calibration."""
-    shown = {**averages, **{f"{name}_calibrated": one for name, one in calibrated.items()}}
-    return {name: reliability_bins(one, labels, weights) for name, one in shown.items()}
-
-
 def reliability_bins(
     log_probs: LogProbs, labels: Labels, weights: FloatArray | None = None
 ) -> tuple[ReliabilityBin, ...]:
@@ -316,6 +293,39 @@ def selective_risks(
     )
 
 
+def differences(
+    one: Sequence[Evaluation],
+    other: Sequence[Evaluation],
+    groups: ArrayLike | None,
+    weights: FloatArray | None = None,
+    average: str = "",
+) -> dict[str, Interval]:
+    """Return the differences in cLL and accuracy, one − other, as `Setup.differences` does."""
+    cll, accuracy = (
+        per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
+        for metric in ("cll", "accuracy")
+    )
+    likely = likely_between(one, other, f"cll{average}")
+    return {
+        "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
+        "accuracy": share_interval(accuracy, groups=groups, weights=weights),
+    }
+
+
+def likely_between(
+    one: Sequence[Evaluation], other: Sequence[Evaluation], metric: str = "cll"
+) -> float:
+    """Return the variance that the predictions expect of two methods' difference in cLL."""
+    samples = (np.mean([run.samples[metric] for run in runs], axis=0) for runs in (one, other))
+    return likely_variance(*samples)
+
+
+def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:
+    """Return a metric of each image `[n]`, averaged over the runs."""
+    mean: FloatArray = np.mean([one.per_image[metric] for one in runs], axis=0)
+    return mean
+
+
 def prefix_temperatures(
     log_probs: Iterable[LogProbs],
     length: int,
@@ -325,17 +335,10 @@ def prefix_temperatures(
     view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the temperature of each prefix of a policy of `length` entries; see there."""
+    how: dict[str, Any] = {"groups": groups, "view_temperature": view_temperature}
     found = [1.0]
     for mean in prefix_log_probs(log_probs, range(1, length + 1)):
-        fitted = fit_temperature(
-            mean,
-            labels,
-            weights,
-            groups=groups,
-            view_temperature=view_temperature,
-            start=found[-1],
-        )
-        found.append(fitted)
+        found.append(fit_temperature(mean, labels, weights, start=found[-1], **how))
     return tuple(found[1:])
 
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from relook.errors import RelookError
 from relook.evaluation.comparison import Detection
-from relook.evaluation.scoring import MethodRun, Setup
+from relook.evaluation.scoring import MethodRun
+from relook.evaluation.setup import Setup
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import mean_log_probs, temper
 from relook.numerics.metrics import (

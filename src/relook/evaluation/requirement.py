@@ -129,7 +129,7 @@ def _difference(comparison: Comparison, asked: Requirement, metric: str) -> Inte
     if other == "best":
         other = min(known, key=lambda name: known[name]["cll"].estimate)
     if other not in known:
-        compared = ", ".join(known) or "none, it is of an older relook"
+        compared = ", ".join(known) or "none"
         raise RelookError(
             f"{asked.text!r}: expected a baseline that was compared at no more views "
             f"({compared}), got {other}: run  relook compare  with it"

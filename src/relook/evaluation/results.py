@@ -43,6 +43,11 @@ class Result:
         return self.metric if key == "metric" else self.keys.get(key)
 
     @property
+    def flat(self) -> dict[str, Any]:
+        """The keys, and the numbers next to them."""
+        return {**self.keys, **{name: getattr(self, name) for name in LAST}}
+
+    @property
     def is_clear(self) -> bool:
         """Whether the interval of a difference leaves zero out."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
@@ -113,24 +118,15 @@ class Results:
 
     def records(self) -> list[dict[str, Any]]:
         """Return a dictionary for each row, all with the same columns; None where one has none."""
-        columns = self.columns
-        numbers = [{name: getattr(row, name) for name in LAST} for row in self.rows]
-        return [
-            {name: {"study": self.study, **row.keys, **own}.get(name) for name in columns}
-            for row, own in zip(self.rows, numbers, strict=True)
-        ]
+        columns, flat = self.columns, ({"study": self.study, **row.flat} for row in self.rows)
+        return [{name: one.get(name) for name in columns} for one in flat]
 
     def to_csv(self) -> str:
         """Return the tidy table as CSV.
 
         Text that a spreadsheet would take for a formula gets a leading apostrophe.
         """
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(self.columns)
-        for record in self.records():
-            writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in record.values()])
-        return file.getvalue()
+        return csv_text(self.columns, (record.values() for record in self.records()))
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON-able data; `load_results` reads it back."""
@@ -177,14 +173,23 @@ def difference(metric: str, interval: Interval, **keys: Any) -> Result:
     return Result(metric, interval.estimate, interval.low, interval.high, keys=keys)
 
 
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV without formulas."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([csv_safe(value) if isinstance(value, str) else value for value in row])
+    return file.getvalue()
+
+
 def _fits(value: Any, wanted: Any) -> bool:
     return value in wanted if isinstance(wanted, tuple | list) else value == wanted
 
 
 def _rows_to_json(rows: Iterable[Result]) -> list[dict[str, Any]]:
     """Return a row's keys next to its numbers, without those that it does not have."""
-    flat = ({**row.keys, **{name: getattr(row, name) for name in LAST}} for row in rows)
-    return [{name: value for name, value in one.items() if value is not None} for one in flat]
+    return [{k: value for k, value in row.flat.items() if value is not None} for row in rows]
 
 
 def _rows_from_json(content: object, where: str) -> tuple[Result, ...]:

@@ -3,155 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, Options
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
 from relook.evaluation.comparison import Fitted
-from relook.evaluation.cross_validation import Averages, Evaluation, cross_validated, partitions
+from relook.evaluation.cross_validation import Evaluation, partitions
+from relook.evaluation.setup import BASELINE_DRAWS, Setup
 from relook.evaluation.unseen import Fold, folds_of
-from relook.foundation.progress import Progress
-from relook.models import Predictor
-from relook.numerics.arrays import FloatArray, Indices, LogProbs
-from relook.numerics.calibration import fit_temperature, temper
-from relook.numerics.intervals import (
-    Interval,
-    likely_variance,
-    paired_interval,
-    share_interval,
-)
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.calibration import temper
 from relook.numerics.metrics import mutual_information
 from relook.numerics.view_temperature import learned_view_temperatures, prefix_averages
-from relook.policy import DrawKind, Policy
-from relook.policy.recipes import Recipe
-from relook.predictions.passes import KnownViews, ReadViews, View, predict_distinct
-from relook.selection.objectives import class_weights
+from relook.policy import Policy
+from relook.predictions.passes import ReadViews, View, predict_distinct
 
 _RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
 
-BASELINE_DRAWS: DrawKind = "fresh"
-"""One crop for all images may be a lucky one; what people do is to draw one for each."""
-
-DEFAULTS = Options()
 _USUAL, _EVERYTHING = "usual", "everything"  # besides the halves, what averages are made for
+
+ALL_PREFIXES_TO = 20
+"""Up to this number of views every prefix is scored, for the curves; beyond, the asked budgets."""
 
 Key = tuple[str, int]
 """A method and a budget."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What decides how methods are scored, checked; `places` are the images' own indices.
-
-    `store` is where predictions are kept: a path, or a URL of an object store. With
-    `both_averages` every method is scored by the usual and by a learned average of its views.
-    Views that are `known` are not predicted again.
-    """
-
-    predictor: Predictor
-    dataset: Dataset
-    places: NDArray[np.int64]
-    recipe: Recipe
-    budgets: tuple[int, ...]
-    options: Options = DEFAULTS
-    seed: int = 0
-    runs: int = 1
-    halvings: int = 5
-    protocol: str = "standard"
-    balanced: bool = False
-    both_averages: bool = False
-    store: str | Path | None = None
-    batch: int | None = None
-    progress: Progress | None = None
-    known: KnownViews | None = None
-
-    def evaluated(
-        self,
-        log_probs: FloatArray,
-        view_temperature: float = 1.0,
-        averages: Averages | None = None,
-    ) -> Evaluation:
-        """Return the cross-validated metrics of log-probabilities `[n, c]`."""
-        return cross_validated(
-            log_probs,
-            self.dataset.labels,
-            seed=self.seed,
-            halvings=self.halvings,
-            groups=self.dataset.units,
-            weights=self.weights,
-            protocol=self.protocol,
-            view_temperature=view_temperature,
-            averages=averages,
-        )
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """What each image counts `[n]`: all the same, or each class the same."""
-        return class_weights(self.dataset.labels) if self.balanced else None
-
-    def temperature(self, log_probs: FloatArray, view_temperature: float) -> float:
-        """Return the temperature that all images give an average `[n, c]`."""
-        return fit_temperature(
-            log_probs,
-            self.dataset.labels,
-            self.weights,
-            groups=self.dataset.units,
-            view_temperature=view_temperature,
-        )
-
-    def paired(self, one: FloatArray, other: FloatArray) -> Interval:
-        """Return the mean difference of values of the same images `[n]`, with its interval."""
-        return paired_interval(one - other, groups=self.dataset.units, weights=self.weights)
-
-    def differences(
-        self, one: Sequence[Evaluation], other: Sequence[Evaluation], average: str = ""
-    ) -> dict[str, Interval]:
-        """Return the differences in cLL and accuracy between two methods, each with its runs.
-
-        `average` is the ending of the metrics that are compared.
-        """
-        return differences(one, other, self.dataset.units, self.weights, average)
-
-    def record(self) -> dict[str, Any]:
-        """Return what a file of results says of it."""
-        return {
-            "recipe": self.recipe.name,
-            "budgets": list(self.budgets),
-            "seed": self.seed,
-            "runs": self.runs,
-            "halvings": self.halvings,
-            "protocol": self.protocol,
-            "balanced": self.balanced,
-            "randaugment": asdict(self.options),
-            "model": {"fingerprint": self.predictor.fingerprint},
-            "data": {
-                "name": self.dataset.name,
-                "fingerprint": self.dataset.fingerprint,
-                "images": len(self.dataset),
-            },
-        }
-
-
-def check_policies(policies: Sequence[Policy], runs: int) -> None:
-    """Raise unless there is something to compare."""
-    if not policies or not all(isinstance(one, Policy) and len(one) for one in policies):
-        raise RelookError("expected a policy with at least one sub-policy to compare, got none")
-    if runs < 1:
-        raise RelookError(f"expected at least 1 run, got {runs}")
-
-
-def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
-    """Return the budgets rising and each once, or raise."""
-    whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
-    if not budgets or not all(whole) or min(budgets) < 1:
-        raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
-    return tuple(sorted({int(budget) for budget in budgets}))
 
 
 @dataclass(frozen=True)
@@ -256,7 +135,7 @@ def score_budgets(
             setup, line, read, lengths, {own, *learned.values()}
         ):
             found, fitted = setup.evaluated(means[own], own), None
-            if setup.both_averages:
+            if setup.learned_averages:
                 found = _with_both(setup, found, own, means, learned)
                 kappa = learned[_EVERYTHING]
                 fitted = Fitted(kappa, setup.temperature(means[kappa], kappa))
@@ -318,7 +197,7 @@ def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes
 
     A policy has brought its own, which was learned on other images.
     """
-    if not setup.both_averages:
+    if not setup.learned_averages:
         return {}
     labels, groups = setup.dataset.labels, setup.dataset.units
     rounds = partitions(len(labels), setup.protocol, setup.halvings, setup.seed, groups)
@@ -352,6 +231,47 @@ def _with_both(
     return found.named(usual_average=usual, learned_average=other)
 
 
+@dataclass
+class Scores:
+    """Evaluations, one per run, and costs by method and budget.
+
+    `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
+    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is that of the policy's
+    views.
+    """
+
+    evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
+    views: dict[Key, int] = field(default_factory=dict)
+    fitted: dict[Key, Fitted] = field(default_factory=dict)
+    answers: dict[Key, Labels] = field(default_factory=dict)
+    log_probs: dict[str, FloatArray] = field(default_factory=dict)
+    disagreement: FloatArray = field(default_factory=lambda: np.empty(0))
+
+
+def score_lines(setup: Setup, lines: Sequence[MethodRun]) -> Scores:
+    """Score every line at every budget, and at every number of views that curves show."""
+    scores = Scores()
+
+    def all_prefixes(setup: Setup, line: MethodRun) -> dict[int, int]:
+        if has_own_budget(line.method):
+            return lengths_of(setup, line)
+        shortest = min(one.policy.views for one in lines if one.method == line.method)
+        every = range(1, min(ALL_PREFIXES_TO, setup.budgets[-1], shortest) + 1)
+        return lengths_of(replace(setup, budgets=tuple(sorted({*every, *setup.budgets}))), line)
+
+    for one in score_budgets(setup, lines, all_prefixes):
+        scores.evaluations.setdefault(one.key, []).append(one.evaluation)
+        scores.views[one.key] = max(one.views, scores.views.get(one.key, 0))
+        if one.line.run == 0:
+            if one.fitted is not None:
+                scores.fitted[one.key] = one.fitted
+            scores.answers[one.key] = one.log_probs.argmax(axis=1)
+            scores.log_probs[one.line.method] = one.log_probs
+            if one.line.method == POLICY_METHOD and not len(scores.disagreement):
+                scores.disagreement = disagreement(one.line, one.read)
+    return scores
+
+
 def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
     """Return how much a line's views disagree on each image `[n]`: their mutual information."""
 
@@ -363,39 +283,6 @@ def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
     own = [of(*one) for one in zip(line.parts, (f.places for f in line.folds), strict=True)]
     order = np.argsort(np.concatenate([one.places for one in line.folds]))
     return np.asarray(np.concatenate(own)[order])
-
-
-def differences(
-    one: Sequence[Evaluation],
-    other: Sequence[Evaluation],
-    groups: ArrayLike | None,
-    weights: FloatArray | None = None,
-    average: str = "",
-) -> dict[str, Interval]:
-    """Return the differences in cLL and accuracy, one − other, as `Setup.differences` does."""
-    cll, accuracy = (
-        per_image(one, f"{metric}{average}") - per_image(other, f"{metric}{average}")
-        for metric in ("cll", "accuracy")
-    )
-    likely = likely_between(one, other, f"cll{average}")
-    return {
-        "cll": paired_interval(cll, groups=groups, weights=weights, likely=likely),
-        "accuracy": share_interval(accuracy, groups=groups, weights=weights),
-    }
-
-
-def likely_between(
-    one: Sequence[Evaluation], other: Sequence[Evaluation], metric: str = "cll"
-) -> float:
-    """Return the variance that the predictions expect of two methods' difference in cLL."""
-    samples = (np.mean([run.samples[metric] for run in runs], axis=0) for runs in (one, other))
-    return likely_variance(*samples)
-
-
-def per_image(runs: Sequence[Evaluation], metric: str) -> FloatArray:
-    """Return a metric of each image `[n]`, averaged over the runs."""
-    mean: FloatArray = np.mean([one.per_image[metric] for one in runs], axis=0)
-    return mean
 
 
 def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
@@ -411,17 +298,13 @@ def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
         indices=setup.places,
         progress=setup.progress,
     )
-    _check_classes(setup.dataset, classes)
-    return read
-
-
-def _check_classes(dataset: Dataset, classes: int) -> None:
-    highest = int(dataset.labels.max())
+    highest = int(setup.dataset.labels.max())
     if highest >= classes:
         raise RelookError(
-            f"{dataset.name}: expected labels from 0 to {classes - 1}, as the model has {classes} "
-            f"classes, got {highest}: check that model and data belong together"
+            f"{setup.dataset.name}: expected labels from 0 to {classes - 1}, as the model has "
+            f"{classes} classes, got {highest}: check that model and data belong together"
         )
+    return read
 
 
 def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:

@@ -5,8 +5,6 @@ By confident learning (Northcutt et al. 2021): labels that confident predictions
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from relook.data.base import Dataset
-from relook.evaluation.compare import class_names
+from relook.evaluation.comparison import class_names
 from relook.evaluation.cross_validation import cross_calibrated
+from relook.evaluation.results import csv_text
 from relook.foundation.wording import count, views_text
-from relook.io.files import csv_safe, write_text_atomic
+from relook.io.files import write_text_atomic
 from relook.io.identities import is_in
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
@@ -119,13 +118,8 @@ class Suspects:
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row per suspect, whole or not at all."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([one.name for one in fields(Suspect)])
-        for one in self.found:
-            row = asdict(one).values()
-            writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in row])
-        write_text_atomic(path, file.getvalue())
+        rows = (asdict(one).values() for one in self.found)
+        write_text_atomic(path, csv_text((one.name for one in fields(Suspect)), rows))
 
 
 def find_suspects(predictor: Predictor, dataset: Dataset, policy: Policy, **how: Any) -> Suspects:

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError, warn
-from relook.evaluation.comparison import Verdict
 from relook.io.identities import Identities, is_in, set_of, union, why_unknown
 from relook.numerics.arrays import Indices
 from relook.policy import Policy
@@ -147,13 +146,6 @@ def doubt_of(identities: Identities, seen: bytes) -> str:
     if not why:
         return ""
     return f"Whether the policy was found on some of these images cannot be known: {why}."
-
-
-def doubted(verdict: Verdict, doubt: str) -> Verdict:
-    """Return a verdict that does not call images held out of which nobody knows that."""
-    if not doubt:
-        return verdict
-    return replace(verdict, sentence=f"{verdict.sentence.replace('held-out ', '')} {doubt}")
 
 
 def apart(validation: Dataset, dataset: Dataset) -> Dataset:

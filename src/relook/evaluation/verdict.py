@@ -18,7 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget
+from relook.evaluation.baselines import (
+    POLICY_LABEL,
+    POLICY_METHOD,
+    has_own_budget,
+    is_asked,
+)
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
 from relook.evaluation.where import Where
 from relook.foundation.wording import interval, signed, views_text
@@ -36,7 +41,6 @@ HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no differe
 TOO_FEW = "too few images to tell"
 
 _MOST_NAMED = 3
-_UNDONE = "the verdict needs the policy and the plain image among the rows, got {}"
 _NAMES = {
     "plain": "the plain image",
     "flip": "the image and its mirror image",
@@ -142,7 +146,10 @@ def judge(
     policy = _policy_row(rows, max(budgets))
     plain = next((row for row in rows if row.method == "plain"), None)
     if policy is None or plain is None or policy.over_plain is None:
-        raise RelookError(_UNDONE.format(", ".join(sorted({row.method for row in rows}))))
+        methods = ", ".join(sorted({row.method for row in rows}))
+        raise RelookError(
+            f"the verdict needs the policy and the plain image among the rows, got {methods}"
+        )
     own, before = per_image[policy.method, policy.budget], per_image["plain", 1]
 
     def difference(one: Row, other: Row) -> Interval:
@@ -154,7 +161,7 @@ def judge(
             likely=None if likely is None else likely(*keys),
         )
 
-    asked = [row for row in rows if row.budget in budgets or has_own_budget(row.method)]
+    asked = [row for row in rows if is_asked(row.method, row.budget, budgets)]
     found = Judged(
         policy=policy,
         best=plain,
@@ -187,6 +194,13 @@ def naming_losses(verdict: Verdict, where: Where) -> Verdict:
     )
     which = "the class" if len(losing) == 1 else f"{len(losing)} classes, the most on"
     return replace(verdict, sentence=f"{verdict.sentence} It loses on {which} {named}.")
+
+
+def doubted(verdict: Verdict, doubt: str) -> Verdict:
+    """Return a verdict that does not call images held out of which nobody knows that."""
+    if not doubt:
+        return verdict
+    return replace(verdict, sentence=f"{verdict.sentence.replace('held-out ', '')} {doubt}")
 
 
 def pick(
@@ -225,10 +239,8 @@ def rows_tried(comparison: Comparison) -> int:
     policy, best = _policy_row(comparison.rows, max(comparison.budgets)), comparison.recommended
     if policy is None or (best.method, best.views) == (policy.method, policy.views):
         return 1
-    asked = [
-        r for r in comparison.rows if r.budget in comparison.budgets or has_own_budget(r.method)
-    ]
-    return sum(row is not policy and row.method != "plain" for row in asked)
+    others = (row for row in comparison.rows if row is not policy and row.method != "plain")
+    return sum(is_asked(row.method, row.budget, comparison.budgets) for row in others)
 
 
 def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:

@@ -16,7 +16,7 @@ import zarr
 
 from relook.data import Dataset, read_groups
 from relook.errors import FileFormatError, RelookError, RunError
-from relook.evaluation.compare import save_comparison
+from relook.evaluation.comparison import save_comparison
 from relook.foundation.wording import first_line
 from relook.io.files import read_json, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint

@@ -1,23 +1,21 @@
-"""A comparison as tables: for the terminal, CSV, Markdown, and LaTeX as in the paper."""
+"""A comparison as tables: for the terminal, Markdown, and LaTeX as in the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from rich.console import Console
 from rich.text import Text
 
-from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget
+from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget, is_asked
 from relook.evaluation.comparison import USUAL, Comparison, Row
-from relook.evaluation.latency import Latency, milliseconds
-from relook.evaluation.requirement import Checked
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
-from relook.foundation.wording import interval, plain, signed, views_text
+from relook.foundation.wording import interval, signed, views_text
 from relook.io.files import for_terminal
 from relook.report.latex import latex
 from relook.report.metrics import metric_of
@@ -36,6 +34,9 @@ from relook.report.tables import (
     terminal,
 )
 
+if TYPE_CHECKING:
+    from relook.evaluation.requirement import Checked
+
 PAPER_ORDER = ("plain", "5c", "10c", "cf", "mtrain", "mgrid", POLICY_METHOD)
 """The methods of the paper's tables, from left to right."""
 
@@ -49,11 +50,8 @@ def shown_rows(comparison: Comparison) -> list[Row]:
 
     A policy with fewer views than several budgets stands there once, for the largest.
     """
-    asked = (
-        row
-        for row in comparison.rows
-        if row.budget in comparison.budgets or has_own_budget(row.method)
-    )
+    budgets, rows = comparison.budgets, comparison.rows
+    asked = (row for row in rows if is_asked(row.method, row.budget, budgets))
     return list({(row.method, row.views): row for row in asked}.values())
 
 
@@ -170,44 +168,22 @@ def frontier_table(comparison: Comparison) -> Table:
     return Table("what more time buys", columns, (tuple(lines),))
 
 
-def latency_table(latency: Latency) -> Table:
-    """Return what each measured number of views takes, and what its views bring."""
-    lines = []
-    slowest = max(one.milliseconds or 0 for one in latency.rungs)
-    digits = 0 if slowest >= 100 else 1 if slowest >= 10 else 2 if slowest >= 1 else 3
-    for place, one in enumerate(latency.rungs):
-        more, gain = latency.further(place), one.over_plain
-        cells = [
-            Cell("plain image" if one.method == "plain" else str(one.views)),
-            Cell(f"{one.milliseconds or 0:.{digits}f}", bold=place == latency.chosen),
-            Cell("" if more is None else signed(more, digits)),
-            Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
-            Cell("–")
-            if gain is None
-            else Cell(signed(gain.estimate, 4), interval=interval(gain, 4)),
-        ]
-        lines.append(tuple(cells))
-    heads = ("views", "ms", "each more", "cLL", "cLL − plain image")
-    columns = tuple(Column(head) for head in heads)
-    title = (
-        f"what milliseconds buy: {latency.rungs[-1].label or 'plain image'}; bold: the best within "
-        f"{milliseconds(latency.budget)}"
-    )
-    return Table(title, columns, (tuple(lines),), note=latency.where)
-
-
 def where_table(where: Where) -> Table:
     """Return the gains over the plain image by slice, in each kind the largest loss first."""
+
+    def without_gains(*words: str) -> tuple[Cell, ...]:
+        return (*map(Cell, words), Cell("–"), Cell("–"))
+
     sections = []
     for kind in where.kinds:
         shown, left = ranked(where.of(kind))
         lines = [_slice_line(kind, one) for one in shown]
         few = where.too_few(kind)
         if left:
-            lines.insert(len(shown) // 2, _words_line(kind, f"… {left} more", ""))
+            lines.insert(len(shown) // 2, without_gains(kind, f"… {left} more", ""))
         if few:
             images = sum(one.images for one in few)
-            lines.append(_words_line(kind, f"{len(few)} too small to tell", f"{images:,}"))
+            lines.append(without_gains(kind, f"{len(few)} too small to tell", f"{images:,}"))
         sections.append(tuple(lines))
     columns = (
         Column("by", number=False, once=True),
@@ -235,15 +211,6 @@ def _slice_line(kind: str, one: Slice) -> tuple[Cell, ...]:
         if found is not None
     ]
     return (Cell(shorten(kind)), Cell(shorten(one.name)), Cell(f"{one.images:,}"), *gains)
-
-
-def _words_line(*words: str) -> tuple[Cell, ...]:
-    return (*map(Cell, words), Cell("–"), Cell("–"))
-
-
-def to_csv(comparison: Comparison) -> str:
-    """Return every number as CSV, the tidy table of `Comparison.results`."""
-    return comparison.results().to_csv()
 
 
 def to_latex(comparison: Comparison, dataset: str = "", model: str = "") -> str:
@@ -283,24 +250,21 @@ def paper_tables(
         columns = [
             Column("data", number=False, levels=("Dataset", ""), once=True),
             Column("model", number=False, levels=("Model", "")),
-            *_paper_columns(pairs, metric, names),
+            *(_paper_column(method, budget, metric, names) for method, budget in pairs),
         ]
         one = table_of(results, columns, sections, best_of_line, "–", title=metric_of(metric).title)
         made.append(one)
     return made
 
 
-def _paper_columns(
-    pairs: Sequence[tuple[Any, ...]], metric: str, names: Mapping[str, str]
-) -> Iterator[Column]:
-    for method, budget in pairs:
-        name, own = names.get(method, method), has_own_budget(method)
-        yield Column(
-            name if own else f"{name} {budget}",
-            {"metric": metric, "method": method, "budget": budget},
-            levels=(name, "" if own else str(budget)),
-            digits=metric_of(metric).paper_digits,
-        )
+def _paper_column(method: str, budget: int, metric: str, names: Mapping[str, str]) -> Column:
+    name, own = names.get(method, method), has_own_budget(method)
+    return Column(
+        name if own else f"{name} {budget}",
+        {"metric": metric, "method": method, "budget": budget},
+        levels=(name, "" if own else str(budget)),
+        digits=metric_of(metric).paper_digits,
+    )
 
 
 def about(method: str) -> str:

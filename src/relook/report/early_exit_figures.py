@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relook.deploy.early_exit.report import ExitPoint, ExitReport
+from relook.evaluation.baselines import POLICY_METHOD
 from relook.report.figures import (
     HEIGHT,
     VIEWS_LABEL,
@@ -18,7 +19,7 @@ from relook.report.figures import (
     save_drawing,
 )
 from relook.report.metrics import metric_of
-from relook.report.style import INK, MethodStyle, method_styles
+from relook.report.style import INK, method_styles
 
 _TICKS = (1, 2, 3, 5, 10, 20, 50, 100)
 _MOST_MARKERS = 25
@@ -38,7 +39,9 @@ def save_early_exit_figures(report: ExitReport, directory: str | Path) -> list[P
 
 def _drawing(report: ExitReport, metric: str) -> Drawing:
     label, scale = metric_of(metric).title, metric_of(metric).scale
-    exiting, fixed = _styles()
+    # Early exit looks as the policy does.
+    labels = {POLICY_METHOD: "early exit", "fixed": "the same number for every image"}
+    exiting, fixed = method_styles(labels.items()).values()
     figure, axes = panel(HEIGHT + 0.24)
     for style, points in ((fixed, report.fixed), (exiting, report.curve)):
         look = {**line_look(style), **({"marker": ""} if len(points) > _MOST_MARKERS else {})}
@@ -58,26 +61,12 @@ def _drawing(report: ExitReport, metric: str) -> Drawing:
     log_axis(axes, ticks, (0.93, 1.1 * most), f"mean number of {VIEWS_LABEL}")
     axes.set_ylabel(label)
     finish(figure, axes, [exiting, fixed], True)
+
+    def words_of(points: Sequence[ExitPoint]) -> str:
+        return ", ".join(f"{scale * getattr(p, metric):.4g} at {p.views:.3g}" for p in points)
+
     words = (
-        f"{_words('early exit', report.curve, metric, scale)}; "
-        f"{_words('fixed', report.fixed, metric, scale)}; for {report.rule.target}: "
-        f"{report.own.views:.2f} views, {own:.4g}."
+        f"early exit: {words_of(report.curve)}; fixed: {words_of(report.fixed)}; for "
+        f"{report.rule.target}: {report.own.views:.2f} views, {own:.4g}."
     )
     return Drawing(f"early_exit_{metric}", f"{label} against mean views", words, figure)
-
-
-def _styles() -> tuple[MethodStyle, MethodStyle]:
-    """Return the looks of early exit, which is the policy's, and of fixed budgets."""
-    rows = [
-        MethodStyle("gps", "early exit", ""),
-        MethodStyle("fixed", "the same number for every image", ""),
-    ]
-    styles = method_styles(rows)
-    return styles["gps"], styles["fixed"]
-
-
-def _words(name: str, points: Sequence[ExitPoint], metric: str, scale: float) -> str:
-    values = ", ".join(
-        f"{scale * getattr(point, metric):.4g} at {point.views:.3g}" for point in points
-    )
-    return f"{name}: {values}"

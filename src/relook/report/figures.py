@@ -208,7 +208,9 @@ def _metric_drawing(comparison: Comparison, metric: str, legend: bool) -> Drawin
     log_axis(axes, sorted({1, *comparison.budgets}), (0.9, largest * 1.12), VIEWS_LABEL)
     axes.set_ylabel(label)
     finish(figure, axes, [curve.style for curve in drawn], legend)
-    return Drawing(metric, f"{label} against views", _curve_words(drawn, label, scale), figure)
+    ends = "; ".join(curve_words(curve, scale) for curve in drawn)
+    words = f"{label} by method, at its fewest and most views: {ends}."
+    return Drawing(metric, f"{label} against views", words, figure)
 
 
 def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
@@ -255,7 +257,7 @@ def log_axis(
 
 
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
-    styles = method_styles(comparison.rows)
+    styles = method_styles(comparison.labels)
     figure, axes = panel(HEIGHT + 0.24 * legend_rows(list(styles)) * legend)
     best = frontier(shown_rows(comparison))
     shown = shown_range(curves(comparison, "cll"))
@@ -269,7 +271,14 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     log_axis(axes, ticks, (0.85, reach[-1] * 1.2), "measured time, one plain pass = 1×", "×")
     axes.set_ylim(shown.low, shown.high)
     axes.set_ylabel(metric_of("cll").title)
-    _mark_recommended(axes, comparison)
+    verdict = comparison.verdict
+    wanted = verdict.recommended_method, verdict.recommended_views
+    chosen = next((row for row in comparison.rows if (row.method, row.views) == wanted), None)
+    if chosen is not None:
+        place = (chosen.slowdown, chosen.metrics["cll"].mean)
+        axes.plot(*place, "o", ms=13, mfc="none", mec=INK, mew=1.2, zorder=5)
+        how: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "top"}
+        axes.annotate("recommended", place, (9, -6), fontsize=10, **how)
     finish(figure, axes, list(styles.values()), legend)
     words = "; ".join(
         f"{styles[row.method].label} with {row.views} views costs {row.slowdown:.1f} times one "
@@ -283,19 +292,6 @@ def _dot(axes: Axes, row: Row, style: MethodStyle, faint: bool) -> None:
     options = {**line_look(style), "lw": 0, "alpha": 0.45 if faint else 1.0}
     options.pop("dashes", None)
     axes.plot([row.slowdown], [row.metrics["cll"].mean], zorder=3 + style.is_policy, **options)
-
-
-def _mark_recommended(axes: Axes, comparison: Comparison) -> None:
-    verdict = comparison.verdict
-    for row in comparison.rows:
-        if (row.method, row.views) == (verdict.recommended_method, verdict.recommended_views):
-            place = (row.slowdown, row.metrics["cll"].mean)
-            axes.plot(*place, "o", ms=13, mfc="none", mec=INK, mew=1.2, zorder=5)
-            text = axes.annotate(
-                "recommended", place, (9, -6), textcoords="offset points", ha="left", va="top"
-            )
-            text.set_fontsize(10)
-            return
 
 
 def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool) -> Drawing | None:
@@ -380,14 +376,6 @@ def finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bo
 def legend_rows(names: Sequence[object]) -> int:
     """Return how many lines of text a legend takes."""
     return -(-len(names) // 2)
-
-
-def _curve_words(drawn: Sequence[Curve], label: str, scale: float) -> str:
-    return (
-        f"{label} by method, at its fewest and most views: "
-        + "; ".join(curve_words(curve, scale) for curve in drawn)
-        + "."
-    )
 
 
 def curve_words(curve: Curve, scale: float) -> str:

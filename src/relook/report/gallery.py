@@ -27,6 +27,8 @@ _MOST_IMAGES = 6
 _MOST_CARDS = 200
 _LOSSLESS_SIDE = 64
 _LONGEST_NAME = 60
+_MOST_SUSPECTS = 60
+_SUSPECT_SIDE = 96
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,6 @@ def _pictures(images: Tensor) -> tuple[Picture, ...]:
     return tuple(map(picture_of, images))
 
 
-MOST_SUSPECTS = 60
-_SUSPECT_SIDE = 96
-
-
 def save_suspects(
     suspects: Suspects, csv: str | Path | None = None, gallery: str | Path | None = None
 ) -> None:
@@ -130,12 +128,11 @@ def save_suspects(
     if csv is not None:
         suspects.to_csv(csv)
     if gallery is not None:
-        write_gallery(suspects, gallery)
+        write_text_atomic(Path(gallery), _suspects_page(suspects))
 
 
-def write_gallery(suspects: Suspects, path: str | Path, most: int = MOST_SUSPECTS) -> None:
-    """Write the page with the `most` suspect images, whole or not at all."""
-    shown = suspects.found[:most]
+def _suspects_page(suspects: Suspects) -> str:
+    shown = suspects.found[:_MOST_SUSPECTS]
     places = np.array([one.index for one in shown], dtype=np.int64)
     plain = suspects.dataset.subset(places).plain if shown else ()
     pictures = [picture_of(image, _SUSPECT_SIDE) for image in plain]
@@ -146,4 +143,4 @@ def write_gallery(suspects: Suspects, path: str | Path, most: int = MOST_SUSPECT
         shorten=shorten,
         sections={},
     )
-    write_text_atomic(Path(path), str(page))
+    return str(page)

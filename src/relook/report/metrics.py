@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from relook.evaluation.results import Result
+from relook.foundation.wording import plain
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,12 @@ class Metric:
         """Return a value with a true minus."""
         if self.counts and value == round(value):
             digits = 0
-        return f"{self.scale * value:.{_digits(digits, self)}f}".replace("-", "−")
+        return plain(self.scale * value, self.digits if digits is None else digits)
 
     def signed(self, value: float, digits: int | None = None) -> str:
         """Return a difference with its sign, a true minus."""
-        return f"{self.scale * value:+.{_digits(digits, self)}f}".replace("-", "−")
+        digits = self.digits if digits is None else digits
+        return f"{self.scale * value:+.{digits}f}".replace("-", "−")
 
     def text(self, one: Result) -> str:
         """Return `−0.6231±0.0012`; the mean alone where there is no deviation."""
@@ -75,7 +77,3 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 def metric_of(name: str) -> Metric:
     """Return how a metric is written; one that is not in the table goes by its name."""
     return METRICS.get(name) or Metric(name, name)
-
-
-def _digits(digits: int | None, metric: Metric) -> int:
-    return metric.digits if digits is None else digits

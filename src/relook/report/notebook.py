@@ -43,13 +43,25 @@ def html(shown: object) -> str:
     A policy is shown by its views of a built-in image and a line on each; a comparison by its
     verdict, its table and, with matplotlib, its curves.
     """
-    if isinstance(shown, Policy):
-        return _render(shown, None)
-    if isinstance(shown, Comparison):
-        return _render(None, shown)
+    policy = shown if isinstance(shown, Policy) else None
+    comparison = shown if isinstance(shown, Comparison) else None
+    scores: tuple[float, ...] = ()
     if isinstance(shown, PolicySearch):
-        return _render(shown.policy, shown.comparison, shown.trace.scores)
-    raise TypeError(f"expected a policy, a comparison or a search, got {type(shown).__name__}")
+        policy, comparison, scores = shown.policy, shown.comparison, shown.trace.scores
+    if policy is None and comparison is None:
+        raise TypeError(f"expected a policy, a comparison or a search, got {type(shown).__name__}")
+    gallery = policy is not None and picture_gallery(policy, builtin_picture(_SIDE), _MOST_VIEWS)
+    page = render(
+        "notebook.html",
+        colors=_COLORS,
+        comparison=comparison,
+        summary=comparison and summary_of(comparison),
+        figures=comparison and _curves(comparison),
+        scores=scores,
+        gallery=gallery,
+        uses=() if policy is None else transform_statistics(policy),
+    )
+    return str(page)
 
 
 def text(shown: Comparison | PolicySearch) -> str:
@@ -90,23 +102,6 @@ def _png(figure: Any) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=120, facecolor="white")
     return file.getvalue()
-
-
-def _render(
-    policy: Policy | None, comparison: Comparison | None, scores: tuple[float, ...] = ()
-) -> str:
-    gallery = policy is not None and picture_gallery(policy, builtin_picture(_SIDE), _MOST_VIEWS)
-    page = render(
-        "notebook.html",
-        colors=_COLORS,
-        comparison=comparison,
-        summary=comparison and summary_of(comparison),
-        figures=comparison and _curves(comparison),
-        scores=scores,
-        gallery=gallery,
-        uses=() if policy is None else transform_statistics(policy),
-    )
-    return str(page)
 
 
 def _curves(comparison: Comparison) -> list[str]:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from relook.evaluation.set_sizes import SetsRecord
 from relook.evaluation.where import Where
 from relook.io.files import write_text_atomic
 from relook.policy.transform_counts import transform_statistics
-from relook.report.comparison_tables import latency_table, ranked
+from relook.report.comparison_tables import ranked
+from relook.report.deployed_tables import latency_table, sets_sentence, sets_table
 from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gallery
 from relook.report.html import render
-from relook.report.prediction_sets import sets_sentence, sets_table
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
 from relook.report.summary import summary_of
@@ -70,7 +69,7 @@ def render_report(run: RunFiles) -> str:
         figures=drawn,
         latency=run.latency and html(replace(latency_table(run.latency), title="", note="")),
         sets=run.sets and html(replace(sets_table(run.sets.report, whole=True), title="")),
-        sets_sentence=_sets_sentence(run.sets),
+        sets_sentence=run.sets and sets_sentence(run.sets.report.figures, run.sets.coverage),
         gallery=_gallery(run),
         changed=kept_pictures([*named, *behind], run.examples, _CHANGED_SIDE),
         ranked=ranked,
@@ -117,12 +116,6 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "settings": "Settings",
     }
     return {key: title for key, title in titles.items() if title}
-
-
-def _sets_sentence(sets: SetsRecord | None) -> str:
-    if sets is None or sets.report.figures is None:
-        return "Too few images to tell coverage and size"
-    return sets_sentence(sets.report.figures, sets.coverage)
 
 
 def _reach(where: Where | None) -> float:

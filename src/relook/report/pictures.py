@@ -88,11 +88,13 @@ def transforms_picture(
     transform's own units. The four signed transforms have a row for each direction.
     """
     rows = []
-    for name in names if names is not None else _default_names():
+    usual = (*RECIPES["imagenet"].transforms, "scale_crop_flip")
+    for name in usual if names is None else names:
         row = TRANSFORMS.get(name)
         if row is None:
             raise unknown_name("transform", name, TRANSFORMS)
-        rows += [_transform_row(row, way, image, magnitudes) for way in _directions(row)]
+        ways: tuple[int | None, ...] = (1, -1) if row.signed else (None,)
+        rows += [_transform_row(row, way, image, magnitudes) for way in ways]
     return draw_grid(rows, heads=[f"{m:g}" for m in magnitudes], corner="magnitude")
 
 
@@ -222,14 +224,6 @@ def _enlarged(row: GridRow) -> GridRow:
         for cell in row.cells
     ]
     return GridRow(row.title, row.lines, cells, row.captions)
-
-
-def _default_names() -> tuple[str, ...]:
-    return (*RECIPES["imagenet"].transforms, "scale_crop_flip")
-
-
-def _directions(row: Transform) -> tuple[int | None, ...]:
-    return (1, -1) if row.signed else (None,)
 
 
 def _transform_row(

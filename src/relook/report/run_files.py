@@ -152,7 +152,7 @@ def _numbers(value: object) -> Iterator[float]:
 def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
     """Read what was measured for this policy; what was for a former one says nothing."""
     found = LATENCY.read(path) if path.exists() else None
-    if found is None or policy is None or found.policy != policy_mark(policy):
+    if found is None or not _is_of(policy, found.policy):
         return None
     if not 0 <= found.chosen < len(found.rungs):
         raise FileFormatError(
@@ -164,8 +164,11 @@ def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
 
 def _read_sets(path: Path, policy: Policy | None) -> SetsRecord | None:
     found = SETS.read(path) if path.exists() else None
-    own = found is not None and policy is not None and found.policy == policy_mark(policy)
-    return found if own else None
+    return found if found is not None and _is_of(policy, found.policy) else None
+
+
+def _is_of(policy: Policy | None, mark: str) -> bool:
+    return policy is not None and policy_mark(policy) == mark
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.comparison import Comparison
 from relook.evaluation.results import Result, Results
 from relook.report.style import MethodStyle, method_styles
 
@@ -42,7 +42,7 @@ class AxisRange:
 
 def curves(comparison: Comparison, metric: str) -> tuple[Curve, ...]:
     """Return the curve of each method that has the metric, the policy first."""
-    return curves_of(comparison.results(), metric, method_styles(comparison.rows))
+    return curves_of(comparison.results(), metric, method_styles(comparison.labels))
 
 
 def curves_of(
@@ -66,20 +66,6 @@ def curves_of(
         if points:
             drawn.append(Curve(looks[name], tuple(points.values())))
     return tuple(drawn)
-
-
-def within_budget(comparison: Comparison, budget: int) -> list[Row]:
-    """Return what each method does with at most `budget` views, the best cLL first."""
-    best: dict[str, Row] = {}
-    for row in sorted(comparison.rows, key=lambda row: row.budget):
-        if row.budget <= budget:
-            best[row.method] = row
-    return sorted(best.values(), key=lambda row: -row.metrics["cll"].mean)
-
-
-def has_runs(comparison: Comparison) -> bool:
-    """Whether the figures are means over several runs."""
-    return any(one.deviation > 0 for row in comparison.rows for one in row.metrics.values())
 
 
 def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:

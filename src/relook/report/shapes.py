@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from relook.errors import MissingExtraError, RelookError
@@ -30,7 +30,7 @@ from relook.report.style import (
     MethodStyle,
     Polygon,
     method_styles,
-    series_styles,
+    numbered,
     shorten,
 )
 from relook.report.tables import SHORT_NAMES
@@ -55,14 +55,8 @@ _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class _Named:
-    method: str
-    label: str
-
-
 _ORDER = ("plain", "cf", "mgrid", "mtrain", "5c", "10c", "random", "d4", "flip", POLICY_METHOD)
-METHODS = method_styles([_Named(method, label_of(method)) for method in _ORDER])
+METHODS = method_styles((method, label_of(method)) for method in _ORDER)
 """One look for each method in all figures of a study, whichever methods a figure has."""
 
 
@@ -206,7 +200,7 @@ def dots_drawing(
 
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
     """Return looks for series that are no methods, by name."""
-    return {n: replace(style, method=n) for n, style in series_styles(names).items()}
+    return {name: numbered(i, name, shorten(name)) for i, name in enumerate(names)}
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:

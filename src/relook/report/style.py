@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from relook.evaluation.baselines import POLICY_METHOD
 
@@ -84,23 +83,14 @@ class MethodStyle:
         return f"var({PAGE_VARIABLES[self.color]})"
 
 
-class Named(Protocol):
-    """Whatever stands for a method: a row of a comparison or of a study."""
+def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
+    """Return a style for every method: the policy first, the plain image, then the others.
 
-    @property
-    def method(self) -> str:
-        """Its name in the table of baselines."""
-
-    @property
-    def label(self) -> str:
-        """What figures call it."""
-
-
-def method_styles(rows: Sequence[Named]) -> dict[str, MethodStyle]:
-    """Return the style of every method: the policy first, the plain image, then the others."""
+    Methods come with their labels, of which the first counts.
+    """
     labels: dict[str, str] = {}
-    for row in rows:
-        labels.setdefault(row.method, shorten(row.label))
+    for method, label in named:
+        labels.setdefault(method, shorten(label))
     styles: dict[str, MethodStyle] = {}
     if POLICY_METHOD in labels:
         label = labels.pop(POLICY_METHOD)
@@ -111,17 +101,12 @@ def method_styles(rows: Sequence[Named]) -> dict[str, MethodStyle]:
             PLAIN_METHOD, label, PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)
         )
     for number, (method, label) in enumerate(labels.items()):
-        styles[method] = _numbered(number, method, label)
+        styles[method] = numbered(number, method, label)
     return styles
 
 
-def series_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
-    """Return looks for series that are no methods (models, groups); none is the policy's."""
-    # Numbered, so that a series called "plain" or "gps" is no special method.
-    return {name: _numbered(i, f"series {i}", shorten(name)) for i, name in enumerate(names)}
-
-
-def _numbered(number: int, method: str, label: str) -> MethodStyle:
+def numbered(number: int, method: str, label: str) -> MethodStyle:
+    """Return the look of something by its number; none is the policy's or the plain image's."""
     color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
     # Each colour with another marker in the next round.
     marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]

@@ -9,7 +9,7 @@ from relook.evaluation.baselines import BASELINES, POLICY_LABEL, POLICY_METHOD
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.cross_validation import FEWEST_SELECTIVE
 from relook.foundation.wording import interval, signed
-from relook.report.series import curves, has_runs, shown_range, within_budget
+from relook.report.series import curves, shown_range
 from relook.report.style import MethodStyle, method_styles, shorten
 
 METRICS = ("cll", "accuracy")
@@ -67,7 +67,7 @@ def summary_of(comparison: Comparison) -> Summary:
     fair = comparison.learned_averages
     comparison = fair or comparison
     rows, verdict = comparison.rows, comparison.verdict
-    styles = method_styles(rows)
+    styles = method_styles(comparison.labels)
     most = max(comparison.budgets, default=0)
     own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
     recommended = styles.get(verdict.recommended_method)
@@ -87,10 +87,19 @@ def summary_of(comparison: Comparison) -> Summary:
         leaving={one: shown_range(curves(comparison, one)).leaving for one in METRICS},
         left_out=left_out if isinstance(left_out, Mapping) else {},
         confidence=differences[0].confidence if differences else None,
-        has_runs=has_runs(comparison),
+        has_runs=any(one.deviation > 0 for row in rows for one in row.metrics.values()),
         when_not_to_answer=when_not_to_answer(comparison),
         foreign=foreign_images(comparison),
     )
+
+
+def within_budget(comparison: Comparison, budget: int) -> list[Row]:
+    """Return what each method does with at most `budget` views, the best cLL first."""
+    best: dict[str, Row] = {}
+    for row in sorted(comparison.rows, key=lambda row: row.budget):
+        if row.budget <= budget:
+            best[row.method] = row
+    return sorted(best.values(), key=lambda row: -row.metrics["cll"].mean)
 
 
 def _groups(comparison: Comparison) -> list[BudgetRows]:

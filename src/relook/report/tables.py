@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -19,8 +18,10 @@ from rich.text import Text
 
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.results import Result, Results
-from relook.report.html import render
 from relook.report.metrics import metric_of
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 SHORT_NAMES = {
     "plain": "CC",
@@ -244,6 +245,8 @@ def markdown(table: Table) -> str:
 
 def html(table: Table) -> Markup:
     """Return the table as HTML, its title above, its note below."""
+    from relook.report.html import render
+
     return render("table.html", table=table)
 
 

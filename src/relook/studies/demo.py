@@ -8,8 +8,8 @@ from pathlib import Path
 
 from relook.data import load_data
 from relook.evaluation.baselines import Options
-from relook.evaluation.compare import compare, save_comparison
-from relook.evaluation.comparison import Comparison
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import Comparison, save_comparison
 from relook.foundation.progress import StageProgress
 from relook.io.files import write_bytes_atomic
 from relook.io.run_directory import RunDirectory

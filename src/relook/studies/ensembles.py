@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from relook.data.base import Dataset
 from relook.errors import unknown_name
 from relook.evaluation.baselines import POLICY_METHOD, Options, label_of
-from relook.evaluation.compare import available_methods
-from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results, join
+from relook.evaluation.setup import available_methods, with_magnitude
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint
@@ -141,7 +140,7 @@ def ensembles(
             "search": json.loads(json.dumps(job.record())),
             "methods": [method for method in chosen if method != POLICY_METHOD],
             "left_out": dict(left_out),
-            "grid_search": None if grid is None else [list(score) for score in grid.scores],
+            "grid_search": grid,
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         },
         record,

@@ -9,17 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, label_of
-from relook.evaluation.cross_validation import Evaluation
+from relook.evaluation.cross_validation import Evaluation, per_image
 from relook.evaluation.results import Result
-from relook.evaluation.scoring import (
-    Key,
-    MethodRun,
-    Setup,
-    best_rival,
-    lines_of,
-    per_image,
-    predicted,
-)
+from relook.evaluation.scoring import Key, MethodRun, best_rival, lines_of, predicted
+from relook.evaluation.setup import Setup
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import prefix_log_probs

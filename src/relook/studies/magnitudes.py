@@ -14,8 +14,8 @@ from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.randaugment_magnitude import best_magnitude, grid_log_probs
 from relook.evaluation.results import Result, Results, measured
+from relook.evaluation.setup import best_magnitude, grid_log_probs
 from relook.foundation.progress import Progress
 from relook.foundation.wording import views_text
 from relook.models import Predictor

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from relook.data.base import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES
-from relook.evaluation.compare import ComparisonSettings
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, Results, difference, measured
-from relook.evaluation.scoring import Key, MethodRun, Setup, checked_budgets, score_budgets
+from relook.evaluation.scoring import Key, MethodRun, score_budgets
+from relook.evaluation.setup import ComparisonSettings, Setup, checked_budgets
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.wording import with_minus_signs
 from relook.io.fingerprint import fingerprint

@@ -15,10 +15,9 @@ from relook.data.base import Dataset
 from relook.data.corrupted import Source
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, label_of
-from relook.evaluation.compare import available_methods
-from relook.evaluation.randaugment_magnitude import with_magnitude
 from relook.evaluation.results import Results
-from relook.evaluation.scoring import Setup, check_policies, lines_of, score_budgets
+from relook.evaluation.scoring import lines_of, score_budgets
+from relook.evaluation.setup import Setup, available_methods, check_policies, with_magnitude
 from relook.evaluation.unseen import Unseen, unseen_part
 from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text, with_minus_signs
@@ -118,7 +117,7 @@ def robustness(
             "doubt": unseen.doubt,
             "made": shift.source is None,
             "normalised": tally.normalised,
-            "grid_search": None if grid is None else [list(score) for score in grid.scores],
+            "grid_search": grid,
         },
         record,
     )

@@ -12,7 +12,8 @@ import numpy as np
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.results import Result, difference, measured
-from relook.evaluation.scoring import Key, Scored, Setup, best_rival
+from relook.evaluation.scoring import Key, Scored, best_rival
+from relook.evaluation.setup import Setup
 from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval
 from relook.studies.corruptions import SEVERITIES

@@ -11,14 +11,8 @@ import numpy as np
 
 from relook.evaluation.baselines import BASELINES, label_of
 from relook.evaluation.results import Result, Results
-from relook.evaluation.scoring import (
-    MethodRun,
-    Scored,
-    Setup,
-    check_policies,
-    checked_budgets,
-    score_budgets,
-)
+from relook.evaluation.scoring import MethodRun, Scored, score_budgets
+from relook.evaluation.setup import Setup, check_policies, checked_budgets
 from relook.evaluation.unseen import unseen_part
 from relook.foundation.progress import Progress
 from relook.foundation.wording import count, views_text, with_minus_signs

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from relook.data import Dataset
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD
-from relook.evaluation.compare import available_methods
-from relook.evaluation.scoring import MethodRun, Setup, lines_of, policy_run
+from relook.evaluation.scoring import MethodRun, lines_of, policy_run
+from relook.evaluation.setup import Setup, available_methods
 from relook.evaluation.unseen import unseen_places
 from relook.models import Predictor
 from relook.numerics.arrays import Indices

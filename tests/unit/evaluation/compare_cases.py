@@ -1,4 +1,4 @@
-"""Pictures to compare methods on, and quick settings."""
+"""Pictures to compare methods on, quick settings, and a look at what was found."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from relook.data import Dataset
+from relook.evaluation.comparison import Comparison, Row
 
 QUICK: dict[str, Any] = {"recipe": "small", "measure_cost": False}
 
@@ -15,3 +16,9 @@ def pictures(count: int = 24, seed: int = 0, shape: tuple[int, int] = (16, 16)) 
     images = generator.integers(0, 256, (count, 1, *shape), dtype=np.uint8)
     labels = generator.integers(0, 3, count)
     return Dataset(torch.from_numpy(images), labels, ("a", "b", "c"), "pictures")
+
+
+def row(comparison: Comparison, method: str, budget: int) -> Row:
+    found = comparison.row(method, budget)
+    assert found is not None
+    return found

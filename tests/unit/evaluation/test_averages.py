@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from tests.unit.data.marked_images import TURNED, Oracle, noisy
-from tests.unit.evaluation.compare_cases import QUICK
+from tests.unit.evaluation.compare_cases import QUICK, row
 
 from relook.data import Dataset
 from relook.evaluation.compare import compare
@@ -105,14 +105,13 @@ def test_a_policy_is_scored_with_its_own_average_and_with_the_usual_one(
     sure: tuple[Comparison, FloatArray, Dataset],
 ) -> None:
     comparison, log_probs, dataset = sure
-    row = comparison.row("gps", 4)
-    assert row is not None
+    found = row(comparison, "gps", 4)
     for metric, kappa in (("cll", 4.0), ("cll_learned_average", 4.0), ("cll_usual_average", 1.0)):
         mean = mean_of(log_probs, kappa)
         scored = cross_validated(mean, dataset.labels, seed=0, view_temperature=kappa)
         expected = scored.metrics["cll"]
-        assert row.metrics[metric].mean == pytest.approx(expected, abs=1e-6)
-    assert row.metrics["cll"].mean > row.metrics["cll_usual_average"].mean + 0.05
+        assert found.metrics[metric].mean == pytest.approx(expected, abs=1e-6)
+    assert found.metrics["cll"].mean > found.metrics["cll_usual_average"].mean + 0.05
 
 
 def test_a_baseline_learns_its_average_on_the_images_that_calibrate_it(
@@ -121,9 +120,8 @@ def test_a_baseline_learns_its_average_on_the_images_that_calibrate_it(
     comparison, turns, dataset = sure
     labels = dataset.labels
     # The eight views of D4 are the four turns twice: a mirror image carries its number too.
-    row = comparison.row("d4", 8)
-    assert row is not None
-    assert row.metrics["cll"] == row.metrics["cll_usual_average"]
+    found = row(comparison, "d4", 8)
+    assert found.metrics["cll"] == found.metrics["cll_usual_average"]
     log_probs = np.concatenate([turns, turns])
     pairs = folds(len(labels), 10, 0)
     chosen = learned_view_temperatures(log_probs, labels, [part for part, _ in pairs])
@@ -133,11 +131,11 @@ def test_a_baseline_learns_its_average_on_the_images_that_calibrate_it(
         temperature = fit_temperature(mean[calibrate], labels[calibrate], view_temperature=kappa)
         calibrated = temper(mean[score], temperature)
         values.extend(calibrated[np.arange(len(score)), labels[score]])
-    learned = row.metrics["cll_learned_average"].mean
+    learned = found.metrics["cll_learned_average"].mean
     assert learned == pytest.approx(np.mean(values), abs=1e-6)
-    assert learned > row.metrics["cll"].mean + 0.05
-    assert row.fitted is not None
-    assert row.fitted.view_temperature > 1
+    assert learned > found.metrics["cll"].mean + 0.05
+    assert found.fitted is not None
+    assert found.fitted.view_temperature > 1
 
 
 def test_a_balanced_comparison_learns_the_averages_of_baselines_with_classes_balanced() -> None:
@@ -149,10 +147,10 @@ def test_a_balanced_comparison_learns_the_averages_of_baselines_with_classes_bal
     options = {**QUICK, "methods": ("d4",), "budgets": (8,)}
     found = {}
     for balanced in (False, True):
-        row = compare(oracle.predictor, part, TURNED, **options, balanced=balanced).row("d4", 8)
-        assert row is not None
-        assert row.fitted is not None
-        found[balanced] = row.fitted.view_temperature
+        scored = compare(oracle.predictor, part, TURNED, **options, balanced=balanced)
+        fitted = row(scored, "d4", 8).fitted
+        assert fitted is not None
+        found[balanced] = fitted.view_temperature
     turns = np.concatenate([oracle.log_probs.double().numpy()[:, kept]] * 2)
     weights = class_weights(part.labels)
     everything = [np.arange(len(part))]
@@ -164,10 +162,8 @@ def test_the_papers_comparison_knows_the_usual_average_alone() -> None:
     dataset, logits = overconfident(100)
     options = {**QUICK, "methods": ("d4",), "budgets": (8,), "learned_averages": False}
     found = compare(Oracle(logits).predictor, dataset, TURNED, **options)
-    assert {name for row in found.rows for name in row.metrics} == set(METRICS_OF_A_ROW)
-    policy, rival = found.row("gps", 8), found.row("d4", 8)
-    assert policy is not None
-    assert rival is not None
+    assert {name for one in found.rows for name in one.metrics} == set(METRICS_OF_A_ROW)
+    policy, rival = row(found, "gps", 8), row(found, "d4", 8)
     gap = policy.metrics["cll"].mean - rival.metrics["cll"].mean
     assert (policy.over_rival or {})["cll"].estimate == pytest.approx(gap, abs=1e-9)
     assert found.learned_averages is None
@@ -177,13 +173,9 @@ def test_the_policy_is_compared_with_a_baseline_that_had_the_same_chance(
     sure: tuple[Comparison, FloatArray, Dataset],
 ) -> None:
     comparison, _, _ = sure
-    policy, rival = comparison.row("gps", 8), comparison.row("d4", 8)
-    assert policy is not None
-    assert rival is not None
-    assert policy.over_rival is not None
-    assert policy.over_plain is not None
+    policy, rival = row(comparison, "gps", 8), row(comparison, "d4", 8)
     fair = policy.metrics["cll"].mean - rival.metrics["cll_learned_average"].mean
-    assert policy.over_rival["cll"].estimate == pytest.approx(fair, abs=1e-6)
+    assert (policy.over_rival or {})["cll"].estimate == pytest.approx(fair, abs=1e-6)
     unfair = policy.metrics["cll"].mean - rival.metrics["cll"].mean
     assert unfair > fair + 0.05
     learned = (rival.over_plain or {})["cll_learned_average"]

@@ -9,19 +9,19 @@ import pytest
 import torch
 from tests.support import different, refused
 from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
-from tests.unit.evaluation.compare_cases import QUICK, pictures
+from tests.unit.evaluation.compare_cases import QUICK, pictures, row
 from torch import Tensor
 
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.compare import compare, save_comparison
+from relook.evaluation.compare import compare
 from relook.evaluation.comparison import (
     METRICS_OF_A_ROW,
     METRICS_OF_AVERAGES,
     Comparison,
-    Row,
     load_comparison,
+    save_comparison,
 )
 from relook.evaluation.cross_validation import cross_validated
 from relook.models import CallablePredictor
@@ -45,12 +45,6 @@ def turned(
     oracle = Oracle(logits)
     options = {**QUICK, "methods": methods, "budgets": budgets, **more}
     return compare(oracle.predictor, dataset, policy, **options), oracle, dataset
-
-
-def row(comparison: Comparison, method: str, budget: int) -> Row:
-    found = comparison.row(method, budget)
-    assert found is not None
-    return found
 
 
 def pixel_model(images: Tensor) -> Tensor:
@@ -80,6 +74,7 @@ def test_every_method_is_there_at_its_budgets() -> None:
         budgets.setdefault(one.method, []).append(one.budget)
         assert set(one.metrics) == {*METRICS_OF_A_ROW, *METRICS_OF_AVERAGES}
         assert one.views <= one.budget
+        assert {metric.deviation for metric in one.metrics.values()} == {0.0}  # of one run
     assert list(budgets) == [*BASELINES, "gps"]
     for method in ("cf", "mtrain", "mgrid", "random"):
         assert budgets[method] == list(range(1, 11))
@@ -177,7 +172,8 @@ def test_balanced_figures_give_each_class_the_same_weight() -> None:
 
 
 def test_the_papers_protocol_is_kept_to_whatever_the_number_of_images() -> None:
-    comparison, oracle, dataset = turned(protocol="paper")
+    record = {"command": "relook compare"}
+    comparison, oracle, dataset = turned(protocol="paper", record=record)
     plain = oracle.log_probs[0].double().numpy()
     expected = cross_validated(plain, dataset.labels, seed=0, protocol="paper").metrics
     metrics = row(comparison, "plain", 1).metrics
@@ -185,6 +181,8 @@ def test_the_papers_protocol_is_kept_to_whatever_the_number_of_images() -> None:
         dict(expected), abs=1e-6
     )
     assert comparison.settings["protocol"] == "paper"
+    assert comparison.settings["command"] == "relook compare"
+    assert comparison.settings["data"]["fingerprint"] == dataset.fingerprint
     refused("unknown protocol 'papers'", turned, protocol="papers")
 
 
@@ -229,11 +227,10 @@ def test_the_gallery_is_six_of_the_images() -> None:
 
 
 def test_reliability_before_and_after_calibration() -> None:
-    comparison, _, _ = turned()
-    names = ("plain", "policy", "plain_calibrated", "policy_calibrated")
-    assert tuple(comparison.reliability) == names
-    assert all(len(bins) == 15 for bins in comparison.reliability.values())
-    assert comparison.reliability["plain"] != comparison.reliability["plain_calibrated"]
+    bins = turned(methods=())[0].reliability
+    assert tuple(bins) == ("plain", "policy", "plain_calibrated", "policy_calibrated")
+    assert all(len(one) == 15 for one in bins.values())
+    assert bins["plain"] != bins["plain_calibrated"]
 
 
 def test_classes_that_only_the_model_knows_get_numbers() -> None:
@@ -263,21 +260,16 @@ def test_a_stored_comparison_goes_on_without_predicting(tmp_path: Path) -> None:
     assert first == again == in_memory
 
 
-def test_the_grid_search_is_stored_beside(tmp_path: Path) -> None:
-    everything(store_path=tmp_path / "compare.zarr")
-    assert (tmp_path / "compare-grid" / "55.zarr").is_dir()
+def test_progress_counts_up_to_all_passes_and_tells_what_is_predicted() -> None:
+    seen: dict[str, tuple[int, int]] = {}
 
+    def progress(stage: str, done: int, total: int, score: float | None = None) -> None:
+        seen[stage] = done, total
 
-def test_progress_counts_up_to_all_passes() -> None:
-    seen: list[tuple[str, int, int]] = []
-    turned(progress=lambda stage, done, total, score=None: seen.append((stage, done, total)))
-    assert seen[-1] == ("evaluate", 960, 960)
-
-
-def test_progress_tells_what_is_predicted() -> None:
-    stages: dict[str, int] = {}
-    everything(progress=lambda stage, done, total, score=None: stages.update({stage: total}))
-    assert list(stages) == ["magnitude", "evaluate"]
+    turned(progress=progress)
+    assert seen == {"evaluate": (960, 960)}
+    everything(progress=progress)
+    assert list(seen) == ["evaluate", "magnitude"]
 
 
 def test_measured_costs_rise_with_the_views() -> None:
@@ -303,10 +295,6 @@ def test_runs_give_deviations_to_whatever_is_random() -> None:
         is_random = one.method != "gps" and BASELINES[one.method].random
         # A single view may be the same in all runs by chance, ten may not.
         assert (deviation > 0) == is_random or one.budget < 10, one
-
-
-def test_one_run_has_no_deviation() -> None:
-    assert {m.deviation for r in everything().rows for m in r.metrics.values()} == {0.0}
 
 
 def test_a_fresh_policy_gets_other_draws_in_every_run() -> None:
@@ -346,18 +334,13 @@ def test_several_policies_count_as_runs() -> None:
     assert comparison.gained == single[0].gained != single[2].gained
 
 
-def test_mgrid_takes_the_magnitude_that_is_best_on_validation_images() -> None:
-    comparison = everything(methods=["mgrid"])
+def test_mgrid_takes_the_magnitude_that_is_best_on_validation_images(tmp_path: Path) -> None:
+    comparison = everything(methods=["mgrid"], store_path=tmp_path / "compare.zarr")
     scores = dict(comparison.settings["grid_search"])
     assert list(scores) == list(range(0, 60, 5))
     best = comparison.settings["randaugment"]["grid_magnitude"]
     assert scores[best] == max(scores.values())
-
-
-def test_the_record_is_kept_with_the_settings() -> None:
-    comparison, _, dataset = turned(record={"command": "relook compare"}, methods=())
-    assert comparison.settings["command"] == "relook compare"
-    assert comparison.settings["data"]["fingerprint"] == dataset.fingerprint
+    assert (tmp_path / "compare-grid" / "55.zarr").is_dir()
 
 
 # What is refused
@@ -399,6 +382,9 @@ def test_the_comparison_and_its_images_are_saved(tmp_path: Path) -> None:
     comparison, _, dataset = turned(indices=places)
     save_comparison(tmp_path / "new", comparison, dataset, places)
     assert load_comparison(tmp_path / "new" / "comparison.json") == comparison
+    save_comparison(tmp_path / "again", turned(indices=places)[0], dataset, places)
+    for file in ("comparison.json", "examples.npz"):  # repeatable to the byte
+        assert (tmp_path / "new" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
     with np.load(tmp_path / "new" / "examples.npz", allow_pickle=False) as examples:
         indices, images, labels = (examples[n] for n in ("indices", "images", "labels"))
     named = {one.index for one in (*comparison.gained, *comparison.lost)}
@@ -407,14 +393,6 @@ def test_the_comparison_and_its_images_are_saved(tmp_path: Path) -> None:
     assert indices.tolist() == sorted({*comparison.gallery, *named})
     np.testing.assert_array_equal(images, dataset.plain[indices - 1000].numpy())
     np.testing.assert_array_equal(labels, dataset.labels[indices - 1000])
-
-
-def test_saving_is_repeatable_to_the_byte(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        comparison, _, dataset = turned()
-        save_comparison(tmp_path / name, comparison, dataset)
-    for file in ("comparison.json", "examples.npz"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_images_of_another_data_set_are_refused(tmp_path: Path) -> None:

@@ -37,10 +37,13 @@ def images(count: int = 40) -> Tensor:
     return torch.zeros((count, 1, 8, 8), dtype=torch.uint8)
 
 
+def measured(clock: Clock, **policies: Policy) -> dict[str, Slowdown]:
+    return measure_slowdown(clock.predictor(), images(), policies, clock=clock)
+
+
 def test_views_that_cost_the_same_cost_as_many_times_the_plain_pass() -> None:
     clock = Clock(image=1e-4)
-    policies = {"turns": Policy((PLAIN, *TURNS)), "plain": Policy((PLAIN,))}
-    found = measure_slowdown(clock.predictor(), images(), policies, clock=clock)
+    found = measured(clock, turns=Policy((PLAIN, *TURNS)), plain=Policy((PLAIN,)))
     assert found["turns"].costs == pytest.approx((1, 1, 1, 1))
     for views in (1, 2, 3, 4, 10, 100):
         assert found["turns"].at(views) == pytest.approx(views)
@@ -48,16 +51,15 @@ def test_views_that_cost_the_same_cost_as_many_times_the_plain_pass() -> None:
 
 
 def test_fixed_repeats_are_free_and_fresh_ones_are_not() -> None:
-    clock = Clock(image=1e-4)
     policies = {"fixed": Policy((TURNS[0],) * 5), "fresh": Policy((CROP,) * 5)}
-    found = measure_slowdown(clock.predictor(), images(), policies, clock=clock)
+    found = measured(Clock(image=1e-4), **policies)
     assert len(found["fixed"].costs) == 1
     assert len(found["fresh"].costs) == 5
 
 
 def test_a_slow_model_is_measured_on_fewer_images_and_less_often() -> None:
     clock = Clock(image=1.0)
-    found = measure_slowdown(clock.predictor(), images(), {"x": Policy(TURNS)}, clock=clock)
+    found = measured(clock, x=Policy(TURNS))
     assert found["x"].at(3) == pytest.approx(3)
     assert set(clock.calls) == {32, 1}
     assert clock.calls.count(1) == 1 + 3 * 4  # rounds of 4 seconds within 15
@@ -65,7 +67,7 @@ def test_a_slow_model_is_measured_on_fewer_images_and_less_often() -> None:
 
 def test_a_quick_model_is_measured_fifteen_times() -> None:
     clock = Clock(image=1e-6)
-    measure_slowdown(clock.predictor(), images(), {"x": Policy(TURNS[:1])}, clock=clock)
+    measured(clock, x=Policy(TURNS[:1]))
     # Before: the plain image once, thrice to know its time, and the policy's first view.
     assert len(clock.calls) == 5 + 15 * 2
 

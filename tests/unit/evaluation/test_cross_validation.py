@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from tests.support import refused
 
-from relook.errors import RelookError
 from relook.evaluation.comparison import METRICS_OF_A_ROW
 from relook.evaluation.cross_validation import (
     cross_calibrated,
     cross_validated,
     reliability_bins,
 )
-from relook.numerics.calibration import mean_log_probs, prefix_log_probs
+from relook.numerics.calibration import prefix_log_probs
 from relook.numerics.metrics import ece, log_likelihood
 from relook.numerics.splits import halvings
 
@@ -201,13 +200,15 @@ def test_cross_calibrated_is_better_than_what_it_was_given() -> None:
     assert log_likelihood(calibrated, labels) > log_likelihood(log_probs, labels) + 0.05
 
 
-def test_reliability_bins_hold_the_ece() -> None:
+@pytest.mark.parametrize("balanced", [False, True])
+def test_reliability_bins_hold_the_ece(balanced: bool) -> None:
     log_probs, labels = predictions(images=300)
-    bins = reliability_bins(log_probs, labels)
+    weights = np.where(labels == 0, 5.0, 1.0) if balanced else None
+    bins = reliability_bins(log_probs, labels, weights)
     assert len(bins) == 15
     assert sum(one.share for one in bins) == pytest.approx(1)
     gap = sum(one.share * abs(one.accuracy - one.confidence) for one in bins)
-    assert gap == pytest.approx(ece(log_probs, labels), abs=1e-12)
+    assert gap == pytest.approx(ece(log_probs, labels, weights), abs=1e-12)
     for place, one in enumerate(bins):
         assert place / 15 <= one.confidence <= (place + 1) / 15
 
@@ -221,37 +222,18 @@ def test_an_empty_bin_weighs_nothing() -> None:
     assert all(one.accuracy == 0 for one in bins if not one.share)
 
 
-@given(st.integers(0, 100), st.lists(st.integers(1, 6), min_size=1, unique=True))
-@settings(max_examples=25)
-def test_prefixes_are_means_of_the_first_entries(seed: int, lengths: list[int]) -> None:
-    entries = np.stack([predictions(images=9, seed=seed + k)[0] for k in range(6)])
-    rising = sorted(lengths)
-    for length, found in zip(rising, prefix_log_probs(entries, rising), strict=True):
-        np.testing.assert_allclose(found, mean_log_probs(entries[:length]), atol=1e-12)
-
-
-def test_prefixes_take_entries_one_by_one() -> None:
+def test_prefixes_take_entries_one_by_one_and_no_more_than_there_are() -> None:
     entries = (predictions(seed=k)[0] for k in range(10**6))
     assert len(list(prefix_log_probs(entries, [1, 3]))) == 2
+    four = np.zeros((4, 5, 2))
+    for lengths in ([0], [2, 2], [3, 1]):
+        refused("expected rising lengths", list, prefix_log_probs(four, lengths))
+    refused("expected at least 5 predictions, got 4", list, prefix_log_probs(four, [5]))
 
 
-@pytest.mark.parametrize("lengths", [[0], [2, 2], [3, 1]])
-def test_prefix_lengths_must_rise(lengths: list[int]) -> None:
-    refused("expected rising lengths", list, prefix_log_probs(np.zeros((4, 5, 2)), lengths))
-
-
-def test_prefixes_beyond_the_entries_are_refused() -> None:
-    with pytest.raises(RelookError, match="expected at least 5 predictions, got 4"):
-        list(prefix_log_probs(np.zeros((4, 5, 2)), [5]))
-
-
-def test_reliability_bins_and_their_temperatures_weigh_images() -> None:
+def test_temperatures_weigh_images() -> None:
     log_probs, labels = predictions(images=300)
     weights = np.where(labels == 0, 5.0, 1.0)
-    bins = reliability_bins(log_probs, labels, weights)
-    assert sum(one.share for one in bins) == pytest.approx(1)
-    gap = sum(one.share * abs(one.accuracy - one.confidence) for one in bins)
-    assert gap == pytest.approx(ece(log_probs, labels, weights), abs=1e-12)
     weighed, even = (
         cross_calibrated(log_probs, labels, seed=0, weights=one) for one in (weights, None)
     )

@@ -119,7 +119,3 @@ def test_what_cannot_be_required_is_one_line(
     comparison: Comparison, text: str, message: str
 ) -> None:
     refused(message, comparison.meets, text)
-
-
-def test_an_older_comparison_says_that_it_is_one(comparison: Comparison) -> None:
-    refused("older relook", replace(comparison, against={}).meets, "cll>=0")

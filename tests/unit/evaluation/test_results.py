@@ -36,12 +36,12 @@ def test_rows_are_chosen_and_grouped() -> None:
     assert [(keys, len(own)) for keys, own in TOY.groups("method")] == [(("cf",), 2), (("gps",), 2)]
 
 
-def test_csv_is_tidy_and_holds_no_formulas() -> None:
-    text = TOY.labelled(model="=1+1").to_csv()
-    lines = list(csv.DictReader(io.StringIO(text)))
+@pytest.mark.parametrize("name", ["=1+1", "+cmd", "-2", "@SUM(A1)", "\t=1", "\r=1"])
+def test_csv_is_tidy_and_holds_no_formulas(name: str) -> None:
+    lines = list(csv.DictReader(io.StringIO(TOY.labelled(model=name).to_csv(), newline="")))
     assert list(lines[0])[:6] == ["study", "model", "method", "budget", "views", "versus"]
     assert list(lines[0])[-5:] == ["metric", "value", "low", "high", "deviation"]
-    assert {line["model"] for line in lines} == {"'=1+1"}
+    assert {line["model"] for line in lines} == {f"'{name.strip()}"}
     assert [float(line["value"]) for line in lines] == pytest.approx([-0.6, 0.8, -0.5, 0.1])
     assert [line["low"] for line in lines] == ["", "", "", "0.05"]
 

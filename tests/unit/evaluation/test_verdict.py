@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from relook.data import Dataset, load_data
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, label_of
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Comparison, Measured, Row
+from relook.evaluation.comparison import Comparison, Measured, Row, Verdict
 from relook.evaluation.scoring import best_rival
 from relook.evaluation.verdict import frontier, judge, outcome_of, pick
 from relook.models import TorchPredictor
@@ -84,6 +85,10 @@ def gains(images: int, seed: int = 0, **means: float) -> dict[tuple[str, int], F
     return scores
 
 
+def judged(scores: Scores, budgets: tuple[int, ...] = (10,), **more: Any) -> Verdict:
+    return judge(rows_of(scores), scores, budgets=budgets, **more)
+
+
 # The three constructed cases
 
 
@@ -141,7 +146,7 @@ def test_an_interval_that_is_nearly_all_loss_is_said_to_be_more_likely_worse(
     plain = np.full(500, -1.0)
     own = plain - loss + 0.1 * (noise - noise.mean()) / noise.std()
     scores = {("plain", 1): plain, ("gps", 5): own}
-    verdict = judge(rows_of(scores), scores, budgets=(5,))
+    verdict = judged(scores, (5,))
     assert verdict.outcome == "no difference"
     head = "No difference, though more likely worse than better: use the plain image."
     assert verdict.sentence.startswith(head) == worse
@@ -152,7 +157,7 @@ def test_an_interval_that_is_nearly_all_loss_is_said_to_be_more_likely_worse(
 
 def test_a_verdict_of_halves_does_not_call_its_images_held_out() -> None:
     scores = gains(5000, gps_5=0.05)
-    verdict = judge(rows_of(scores), scores, budgets=(5,), proof="cross-fit")
+    verdict = judged(scores, (5,), proof="cross-fit")
     assert "plain image: cross-fit cLL +0.05" in verdict.sentence
 
 
@@ -240,7 +245,7 @@ def test_the_margin_of_indifference_is_the_users() -> None:
 def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
     scores = gains(5000, gps_5=0.05, gps_20=0.05)
     scores["gps", 20] = scores["gps", 5] + 0.0005
-    verdict = judge(rows_of(scores), scores, budgets=(5, 20))
+    verdict = judged(scores, (5, 20))
     assert verdict.outcome == "helps"
     assert (verdict.recommended_method, verdict.recommended_views) == ("gps", 5)
     assert verdict.sentence.startswith(
@@ -254,37 +259,71 @@ def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
     assert verdict.sentence.endswith("It takes about 22 × the time of one view.")
 
 
-def test_a_shorter_policy_that_may_be_worse_is_not() -> None:
-    scores = gains(5000, gps_5=0.05, gps_20=0.05)
-    scores["gps", 20] = scores["gps", 5] + 0.002
-    verdict = judge(rows_of(scores), scores, budgets=(5, 20))
-    assert verdict.recommended_views == 20
-    assert "as good as" not in verdict.sentence
+@pytest.mark.parametrize(
+    ("images", "ahead", "budgets", "margin", "views"),
+    [
+        (5000, 0.002, (5, 20), 0.001, 20),  # the shorter one may be worse
+        (500, 0.0005, (5, 20), 0.001, 20),  # too little is known of it: noise of its own
+        (500, 0.0005, (5, 20), 0.03, 5),
+        (5000, 0.0, (20,), 0.001, 20),  # nobody asked for the shorter one
+    ],
+)
+def test_a_shorter_policy_is_recommended_only_if_it_is_as_good(
+    images: int, ahead: float, budgets: tuple[int, ...], margin: float, views: int
+) -> None:
+    scores = gains(images, gps_5=0.05 - ahead, gps_20=0.05)
+    if images == 5000:
+        scores["gps", 20] = scores["gps", 5] + ahead
+    verdict = judged(scores, budgets, margin=margin)
+    assert verdict.recommended_views == views
+    assert ("as good as" in verdict.sentence) == (views == 5)
 
 
-def test_a_shorter_policy_of_which_too_little_is_known_is_not() -> None:
-    scores = gains(500, gps_5=0.0495, gps_20=0.05)  # 0.0005 ± 0.013 behind
-    assert judge(rows_of(scores), scores, budgets=(5, 20)).recommended_views == 20
-    assert judge(rows_of(scores), scores, budgets=(5, 20), margin=0.03).recommended_views == 5
+BEYOND = ", no gain of the learned views beyond that is shown"
 
 
-def test_prefixes_that_nobody_asked_for_are_not_recommended() -> None:
-    scores = gains(5000, gps_3=0.05, gps_5=0.05)
-    scores["gps", 5] = scores["gps", 3].copy()
-    assert judge(rows_of(scores), scores, budgets=(5,)).recommended_views == 5
-
-
-def test_a_baseline_that_is_as_good_and_cheaper_is_recommended() -> None:
-    scores = gains(5000, flip_2=0.06, gps_10=0.05)
-    verdict = judge(rows_of(scores), scores, budgets=(10,))
+@pytest.mark.parametrize(
+    ("images", "means", "recommended", "head", "words"),
+    [
+        (
+            5000,
+            {"flip_2": 0.06, "gps_10": 0.05},
+            ("flip", 2),
+            f"Averaging helps{BEYOND}: use the image and its mirror image.",
+            ("the best baseline, the image and its mirror image: cLL −0.0", ": it falls behind."),
+        ),
+        (
+            500,
+            {"cf_10": 0.05, "gps_10": 0.055},  # it leads, without proof
+            ("gps", 10),
+            "Averaging helps: use the learned policy with 10 views. ",
+            (
+                "the best baseline, random crops (CF) with 10 views: cLL +0.0050 [",
+                ": no gain is shown. ",
+            ),
+        ),
+        (
+            5000,
+            {"m10c_10": 0.05, "gps_10": 0.0},
+            ("10c", 10),
+            f"Averaging helps{BEYOND}: use 10 crops (10C). Compared with the plain image: "
+            "cLL +0.0500 [",
+            ("The learned policy with 10 views compared with the plain image: ",),
+        ),
+    ],
+)
+def test_averaging_may_help_where_the_learned_views_are_not_shown_to(
+    images: int,
+    means: dict[str, float],
+    recommended: tuple[str, int],
+    head: str,
+    words: tuple[str, ...],
+) -> None:
+    verdict = judged(gains(images, 0, **means))
     assert verdict.outcome == "averaging helps"
-    assert (verdict.recommended_method, verdict.recommended_views) == ("flip", 2)
-    assert verdict.sentence.startswith(
-        "Averaging helps, no gain of the learned views beyond that is shown: use the image and "
-        "its mirror image."
-    )
-    assert "the best baseline, the image and its mirror image: cLL −0.0" in verdict.sentence
-    assert ": it falls behind." in verdict.sentence
+    assert (verdict.recommended_method, verdict.recommended_views) == recommended
+    assert verdict.sentence.startswith(head)
+    assert all(one in verdict.sentence for one in words)
 
 
 def test_the_best_of_many_baselines_is_ahead_by_luck() -> None:
@@ -292,49 +331,27 @@ def test_the_best_of_many_baselines_is_ahead_by_luck() -> None:
     names = ("cf_10", "random_10", "flip_2", "5c_5", "d4_8")
     others = dict.fromkeys(names, 0.0475) | {"10c_10": 0.0545}
     scores = gains(5000, 0, gps_10=0.05, **others)
-    many = judge(rows_of(scores), scores, budgets=(10,)).sentence
+    many = judged(scores).sentence
     assert "the best baseline, 10 crops (10C): cLL −0.0" in many
     assert ": no gain is shown. " in many
     alone = {key: scores[key] for key in (("plain", 1), ("gps", 10), ("10c", 10))}
-    assert ": it falls behind." in judge(rows_of(alone), alone, budgets=(10,)).sentence
-
-
-def test_a_policy_that_leads_without_proof_is_not_said_to_help() -> None:
-    scores = gains(500, cf_10=0.05, gps_10=0.055)
-    verdict = judge(rows_of(scores), scores, budgets=(10,))
-    assert verdict.outcome == "averaging helps"
-    assert verdict.recommended_method == "gps"
-    assert verdict.sentence.startswith("Averaging helps: use the learned policy with 10 views. ")
-    assert "the best baseline, random crops (CF) with 10 views: cLL +0.0050 [" in verdict.sentence
-    assert ": no gain is shown. " in verdict.sentence
+    assert ": it falls behind." in judged(alone).sentence
 
 
 def test_where_the_policy_helps_nothing_else_is_advised() -> None:
     # Ahead of the baseline by less than the margin, but surely: the cheaper one is "not worse".
     scores = gains(5000, flip_2=0.05, gps_10=0.05)
     scores["gps", 10] = scores["flip", 2] + 0.0009
-    verdict = judge(rows_of(scores), scores, budgets=(10,))
+    verdict = judged(scores)
     assert verdict.outcome == "helps"
     assert verdict.recommended_method == "gps"
-
-
-def test_a_baseline_that_helps_is_recommended_though_the_policy_does_not() -> None:
-    scores = gains(5000, m10c_10=0.05, gps_10=0.0)
-    verdict = judge(rows_of(scores), scores, budgets=(10,))
-    assert verdict.outcome == "averaging helps"
-    assert verdict.recommended_method == "10c"
-    assert verdict.sentence.startswith(
-        "Averaging helps, no gain of the learned views beyond that is shown: use 10 crops (10C). "
-        "Compared with the plain image: cLL +0.0500 ["
-    )
-    assert "The learned policy with 10 views compared with the plain image: " in verdict.sentence
 
 
 def test_too_few_images_are_said_with_how_many_would_do() -> None:
     scores = gains(60, gps_10=0.0)
     noise = 0.1 * np.resize([-1.0, 1.0], 60)
     scores["gps", 10] = scores["plain", 1] + 0.02 + noise
-    verdict = judge(rows_of(scores), scores, budgets=(10,))
+    verdict = judged(scores)
     assert verdict.outcome == "too few images to tell"
     assert verdict.recommended_method == "plain"
     assert verdict.sentence.startswith("Too few images to tell: use the plain image. ")
@@ -345,10 +362,10 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     ) in verdict.sentence
     # Where the estimate is no gain, it is the smallest one worth looking for.
     worse = gains(60, gps_10=-0.01)
-    sentence = judge(rows_of(worse), worse, budgets=(10,)).sentence
+    sentence = judged(worse).sentence
     assert "To show a gain of 0.01 in cLL takes about " in sentence
     many = gains(6000, gps_10=-0.001)
-    assert "too few" not in judge(rows_of(many), many, budgets=(10,)).sentence.lower()
+    assert "too few" not in judged(many).sentence.lower()
 
 
 def test_60_images_do_not_tell_of_a_gain_of_0_04() -> None:
@@ -359,7 +376,7 @@ def test_60_images_do_not_tell_of_a_gain_of_0_04() -> None:
         plain = -1 + 0.5 * generator.normal(size=60)
         gained = plain + 0.04 + 0.3 * generator.normal(size=60)
         scores = {("plain", 1): plain, ("gps", 10): gained}
-        said.append(judge(rows_of(scores), scores, budgets=(10,)))
+        said.append(judged(scores))
     few = [one for one in said if one.outcome == "too few images to tell"]
     assert all("To show a gain of 0." in one.sentence for one in few)
     # A gain of one standard error is beyond two in 17 % of samples; more than 14 of 40 is 1 in 200.
@@ -376,7 +393,7 @@ def test_what_a_policy_was_not_compared_with_is_said(methods: tuple[str, ...], a
 
 def test_where_the_plain_image_is_the_best_baseline_that_is_said() -> None:
     scores = gains(5000, cf_10=-0.05, gps_10=0.05)
-    sentence = judge(rows_of(scores), scores, budgets=(10,)).sentence
+    sentence = judged(scores).sentence
     assert "Compared with the plain image, which is the best baseline too: held-out " in sentence
 
 
@@ -400,10 +417,10 @@ def test_the_best_of_many_baselines_needs_more_evidence_than_one() -> None:
     images = 2500
     borderline = 2.4 * 0.1 / np.sqrt(images)
     one = gains(images, flip_2=borderline, gps_10=0.0)
-    assert judge(rows_of(one), one, budgets=(10,)).recommended_method == "flip"
+    assert judged(one).recommended_method == "flip"
     useless = one["plain", 1] - 0.01
     many = one | {(name, k): useless for name in ("cf", "random") for k in (1, 2, 5, 10)}
-    verdict = judge(rows_of(many), many, budgets=(1, 2, 5, 10))
+    verdict = judged(many, (1, 2, 5, 10))
     assert verdict.recommended_method == "plain"
 
 

@@ -253,49 +253,16 @@ def _row(method: str, budget: int, views: int, runs: int) -> Row:
 
 
 def _verdict(outcome: str) -> Verdict:
-    whole = "compared with the plain image: held-out cLL"
-    price = "It takes about 11 × the time of one view."
-    if outcome == "helps":
-        return Verdict(
-            outcome,
-            "Helps: use the learned policy with 5 views, as good as 11. Compared with the plain "
-            "image: cLL +0.0418 [+0.0366, +0.0470], accuracy +1.2 points [+0.8, +1.6]. It takes "
-            "about 5 × the time of one view. The learned policy with 11 views "
-            f"{whole} +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. Compared with "
-            "the best baseline, RandAugment (MGrid) with 11 views: cLL +0.0155 [+0.0112, +0.0201], "
-            f"accuracy +0.3 points [+0.1, +0.5]. {price}",
-            POLICY_METHOD,
-            5,
-        )
-    if outcome == "averaging helps":
-        return Verdict(
-            outcome,
-            "Averaging helps, no gain of the learned views beyond that is shown: use random crops "
-            "(CF) with 10 views. Compared with the plain image: cLL +0.0415 [+0.0360, +0.0470], "
-            "accuracy +1.2 points [+0.8, +1.6]. It takes about 10 × the time of one view. "
-            "The learned policy "
-            f"with 11 views {whole} +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. "
-            "Compared with the best baseline, random crops (CF) with 11 views: cLL +0.0002 "
-            f"[−0.0011, +0.0013], accuracy ±0.0 points [−0.1, +0.1]: no gain is shown. {price}",
-            "cf",
-            10,
-        )
-    changes = {
-        "hurts": "−0.0411 [−0.0533, −0.0290], accuracy −1.2 points [−1.9, −0.5].",
-        "no difference": "+0.0004 [−0.0020, +0.0031], accuracy +0.1 points [−0.3, +0.5]. The "
-        "interval includes zero, and no gain above 0.01.",
-        "too few images to tell": "+0.0204 [−0.0120, +0.0531], accuracy +0.1 points [−3.3, +3.5]. "
-        "To show a gain of 0.02 in cLL takes about 30,000 images to compare on, if they scatter "
-        "as these 5,000 "
-        "do.",
-    }
-    return Verdict(
-        outcome,
-        f"{outcome.capitalize()}: use the plain image. The learned policy with 11 views {whole} "
-        f"{changes[outcome]} {price}",
-        "plain",
-        1,
+    name, method, views = {
+        "helps": ("the learned policy with 5 views, as good as 11", POLICY_METHOD, 5),
+        "averaging helps": ("random crops (CF) with 10 views", "cf", 10),
+    }.get(outcome, ("the plain image", "plain", 1))
+    sentence = (
+        f"{outcome.capitalize()}: use {name}. The learned policy with 11 views compared with the "
+        "plain image: held-out cLL +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. "
+        "It takes about 11 × the time of one view."
     )
+    return Verdict(outcome, sentence, method, views)
 
 
 def _bins(tilt: float) -> tuple[ReliabilityBin, ...]:

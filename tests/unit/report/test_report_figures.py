@@ -21,7 +21,8 @@ from relook.report.figures import (
     transforms_drawing,
 )
 from relook.report.run_files import SearchStep
-from relook.report.series import curves, shown_range, within_budget
+from relook.report.series import curves, shown_range
+from relook.report.summary import within_budget
 
 
 def test_figures_are_files_that_open(tmp_path: Path) -> None:
@@ -69,24 +70,16 @@ def test_drawing_leaves_the_users_settings_alone() -> None:
     assert strange == usual
 
 
-def test_one_budget_and_one_method_can_be_drawn() -> None:
-    comparison = example_comparison()
-    rows = tuple(row for row in comparison.rows if row.method == "plain")
-    small = replace(comparison, rows=rows, budgets=(1,), reliability={}, selective=None)
-    drawings = comparison_drawings(small, legend=True)
-    assert [drawing.name for drawing in drawings] == ["cll", "accuracy", "frontier", "temperature"]
-    assert all(inline_svg(drawing) for drawing in drawings)
-
-
-def test_what_was_not_measured_is_not_drawn() -> None:
-    comparison = example_comparison()
+def test_what_is_not_there_is_not_drawn() -> None:
+    comparison = replace(example_comparison(), reliability={}, selective=None)
+    plain = tuple(row for row in comparison.rows if row.method == "plain")
     kept = ("cll", "accuracy")
-    rows = tuple(
-        replace(row, metrics={name: row.metrics[name] for name in kept}) for row in comparison.rows
-    )
-    less = replace(comparison, rows=rows, reliability={}, selective=None)
-    drawings = comparison_drawings(less, legend=False)
-    assert [drawing.name for drawing in drawings] == ["cll", "accuracy", "frontier"]
+    less = [replace(row, metrics={n: row.metrics[n] for n in kept}) for row in comparison.rows]
+    one_method = replace(comparison, rows=plain, budgets=(1,))
+    for found, more in ((one_method, ["temperature"]), (replace(comparison, rows=tuple(less)), [])):
+        drawings = comparison_drawings(found, legend=True)
+        assert [drawing.name for drawing in drawings] == [*kept, "frontier", *more]
+        assert all(inline_svg(drawing) for drawing in drawings)
 
 
 def test_transforms_are_told_in_words() -> None:
@@ -104,7 +97,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_the_policy_stands_out_and_no_two_methods_look_alike() -> None:
     comparison = example_comparison()
     rows = [replace(comparison.rows[0], method=f"m{i}", label=f"M {i}") for i in range(20)]
-    styles = style.method_styles([*comparison.rows, *rows])
+    styles = style.method_styles((row.method, row.label) for row in (*comparison.rows, *rows))
     looks = {(one.color, one.marker, one.dashes) for one in styles.values()}
     assert len(looks) == len(styles) == 30
     assert next(iter(styles.values())).is_policy

@@ -1,4 +1,5 @@
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -259,6 +260,7 @@ def test_the_same_files_give_the_same_bytes(
         files = [run / "report.html", *sorted((run / "figures").iterdir())]
         written.append({file.name: file.read_bytes() for file in files})
     assert written[0] == written[1]
+    assert len(written[0]["report.html"]) < 1_000_000
     names = {"cll", "accuracy", "frontier", "temperature", "transforms", "search"}
     names |= {"reliability_before", "reliability_after", "selective"}
     assert set(written[0]) == {"report.html", *(f"{n}.{k}" for n in names for k in ("svg", "png"))}
@@ -277,10 +279,6 @@ def test_large_images_and_long_policies_stay_small(tmp_path: Path) -> None:
     page = write_report(run, figures=False)
     assert page.stat().st_size < 3_000_000
     assert len(read_html(page.read_text("utf-8")).with_id("policy").all("img")) == 61 * 4
-
-
-def test_small_run_is_well_under_the_limit(tmp_path: Path) -> None:
-    assert write_report(write_example_run(tmp_path), figures=False).stat().st_size < 1_000_000
 
 
 def test_several_runs_show_their_deviation(tmp_path: Path) -> None:
@@ -307,18 +305,14 @@ def test_a_search_without_comparison(tmp_path: Path) -> None:
     assert (tmp_path / "figures" / "search.svg").exists()
 
 
-def test_a_search_with_images_shows_the_views(tmp_path: Path) -> None:
+def test_a_search_without_comparison_shows_what_it_left(tmp_path: Path) -> None:
     write_search(tmp_path, example_policy())
+    page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
+    assert len([svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]) == 1
     example_policy().save(tmp_path / "policy.json")
     write_examples(tmp_path, example_comparison())
     page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
     assert page.with_id("policy").all("img")
-
-
-def test_a_search_that_left_no_policy(tmp_path: Path) -> None:
-    write_search(tmp_path, example_policy())
-    page = read_html(write_report(tmp_path, figures=False).read_text("utf-8"))
-    assert len([svg for svg in page.all("svg") if svg.attributes.get("role") == "img"]) == 1
 
 
 def test_a_comparison_alone(tmp_path: Path) -> None:
@@ -352,10 +346,9 @@ def test_nothing_is_one_line(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
     run = write_example_run(tmp_path)
     (run / name).write_bytes(content)
-    with pytest.raises(FileFormatError) as caught:
+    with pytest.raises(FileFormatError, match=re.escape(name)) as caught:
         write_report(run)
     assert "\n" not in str(caught.value)
-    assert name in str(caught.value)
 
 
 def test_examples_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:

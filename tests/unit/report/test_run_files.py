@@ -36,20 +36,24 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 PLACES = places(CONTENT)
 
 
+def write_changed(run: Path, place: tuple[Any, ...], value: object, cut: bool = False) -> None:
+    """Write the example's comparison with one place changed or cut."""
+    content = deepcopy(CONTENT)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    if cut:
+        del inner[place[-1]]
+    (run / "comparison.json").write_text(json.dumps(content))
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(st.sampled_from(PLACES), st.sampled_from(STRANGE), st.booleans())
 def test_a_changed_comparison_is_drawn_or_refused(
     tmp_path: Path, place: tuple[Any, ...], value: object, cut: bool
 ) -> None:
-    content = deepcopy(CONTENT)
-    inner = content
-    for key in place[:-1]:
-        inner = inner[key]
-    if cut:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = value
-    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    write_changed(tmp_path, place, value, cut)
     comparison = None
     with suppress(RelookError):
         comparison = read_run(tmp_path).comparison
@@ -74,12 +78,7 @@ def test_a_changed_comparison_is_drawn_or_refused(
 def test_what_is_wrong_is_named(
     tmp_path: Path, place: tuple[Any, ...], value: object, problem: str
 ) -> None:
-    content = deepcopy(CONTENT)
-    inner = content
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    write_changed(tmp_path, place, value)
     with pytest.raises(FileFormatError, match=problem):
         read_run(tmp_path)
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.evaluation.compare_cases import pictures
 from tests.unit.studies.brightness_model import SURE, ByBrightness, bright_and_dark
 from tests.unit.studies.shown import drawn, printed
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options, randaugment
 from relook.evaluation.cross_validation import cross_validated
-from relook.evaluation.randaugment_magnitude import best_magnitude, search_magnitude
 from relook.evaluation.results import Result, Results, join, measured
+from relook.evaluation.setup import ComparisonSettings, best_magnitude, with_magnitude
 from relook.numerics.calibration import calibrated_log_likelihood
 from relook.policy.recipes import Group, Recipe
 from relook.report.latex import latex
@@ -115,16 +116,15 @@ def test_metrics_are_cross_validated_and_views_averaged() -> None:
 
 def test_mgrid_scores_the_same_predictions_by_its_own_cll() -> None:
     dataset = bright_and_dark(wrong=5)
-    options = Options(length=1, grid_views=1)
-    grid = search_magnitude(
-        ByBrightness(), dataset, SOLARIZE, options=options, seed=3, draws="fixed"
-    )
+    asked = ComparisonSettings(options=Options(length=1, grid_views=1), seed=3)
+    setup, grid = with_magnitude(asked.setup(ByBrightness(), pictures(), SOLARIZE), dataset)
     chances = np.full((len(dataset), 2), 1 - SURE)
     bright = (dataset.plain[:, 0, 0, 0] == 200).long().numpy()
     chances[np.arange(len(dataset)), bright] = SURE
     expected, _ = calibrated_log_likelihood(np.log(chances), dataset.labels)
-    assert dict(grid.scores)[0] == pytest.approx(expected, abs=1e-6)
-    assert grid.magnitude == 0
+    assert grid is not None
+    assert grid[0] == [0, pytest.approx(expected, abs=1e-6)]
+    assert setup.options.grid_magnitude == 0
 
 
 def test_runs_draw_other_transforms_and_a_store_saves_all_passes(tmp_path: Path) -> None:

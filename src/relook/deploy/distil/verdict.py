@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
-from relook.evaluation.cross_validation import Evaluation, cross_validated
-from relook.evaluation.scoring import differences
+from relook.evaluation.cross_validation import Evaluation, cross_validated, differences
 from relook.evaluation.verdict import MARGIN
 from relook.foundation.wording import interval, signed, views_text
 from relook.numerics.arrays import FloatArray

@@ -1,0 +1,125 @@
+"""Tables about what is deployed: its latency, its prediction sets, a network distilled from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relook.evaluation.latency import Latency, milliseconds
+from relook.evaluation.set_sizes import SetFigures, SetReport
+from relook.foundation.wording import interval, plain, signed
+from relook.numerics.intervals import Interval
+from relook.report.tables import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from relook.deploy.distil.verdict import Line, Verdict
+
+_SETS_HEADS = (
+    "plain image's set",
+    *("images", "covered %", "plain covered %"),
+    *("size", "plain size", "size, views − plain"),
+)
+_DISTIL_HEADS = (
+    *("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy"),
+)
+
+
+def latency_table(latency: Latency) -> Table:
+    """Return what each measured number of views takes, and what its views bring."""
+    lines = []
+    slowest = max(one.milliseconds or 0 for one in latency.rungs)
+    digits = 0 if slowest >= 100 else 1 if slowest >= 10 else 2 if slowest >= 1 else 3
+    for place, one in enumerate(latency.rungs):
+        more, gain = latency.further(place), one.over_plain
+        cells = [
+            Cell("plain image" if one.method == "plain" else str(one.views)),
+            Cell(f"{one.milliseconds or 0:.{digits}f}", bold=place == latency.chosen),
+            Cell("" if more is None else signed(more, digits)),
+            Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
+            Cell("–")
+            if gain is None
+            else Cell(signed(gain.estimate, 4), interval=interval(gain, 4)),
+        ]
+        lines.append(tuple(cells))
+    heads = ("views", "ms", "each more", "cLL", "cLL − plain image")
+    columns = tuple(Column(head) for head in heads)
+    title = (
+        f"what milliseconds buy: {latency.rungs[-1].label or 'plain image'}; bold: the best within "
+        f"{milliseconds(latency.budget)}"
+    )
+    return Table(title, columns, (tuple(lines),), note=latency.where)
+
+
+def sets_table(report: SetReport, *, whole: bool = False) -> Table:
+    """Return coverage and size of sets and of the plain image's: all images, then easy and hard.
+
+    The `whole` table has intervals of the sizes too, for which a terminal is too narrow.
+    """
+    rows = [("all", report.images, report.figures)]
+    rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
+    lines = [
+        (
+            Cell(name),
+            Cell(f"{images:,}"),
+            *(
+                (Cell("too few images"), *[Cell("")] * 4)
+                if one is None
+                else _set_figures(one, whole)
+            ),
+        )
+        for name, images, one in rows
+    ]
+    columns = tuple(Column(head, number=place > 0) for place, head in enumerate(_SETS_HEADS))
+    return Table(f"{report.images:,} images that set no threshold", columns, (tuple(lines),))
+
+
+def sets_sentence(figures: SetFigures | None, coverage: float) -> str:
+    """Say how often sets hold the true class, and how large they are."""
+    if figures is None:
+        return "Too few images to tell coverage and size"
+    change = 100 * figures.size_change.estimate / max(figures.plain_size.estimate, 1e-9)
+    empty = f"; {100 * figures.empty:.1f} % are empty" if figures.empty else ""
+    return (
+        f"{100 * figures.coverage.estimate:.1f} % of the sets hold the true class (asked for: "
+        f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average, "
+        f"{signed(change, 1)} % compared with the plain image's{empty}"
+    )
+
+
+def _set_figures(one: SetFigures, whole: bool) -> tuple[Cell, ...]:
+    change = one.size_change
+    return (
+        Cell(f"{100 * one.coverage.estimate:.1f}", interval=_ends(one.coverage, 1, 100)),
+        Cell(f"{100 * one.plain_coverage.estimate:.1f}"),
+        Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2) if whole else ""),
+        Cell(f"{one.plain_size.estimate:.2f}"),
+        Cell(signed(change.estimate, 2), interval=interval(change, 2)),
+    )
+
+
+def _ends(one: Interval, digits: int, scale: float = 1.0) -> str:
+    return f"[{plain(one.low * scale, digits)}, {plain(one.high * scale, digits)}]"
+
+
+def distil_table(verdict: Verdict) -> Table:
+    """Return the original and the distilled network, plain and with the policy, in one table."""
+    columns = tuple(Column(head, number=place > 0) for place, head in enumerate(_DISTIL_HEADS))
+    rows = tuple(_distil_cells(line) for line in verdict.lines)
+    return Table(f"{verdict.images:,} labelled images", columns, (rows,))
+
+
+def _distil_cells(line: Line) -> tuple[Cell, ...]:
+    gains = [Cell(""), Cell("")]
+    if line.over_plain is not None:
+        cll, accuracy = line.over_plain["cll"], line.over_plain["accuracy"]
+        gains = [
+            Cell(signed(cll.estimate, 4), interval=interval(cll, 4)),
+            Cell(signed(100 * accuracy.estimate, 1), interval=interval(accuracy, 1, 100)),
+        ]
+    return (
+        Cell(line.name),
+        Cell(str(line.views)),
+        Cell(f"{100 * line.accuracy:.2f}"),
+        Cell(plain(line.cll, 4)),
+        Cell(f"{100 * line.ece:.1f}"),
+        *gains,
+    )
