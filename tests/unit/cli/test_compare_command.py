@@ -12,8 +12,8 @@ from tests.unit.report.example_run import example_comparison
 from typer.testing import CliRunner, Result
 
 from relook.cli.compare import _picked_text, compare_command
-from relook.cli.shared.groups import NetworkOptions, ReadingOptions
 from relook.cli.shared.inputs import UNBALANCED, PolicySource
+from relook.cli.shared.options import NetworkOptions, ReadingOptions
 from relook.cli.shared.sources import RunOrPolicy
 from relook.data import load_data
 from relook.errors import RelookError, RunError

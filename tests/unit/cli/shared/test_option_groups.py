@@ -9,8 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relook.cli.shared.groups import NetworkOptions, ReadingOptions, spelled_out
-from relook.cli.shared.options import OF_IMAGES
+from relook.api.recorded import OF_IMAGES
+from relook.cli.shared.options import NetworkOptions, ReadingOptions
+from relook.cli.shared.spelled_out import spelled_out
 from relook.errors import RelookError
 
 
@@ -91,7 +92,7 @@ def test_given_leaves_out_what_was_not_given_and_keeps_zero() -> None:
 )
 def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: bool) -> None:
     reading = ReadingOptions(size="8", cache=Path("kept"), full_size=asked)
-    expected = {"size": "8", "cache": Path("kept"), **({"full_size": True} if full else {})}
+    expected = {"size": "8", "cache": "kept", **({"full_size": True} if full else {})}
     assert reading.of("folder:images", crops=crops) == expected
 
 
