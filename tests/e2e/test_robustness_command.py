@@ -39,16 +39,8 @@ def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun
 def test_written_corruptions_give_the_same_errors_as_made_ones(
     relook: Relook, run: SearchedRun, tmp_path: Path
 ) -> None:
-    common = (
-        "study",
-        "robustness",
-        "--run",
-        run.path,
-        "--methods",
-        "plain",
-        "--no-figures",
-        *QUICK,
-    )
+    plain = ("--run", run.path, "--methods", "plain", "--no-figures")
+    common = ("study", "robustness", *plain, *QUICK)
     made = json.loads(relook(*common, "--json", "--out", tmp_path / "a").out)
     relook.ok("study", "corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
     done = relook.ok(*common, "--json", "--out", tmp_path / "b", "--corrupted", tmp_path / "c")
@@ -61,19 +53,9 @@ def test_written_corruptions_give_the_same_errors_as_made_ones(
 
 def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
     files = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "markdown", "latex")}
-    relook.ok(
-        "study",
-        "robustness",
-        "--run",
-        run.path,
-        "--methods",
-        "plain",
-        "--images",
-        12,
-        "--no-figures",
-        *QUICK,
-        *(part for kind, path in files.items() for part in (f"--{kind}", path)),
-    )
+    words = [part for kind, path in files.items() for part in (f"--{kind}", path)]
+    few = ("--methods", "plain", "--images", 12, "--no-figures", *QUICK)
+    relook.ok("study", "robustness", "--run", run.path, *few, *words)
     assert files["csv"].read_text().startswith("study,model,data,method,label,budget")
     assert "| fog |" in files["markdown"].read_text()
     assert r"\begin{tabular}" in files["latex"].read_text()

@@ -12,12 +12,7 @@ from relook.cli.shared.console import console, print_json, progress_bar, resumab
 from relook.cli.shared.inputs import UNBALANCED
 from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
-from relook.deploy.calibrate import (
-    CalibratedPolicy,
-    WeighedPolicy,
-    calibrated_policy,
-    weigh_policy,
-)
+from relook.deploy.calibrate import CalibratedPolicy, WeighedPolicy, calibrated_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.unseen import check_unused, left_out_note, unseen_places
 from relook.foundation import wording

@@ -28,11 +28,7 @@ from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
-from relook.evaluation.compare import (
-    ComparisonKeywords,
-    compare,
-    save_comparison,
-)
+from relook.evaluation.compare import ComparisonKeywords, compare, save_comparison
 from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.cross_validation import check_protocol

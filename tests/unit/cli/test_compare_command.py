@@ -41,8 +41,9 @@ def run(tmp_path: Path) -> SearchedRun:
     return searched_run(tmp_path)
 
 
-def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
-    result = relook_compare(run.path)
+def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun, tmp_path: Path) -> None:
+    table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
+    result = relook_compare(run.path, "--csv", table, "--latex", tex)
     assert result.exit_code == 0
     comparison = load_comparison(run.path / "comparison.json")
     assert comparison.images == len(run.held_out) == 30
@@ -55,6 +56,20 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
     assert "\nrandom crops  " in result.stdout  # a preset goes by its name
     assert " ".join(result.stdout.split()).endswith(comparison.verdict.sentence)
     assert "only its 30 held-out images are used" in result.stderr
+    with table.open(newline="") as file:
+        written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
+    assert written == {(row.method, str(row.budget)) for row in comparison.rows}
+    assert r"\begin{tabular}" in tex.read_text()
+    settings = comparison.settings
+    assert settings["recipe"] == "small"  # that of the search
+    assert settings["model"]["spec"] == run.model
+    assert settings["data"] == {
+        "name": run.dataset.name,
+        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
+        "images": 30,
+        "spec": run.data,
+    }
+    assert "compare" in settings["command"] or "relook" in settings["command"]
 
 
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
@@ -89,20 +104,6 @@ def test_the_engine_of_the_search_is_used_and_recorded(run: SearchedRun) -> None
     assert engine("--accelerate", "torch") == "torch"
 
 
-def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
-    relook_compare(run.path)
-    settings = load_comparison(run.path / "comparison.json").settings
-    assert settings["recipe"] == "small"
-    assert settings["model"]["spec"] == run.model
-    assert settings["data"] == {
-        "name": run.dataset.name,
-        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
-        "images": 30,
-        "spec": run.data,
-    }
-    assert "compare" in settings["command"] or "relook" in settings["command"]
-
-
 def test_the_policys_own_data_are_recognised_without_the_run(
     run: SearchedRun, tmp_path: Path
 ) -> None:
@@ -127,15 +128,6 @@ def test_a_searchs_own_test_set_is_used_whole(tmp_path: Path) -> None:
     run = searched_run(tmp_path, test="digits:train")
     relook_compare(run.path)
     assert load_comparison(run.path / "comparison.json").images == len(load_data("digits:train"))
-
-
-def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
-    result = relook_compare(run.path, "--json", "--budget-views", "2")
-    content = json.loads(result.stdout)
-    saved = json.loads((run.path / "comparison.json").read_text())
-    assert {key: content[key] for key in saved} == saved
-    assert content["out"] == str(run.path)
-    assert content["picked"]["views"] <= 2
 
 
 def test_a_balanced_search_is_compared_by_balanced_figures(run: SearchedRun) -> None:
@@ -170,18 +162,13 @@ def test_where_classes_are_not_balanced_as_searched_it_is_said(
     assert told[-1] == UNBALANCED
 
 
-def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:
-    table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
-    relook_compare(run.path, "--csv", table, "--latex", tex)
-    comparison = load_comparison(run.path / "comparison.json")
-    with table.open(newline="") as file:
-        written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
-    assert written == {(row.method, str(row.budget)) for row in comparison.rows}
-    assert r"\begin{tabular}" in tex.read_text()
-
-
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
     result = relook_compare(run.path, "--budget-views", "1")
+    content = json.loads(relook_compare(run.path, "--json", "--budget-views", "2").stdout)
+    saved = json.loads((run.path / "comparison.json").read_text())
+    assert {key: content[key] for key in saved} == saved
+    assert content["out"] == str(run.path)
+    assert content["picked"]["views"] <= 2
     best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
     cll = f"{best.metrics['cll'].mean:.4f}".replace("-", "−")
     why = "(nothing affordable shows a gain over it)"
@@ -214,10 +201,7 @@ def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:
     relook_compare(run.path)
     assert chunks
     assert {path: path.stat().st_mtime_ns for path in chunks} == chunks
-
-
-def test_another_question_does_not_meet_the_first_ones_predictions(run: SearchedRun) -> None:
-    relook_compare(run.path)
+    # Another question does not meet the first one's predictions.
     assert relook_compare(run.path, "--seed", "3").exit_code == 0
     assert len(list(run.path.glob("compare-*.zarr"))) == 2
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import (
-    ProgressCallback,
-    console,
-    print_json,
-    progress_bar,
-    resumable,
-    say,
-)
+from relook.cli.shared.console import ProgressCallback, console, print_json, resumable, say
 from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.foundation import wording
 from relook.report.tables import new_table
@@ -66,15 +59,23 @@ def run_command(
     if dry_run:
         _print_plan(study, make_plan(study, parts), place, device, as_json)
         return
-    with resumable(timeout=timeout), job_bars() as bars:
+    with resumable(timeout=timeout), bars_in_turn() as bar:
+        bars: list[ProgressCallback] = []
+
+        def start(job: Job, number: int, total: int) -> None:
+            bars.append(bar(number, f"[{number}/{total}] {job.title}", "units"))
+
+        def report(done: int, total: int, note: str) -> None:
+            bars[-1](done, total, note=note)
+
         made = reproduce(
             study,
             target,
             jobs=place,
             only=parts,
             device=device,
-            started=bars.start,
-            report=bars.report,
+            started=start,
+            report=report,
             log=say,
         )
     if as_json:
@@ -83,33 +84,6 @@ def run_command(
         return
     say(f"{made.run} jobs run, {made.done_before} done before, in {wording.duration(made.seconds)}")
     say(f"tables and figures are in {target}; the page to open in a browser: {made.page}")
-
-
-class _Bars:
-    """A line of progress for each job."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.bar: ProgressCallback | None = None
-
-    def start(self, job: Job, number: int, total: int) -> None:
-        """Begin the line of a job."""
-        self.stack.close()
-        self.bar = self.stack.enter_context(
-            progress_bar(f"[{number}/{total}] {job.title}", "units")
-        )
-
-    def report(self, done: int, total: int, note: str) -> None:
-        """Show how far the job is."""
-        if self.bar is not None:
-            self.bar(done, total, note=note)
-
-
-@contextmanager
-def job_bars() -> Iterator[_Bars]:
-    """Show the progress of one job after the other."""
-    with ExitStack() as stack:
-        yield _Bars(stack)
 
 
 def _print_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import (
-    ProgressCallback,
-    console,
-    print_json,
-    progress_bar,
-    resumable,
-    say,
-)
+from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -164,20 +158,15 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
 @contextmanager
 def _bars(plan: TrainingPlan) -> Iterator[Progress]:
     """Show a bar for each network: images per second, time left, epoch and loss."""
-    with ExitStack() as stack:
-        bars: dict[Path, ProgressCallback] = {}
-        smooth = {"loss": 0.0}
+    with bars_in_turn() as bar:
+        smooth: dict[Path, float] = {}
 
         def update(model: TrainedModel, done: int, total: int, loss: float) -> None:
-            if model.path not in bars:
-                stack.close()
-                title = f"seed {model.seed}, {model.images:,} images"
-                bars[model.path] = stack.enter_context(progress_bar(title))
-                smooth["loss"] = loss
-            smooth["loss"] += 0.05 * (loss - smooth["loss"])
+            before = smooth.get(model.path, loss)
+            smooth[model.path] = before + 0.05 * (loss - before)
             epoch = -(-done // model.images)
-            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth['loss']:.3f}"
-            bars[model.path](done, total, note=note)
+            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth[model.path]:.3f}"
+            bar(model.path, f"seed {model.seed}, {model.images:,} images")(done, total, note=note)
 
         yield update
 
