@@ -1,17 +1,18 @@
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import typer
 from tests.support import refused
+from tests.unit.cli.command_line import relook
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 from tests.unit.report.example_run import example_comparison
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from relook.cli.compare import _picked_text, compare_command
+from relook.cli.compare import _picked_text
 from relook.cli.shared.inputs import UNBALANCED, PolicySource
 from relook.cli.shared.options import NetworkOptions, ReadingOptions
 from relook.cli.shared.sources import RunOrPolicy
@@ -23,17 +24,12 @@ from relook.evaluation.verdict import pick
 from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import RECIPES
 
-app = typer.Typer()
-app.command()(compare_command)
+compare = partial(relook, "compare")
 
 
-def relook_compare(*arguments: str | Path) -> Result:
-    """Run the command; its RelookErrors come through, as `relook` itself turns them into lines."""
-    words = [str(one) for one in arguments]
-    result = CliRunner().invoke(app, [*words, "--methods", "flip,cf", "--budgets", "1,2,3"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def relook_compare(*arguments: object) -> Result:
+    """Compare few methods at few budgets."""
+    return compare(*arguments, "--methods", "flip,cf", "--budgets", "1,2,3")
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun, tmp_path: Pa
 
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
     few = ["--methods", "cf,mgrid", "--grid-views", "2"]
-    tried = CliRunner().invoke(app, [str(run.path), *few, "--dry-run"])
+    tried = compare(run.path, *few, "--dry-run")
     searched = len(run.dataset) - len(run.held_out)
     grid = 12 * 2 * searched
     assert f"{grid:,} of them for MGrid's magnitude: about " in tried.stderr
@@ -216,20 +212,15 @@ def test_several_policies_count_as_runs(run: SearchedRun, tmp_path: Path) -> Non
 
 
 def test_validation_images_bring_mgrid_in(run: SearchedRun, tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app,
-        ["--run", str(run.path), "--methods", "mgrid", "--budgets", "2", "--grid-views", "1"],
-    )
-    assert result.exit_code == 0
+    compare("--run", run.path, "--methods", "mgrid", "--budgets", "2", "--grid-views", "1")
     settings = load_comparison(run.path / "comparison.json").settings
     assert settings["grid_search"] is not None
     assert settings["validation"] == run.dataset.subset(run.search).fingerprint
 
 
 def test_what_is_left_out_is_said(run: SearchedRun, tmp_path: Path) -> None:
-    arguments = ["--run", str(run.path), "--data", "digits:train", "--budgets", "1"]
-    arguments += ["--methods", "mgrid,10c", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, arguments)
+    few = ("--budgets", "1", "--methods", "mgrid,10c")
+    result = compare("--run", run.path, "--data", "digits:train", *few, "--out", tmp_path / "out")
     assert "left out: mgrid: no validation images" in result.stderr
     assert "left out: 10c: takes 10 views" in result.stderr
 
@@ -251,7 +242,7 @@ def test_what_is_missing_is_said(arguments: list[str], message: str) -> None:
 
 def test_budgets_are_whole_numbers(run: SearchedRun) -> None:
     with pytest.raises(RelookError, match="--budgets: expected whole numbers like 1,5,10,20"):
-        _raise(CliRunner().invoke(app, ["--run", str(run.path), "--budgets", "1,two"]))
+        compare("--run", run.path, "--budgets", "1,two")
 
 
 def test_a_policy_without_a_recipe_needs_one(run: SearchedRun, tmp_path: Path) -> None:
@@ -269,11 +260,6 @@ def test_someone_elses_directory_is_not_written_to(run: SearchedRun, tmp_path: P
     with pytest.raises(RunError, match="expected a relook run or an empty directory"):
         relook_compare(run.path, "--out", foreign)
     assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
-
-
-def _raise(result: Result) -> None:
-    if result.exception is not None:
-        raise result.exception
 
 
 def test_a_gate_is_an_exit_code_and_a_line_each(run: SearchedRun, tmp_path: Path) -> None:
