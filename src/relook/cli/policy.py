@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,14 +13,14 @@ from rich.table import Table
 from relook.cli.shared import options
 from relook.cli.shared.console import GO_ON, console, print_json, progress_bar, resumable, say
 from relook.cli.shared.sources import check_free
-from relook.cli.shared.spelled_out import argument, option, spelled_out
+from relook.cli.shared.spelled_out import FieldsOf, argument, option, spelled_out
 from relook.errors import RelookError
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation import wording
-from relook.foundation.memory import SHARE, parse_size
 from relook.io.files import one_line, write_json_atomic
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
+from relook.policy_search.settings import SearchSettings
 from relook.predictions.external import file_identity, load_labels, open_predictions
 from relook.selection import SearchResult
 from relook.selection.objectives import class_weights
@@ -97,12 +97,7 @@ def select_command(
     length: int = option("How many to pick, repeats counted.", default=20, min=1),
     objective: str = option("What to maximise: cll, ll, accuracy, brier or ece.", default="cll"),
     balanced: bool = option("Give each class the same weight.", "--balanced", default=False),
-    memory: str | None = options.of_speed(
-        "The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond it are "
-        "read from disk.",
-        metavar="SIZE",
-        shown=f"{SHARE:.0%} of what is free".replace("%", " %"),
-    ),
+    limits: Annotated[dict[str, Any], FieldsOf(SearchSettings, ("memory",))],
     out: Path | None = option(
         "Write the result to this JSON file. If interrupted, the same command goes on from "
         "FILE.partial next to it.",
@@ -112,18 +107,17 @@ def select_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Pick, one by one, the candidates whose average predicts best: views, models, anything."""
-    limit = None if memory is None else parse_size(memory, "--memory")
     source = open_predictions(predictions, kind)  # type: ignore[arg-type]  # checked there
     selection = Selection(source, load_labels(labels), length, objective, balanced)
     if dry_run:
-        _print_needs(plan_of(selection, limit), source.shape, as_json)
+        _print_needs(plan_of(selection, limits["memory"]), source.shape, as_json)
         return
     partial = None if out is None else out.with_name(f"{out.name}.partial")
     how = "With --out FILE it can be continued." if out is None else GO_ON
     with resumable(how), progress_bar("selecting", "steps", objective) as bar:
         selected = select(
             selection,
-            plan_of(selection, limit, partial),
+            plan_of(selection, limits["memory"], partial),
             identity=selection_identity(selection, [kind, *file_identity(predictions)]),
             path=partial,
             progress=bar,

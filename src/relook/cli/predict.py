@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
@@ -19,13 +18,6 @@ from relook.io.files import one_line
 from relook.policy import Policy
 
 _SHOWN = 20
-_EarlyExitOption = Annotated[
-    Path | None,
-    option(
-        "A rule of  relook early-exit  for this policy: each image gets as many views as it "
-        "needs, with the rule's own temperatures."
-    ),
-]
 
 
 @spelled_out
@@ -45,7 +37,10 @@ def predict_command(
     views: options.ViewsOption = None,
     top: int = option("Likeliest classes to write.", default=5, min=1),
     temperature: options.TemperatureOption = "policy",
-    early_exit: _EarlyExitOption = None,
+    early_exit: Path | None = option(
+        "A rule of  relook early-exit  for this policy: each image gets as many views as it "
+        "needs, with the rule's own temperatures."
+    ),
     draws: str = option("fixed (a fresh policy is frozen by its seed) or fresh.", default="fixed"),
     force: options.ForceOption = False,
     images: options.ImageOptions,

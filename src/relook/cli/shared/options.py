@@ -16,7 +16,6 @@ from relook.data import Dataset
 from relook.data import specs as specs_of_data
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.latency import LATENCY, Latency, Limit
-from relook.foundation.memory import SHARE
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.models import specs as specs_of_models
@@ -111,15 +110,6 @@ SplitOption = Annotated[
         "(0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond both are left out.",
         metavar="SEARCH:TEST",
         shown="two thirds : a third",
-    ),
-]
-MemoryOption = Annotated[
-    str | None,
-    of_speed(
-        "The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond it are "
-        "read from disk.",
-        metavar="SIZE",
-        shown=f"{SHARE:.0%} of what is free".replace("%", " %"),
     ),
 ]
 TimeoutOption = Annotated[

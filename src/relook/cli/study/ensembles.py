@@ -17,43 +17,34 @@ from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
 
-MemberFields = Annotated[
-    dict[str, Any],
-    FieldsOf(
-        SearchSettings,
-        ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
-    ),
-]
-
-_METHODS = ",".join(METHODS)
-_MembersOption = Annotated[
-    list[str],
-    options.of_model("A member, as in  relook search. Give two or more.", "--model", "-m"),
-]
-_NamesOption = Annotated[
-    list[str] | None,
-    options.of_model("What tables call the members, in order.", shown="from their files"),
-]
+_OF_MEMBERS = FieldsOf(
+    SearchSettings,
+    ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
+)
 
 
 @spelled_out
 def ensembles_command(
     *,
-    model: _MembersOption,
+    model: list[str] = options.of_model(
+        "A member, as in  relook search. Give two or more.", "--model", "-m", default=...
+    ),
     data: options.DataOption,
     test: study.TestOption = None,
-    name: _NamesOption = None,
+    name: list[str] | None = options.of_model(
+        "What tables call the members, in order.", shown="from their files"
+    ),
     single: int = option(
         "Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
         default=1,
         min=1,
     ),
     budgets: str = option("Numbers of views per member.", default="1,5,10,20"),
-    methods: study.MethodsOption = _METHODS,
+    methods: study.MethodsOption = ",".join(METHODS),
     runs: options.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    searching: MemberFields,
+    searching: Annotated[dict[str, Any], _OF_MEMBERS],
     length: int | None = option("Entries of a policy.", min=1, shown="the largest budget"),
     split: options.SplitOption = None,
     train_length: int = options.of_details(

@@ -19,12 +19,9 @@ from relook.studies.objectives import OF_THE_PAPER, STUDY, objectives
 
 _IN_THE_MARK = ("pool_size", "draws", "strategy", "balanced", "holdout", "left_out", "batch")
 
-SearchFields = Annotated[
-    dict[str, Any],
-    FieldsOf(
-        SearchSettings, ("draws", "length", "pool_size", "balanced", "seed", "batch", "memory")
-    ),
-]
+_ASKED = FieldsOf(
+    SearchSettings, ("draws", "length", "pool_size", "balanced", "seed", "batch", "memory")
+)
 
 
 @spelled_out
@@ -42,7 +39,7 @@ def objectives_command(
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
     strategy: str = option("greedy, or paper: its pools and fresh draws.", default="greedy"),
-    searching: SearchFields,
+    searching: Annotated[dict[str, Any], _ASKED],
     budgets: str | None = option("Numbers of views to score at: 5,10,20.", shown="all entries"),
     split: options.SplitOption = None,
     test: study.TestOption = None,

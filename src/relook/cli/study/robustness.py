@@ -15,8 +15,6 @@ from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
 from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
 
-_METHODS = ",".join(METHODS)
-
 
 @spelled_out
 def robustness_command(
@@ -31,7 +29,7 @@ def robustness_command(
     severities: SeveritiesOption = None,
     images: int | None = option("Score on N images, stratified by class.", min=4),
     budgets: study.BudgetsOption = "5,10,20",
-    methods: study.MethodsOption = _METHODS,
+    methods: study.MethodsOption = ",".join(METHODS),
     runs: options.RunsOption = 1,
     grid_views: options.GridViewsOption = Options.grid_views,
     out: Path | None = option(

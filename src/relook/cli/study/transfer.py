@@ -28,8 +28,6 @@ from relook.policy_search.run_record import RunRecord, load_run, was_balanced
 from relook.studies.transfer import METHODS, STUDY, transfer
 from relook.studies.transfer_targets import Target, unseen_images
 
-_METHODS = ",".join(METHODS)
-
 
 @spelled_out
 def transfer_command(
@@ -51,7 +49,7 @@ def transfer_command(
         "What tables call the runs and models, in order.", shown="from their files"
     ),
     budgets: study.BudgetsOption = "5,10,20",
-    methods: study.MethodsOption = _METHODS,
+    methods: study.MethodsOption = ",".join(METHODS),
     runs: options.RunsOption = 1,
     recipe: str | None = option("Where the random crops come from; the policies' own by default."),
     out: Path = option(
