@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.conftest import Relook, Words
 
 import relook as package
-from relook.cli.verbs import GROUPS, MOVED, VERBS
+from relook.cli.verbs import GROUPS, VERBS
 from relook.data import load_data
 from relook.deploy import calibrate
 from relook.models.small import load_small
@@ -269,9 +269,3 @@ def test_version_and_help(relook: Relook) -> None:
     assert relook("--version").out == f"relook {package.__version__}\n"
     for verb in (*VERBS, *GROUPS):
         assert f"relook {verb}" in relook.ok(*verb.split(), "--help").out
-
-
-@pytest.mark.parametrize(("old", "new"), MOVED.items())
-def test_an_old_verb_says_where_it_went(relook: Relook, old: str, new: str) -> None:
-    assert f"relook {old} is now  relook {new}" in relook.refused(old, "--help").err
-    assert new in VERBS

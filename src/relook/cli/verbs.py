@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from relook.errors import RelookError
 from relook.foundation.registry import by_name
 
 LEARN = "Learn a policy"
@@ -34,19 +33,6 @@ GROUPS = {
     "study": "The paper's studies: train, corrupt, measure, and write tables and figures.",
 }
 """Verbs of two words, by their first, with one line of help."""
-
-MOVED = {
-    "select": "policy select",
-    "reproduce": "study run",
-    **{
-        name: f"study {name}"
-        for name in (
-            *("train", "corrupt", "robustness", "transfer"),
-            *("ensembles", "objectives", "magnitudes", "statistics"),
-        )
-    },
-}
-"""Verbs that had one word, and where they are now."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +157,6 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the called verb's name, its command and the arguments left."""
         group = self.name if self.name in GROUPS else ""
-        if not group and args and args[0] in MOVED:
-            raise RelookError(f"relook {args[0]} is now  relook {MOVED[args[0]]}")
         word, command, rest = super().resolve_command(ctx, args)
         verb = VERBS.get(f"{group} {word}".strip())
         return word, command if verb is None else load(verb), rest
