@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,12 +45,10 @@ def test_python_and_the_command_line_find_the_same_policy(
 ) -> None:
     relook.ok("search", *sources, "--out", tmp_path / "run", *QUICK)
     digits = load_data(data)
-    network, quick = load_small(model.removeprefix("small@")), {"pool_size": 12, "length": 4}
-    images = (digits.plain, digits.labels)
+    network, images = load_small(model.removeprefix("small@")), (digits.plain, digits.labels)
+    quick: Any = {"recipe": "small", "pool_size": 12, "length": 4, "batch": 64}
     with pytest.warns(UserWarning, match="images"):
-        found = package.search(
-            network, *images, classes=digits.classes, recipe="small", batch=64, **quick
-        )
+        found = package.search(network, *images, classes=digits.classes, **quick)
     written = package.Policy.load(tmp_path / "run" / "policy.json")
     assert written.preparation is not None  # only a source knows how it prepared images
     assert found.policy == replace(written, preparation=None)
