@@ -71,47 +71,39 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "relook.evaluation.comparison",
-    "Dataset": "relook.data",
-    "FoundPolicy": "relook.api.found",
-    "Policy": "relook.policy",
-    "PolicySearch": "relook.policy_search.search",
-    "Predictor": "relook.models",
-    "RECIPES": "relook.policy.recipes",
-    "Recipe": "relook.policy.recipes",
-    "RelookError": "relook.errors",
-    "RelookWarning": "relook.errors",
-    "SearchResult": "relook.selection",
-    "Step": "relook.policy",
-    "SubPolicy": "relook.policy",
-    "TRANSFORMS": "relook.transforms",
-    "TTA": "relook.deploy",
-    "TTAClassifier": "relook.adapters.estimator",
-    "calibrate": "relook.api.verbs",
-    "calibrate_policy": "relook.api.verbs",
-    "calibrated_log_likelihood": "relook.numerics.calibration",
-    "compare": "relook.api.verbs",
-    "distil": "relook.api.distilling",
-    "export": "relook.deploy.export",
-    "greedy_search": "relook.selection",
-    "load": "relook.api.verbs",
-    "make_views": "relook.policy.views",
-    "register_baseline": "relook.evaluation.baselines",
-    "register_data_source": "relook.data.specs",
-    "register_model_source": "relook.models.specs",
-    "register_objective": "relook.selection.objectives",
-    "register_transform": "relook.transforms.table",
-    "sample_pool": "relook.policy.pool",
-    "search": "relook.api.verbs",
+    "relook.adapters.estimator": "TTAClassifier",
+    "relook.api.distilling": "distil",
+    "relook.api.found": "FoundPolicy",
+    "relook.api.verbs": "calibrate calibrate_policy compare load search",
+    "relook.data": "Dataset",
+    "relook.data.specs": "register_data_source",
+    "relook.deploy": "TTA",
+    "relook.deploy.export": "export",
+    "relook.errors": "RelookError RelookWarning",
+    "relook.evaluation.baselines": "register_baseline",
+    "relook.evaluation.comparison": "Comparison",
+    "relook.models": "Predictor",
+    "relook.models.specs": "register_model_source",
+    "relook.numerics.calibration": "calibrated_log_likelihood",
+    "relook.policy": "Policy Step SubPolicy",
+    "relook.policy.pool": "sample_pool",
+    "relook.policy.recipes": "RECIPES Recipe",
+    "relook.policy.views": "make_views",
+    "relook.policy_search.search": "PolicySearch",
+    "relook.selection": "SearchResult greedy_search",
+    "relook.selection.objectives": "register_objective",
+    "relook.transforms": "TRANSFORMS",
+    "relook.transforms.table": "register_transform",
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 torchvision_import.install()  # so that `import timm` works beside a torch for the CPU
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'relook' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

@@ -8,6 +8,9 @@ from relook.cli.app import main
 from relook.data import load_data
 from relook.models.small import new_small, save_small
 
+Words = tuple[object, ...]
+"""A part of a command."""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -76,3 +79,9 @@ def data(tmp_path: Path) -> str:
         patient=np.arange(240) // 4,
     )
     return f"npz:{path}?layout=nchw"
+
+
+@pytest.fixture
+def sources(model: str, data: str) -> Words:
+    """The model and the digits as options."""
+    return "--model", model, "--data", data

@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 from relook.data import load_data
 from relook.deploy.early_exit.rule import EarlyExit
@@ -21,9 +21,9 @@ def policy(tmp_path: Path) -> Path:
 
 
 def test_a_rule_is_learned_reported_and_runs(
-    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+    relook: Relook, sources: Words, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
-    common = ("early-exit", policy, "-m", model, "-d", data, "--target", "views=2.5")
+    common = ("early-exit", policy, *sources, "--target", "views=2.5")
     done = relook.ok(*common)
     assert "120 images to learn on, 120 to report on" in done.err
     assert "views per image instead of 4" in done.out
@@ -61,11 +61,11 @@ def test_a_policy_needs_no_recipe(relook: Relook, model: str, data: str, tmp_pat
 
 
 def test_a_run_gives_only_images_that_its_search_has_not_seen(
-    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+    relook: Relook, sources: Words, policy: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     relook.ok(
-        *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
+        *("search", *sources, "--recipe", "small", "--pool-size", 6),
         *("--length", 2, "--out", run, "--split", "80:160"),
     )
     longer = policy.rename(run / "longer.json")

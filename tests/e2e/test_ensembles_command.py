@@ -35,8 +35,8 @@ def test_three_ways_beside_baselines(
 ) -> None:
     out = tmp_path / "ensemble"
     files = [tmp_path / f"table.{kind}" for kind in ("csv", "md", "tex")]
-    given = (*members, "--data", data, *QUICK)
-    command = ("study", "ensembles", *given, "--grid-views", 1, "--out", out)
+    sources = (*members, "--data", data)
+    command = ("study", "ensembles", *sources, *QUICK, "--grid-views", 1, "--out", out)
     done = relook.ok(*command, "--csv", files[0], "--markdown", files[1], "--latex", files[2])
     for label in ("GPS single", "GPS ensemble", "GPS each", "(MGrid)", "(MTrain)", "(CF)", "(CC)"):
         assert label in done.out

@@ -16,12 +16,14 @@ from tests.unit.data.cifar_files import write_binary10, write_python100
 from tests.unit.data.hf_files import save_hf_data
 from tests.unit.data.idx_files import idx_bytes
 from tests.unit.data.image_files import write_classes
+from tests.unit.report.html_reader import read_html
 
 from relook.data import DATA_SOURCES, load_data
 from relook.errors import MissingExtraError
 from relook.models import MODEL_SOURCES
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
+from relook.report import write_report
 
 QUICK = ("--recipe", "small", "--pool-size", "3", "--length", "1", "--batch", "64")
 
@@ -119,4 +121,9 @@ def test_a_policy_is_found_for_images_of(source: str, relook: Relook, tmp_path: 
     assert len(Policy.load(tmp_path / "run" / "policy.json")) == 1
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["data"]["fingerprint"] == found.fingerprint
+    assert record["data"]["images"] == len(found)
     assert record["data"]["classes"] == list(found.classes)
+    page = write_report(tmp_path / "run", figures=False).read_text(encoding="utf-8")
+    assert f"{source}:" in read_html(page).words()
+    policy = ("--policy", tmp_path / "run" / "policy.json", "--out", tmp_path / "new.json")
+    relook.ok("calibrate", *sources, *policy, "--reuse-images")

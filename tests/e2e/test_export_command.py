@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 import relook as package
 from relook.data import load_data
@@ -28,10 +28,10 @@ def policy(tmp_path: Path) -> Path:
 
 
 def test_a_file_comes_out_that_gives_ttas_predictions(
-    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+    relook: Relook, sources: Words, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "model.onnx"
-    done = relook.ok("export", policy, "-m", model, "-d", data, "--out", out, "--json")
+    done = relook.ok("export", policy, *sources, "--out", out, "--json")
     report = json.loads(done.out)
     assert report["views"] == 2
     assert report["check"]["images"] == 16
@@ -86,12 +86,10 @@ def test_a_policy_without_temperature_says_what_to_do(
     assert json.loads(done.out)["temperature"] == 1.7
 
 
-def test_a_run_brings_its_model_and_size(
-    relook: Relook, model: str, data: str, tmp_path: Path
-) -> None:
+def test_a_run_brings_its_model_and_size(relook: Relook, sources: Words, tmp_path: Path) -> None:
     run = tmp_path / "run"
     relook.ok(
-        *("search", "-m", model, "-d", data, "--recipe", "small", "--pool-size", 6, "--length", 2),
+        *("search", *sources, "--recipe", "small", "--pool-size", 6, "--length", 2),
         *("--out", run),
     )
     assert "of 1 view " in relook.ok("export", run, "--views", 1, "--out", tmp_path / "m.onnx").err

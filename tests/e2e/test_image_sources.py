@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.e2e.conftest import Finished, Relook
-from tests.unit.data.cifar_files import write_binary10, write_python100
-from tests.unit.data.idx_files import idx_bytes
 from tests.unit.data.image_files import encoded, photo, png_that_declares
 from tests.unit.report.html_reader import read_html
 
-from relook.data import load_data
 from relook.evaluation.comparison import Comparison, load_comparison
-from relook.models.small import new_small, save_small
 from relook.report import write_report
 
 QUICK = ("--recipe", "small", "--pool-size", "6", "--length", "2", "--batch", "64")
@@ -183,29 +179,3 @@ def test_a_table_is_searched_with_its_groups(
     assert record["data"]["shape"] == [3, 24, 20]
     done = relook.ok("compare", "--run", tmp_path / "run", "--methods", "flip", "--budgets", "1,2")
     assert "held-out images are used" in done.err
-
-
-@pytest.mark.parametrize("source", ["cifar10", "cifar100", "idx"])
-def test_published_files_are_searched(relook: Relook, source: str, tmp_path: Path) -> None:
-    classes, channels = {"cifar10": (10, 3), "cifar100": (100, 3), "idx": (10, 1)}[source]
-    if source == "idx":
-        digits = load_data("digits").subset(np.arange(90))
-        (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(digits.plain[:, 0].numpy()))
-        (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(digits.labels.astype(np.uint8)))
-    elif source == "cifar10":
-        write_binary10(tmp_path / "cifar-10-batches-bin", count=90)
-    else:
-        write_python100(tmp_path / "cifar-100-python", count=90)
-    model = tmp_path / "model.safetensors"
-    save_small(new_small(channels=channels, classes=classes), model)
-    sources = ("--model", f"small@{model}", "--data", f"{source}:{tmp_path}")
-    done = search(relook, tmp_path / "run", *sources)
-    assert done.code == 0, done.err
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["data"]["images"] == 90
-    assert record["data"]["classes"] == list(load_data(f"{source}:{tmp_path}").classes)
-    page = write_report(tmp_path / "run", figures=False).read_text(encoding="utf-8")
-    assert f"{source}:" in read_html(page).words()
-    policy = tmp_path / "run" / "policy.json"
-    calibrated = ("calibrate", *sources, "--policy", policy, "--out", tmp_path / "new.json")
-    relook.ok(*calibrated, "--reuse-images")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 from relook.data import load_data
 from relook.foundation.wording import views_text
@@ -60,11 +60,11 @@ def test_bad_files_end_in_a_list(
 
 
 def test_a_run_brings_its_model_and_names(
-    relook: Relook, model: str, data: str, pictures: Path, tmp_path: Path
+    relook: Relook, sources: Words, data: str, pictures: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     relook.ok(
-        *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
+        *("search", *sources, "--recipe", "small", "--pool-size", 6),
         *("--length", 2, "--out", run),
     )
     out = tmp_path / "out.csv"
@@ -85,15 +85,15 @@ def test_a_run_brings_its_model_and_names(
     assert "preset:d4 is not calibrated" in other.err
     relook.ok("calibrate", run, "--data", data, "--reuse-images")
     assert (run / "policy.calibrated.json").exists()
-    nothing = relook.refused("calibrate", "--model", model, "--data", data)
+    nothing = relook.refused("calibrate", *sources)
     assert "expected RUN, the directory of a search or a policy file" in nothing.err
 
 
 def test_a_preset_is_calibrated_and_used(
-    relook: Relook, model: str, data: str, pictures: Path, tmp_path: Path
+    relook: Relook, sources: Words, model: str, pictures: Path, tmp_path: Path
 ) -> None:
     calibrated, out = tmp_path / "flip.json", tmp_path / "out.csv"
-    relook.ok("calibrate", "preset:flip", "--model", model, "--data", data, "--out", calibrated)
+    relook.ok("calibrate", "preset:flip", *sources, "--out", calibrated)
     assert Policy.load(calibrated).temperatures is not None
     assert Policy.load(calibrated).subpolicies == Policy.preset("flip").subpolicies
     done = relook.ok("predict", calibrated, "-m", model, "-d", pictures, "-o", out)

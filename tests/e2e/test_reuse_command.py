@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 import relook as package
 
@@ -28,9 +28,9 @@ def known(text: str) -> int:
     ],
 )
 def test_no_pass_is_made_twice_and_nothing_changes(
-    relook: Relook, model: str, data: str, tmp_path: Path, first: str, then: str, least: int
+    relook: Relook, sources: Words, tmp_path: Path, first: str, then: str, least: int
 ) -> None:
-    base = ("search", "--model", model, "--data", data, *FEW)
+    base = ("search", *sources, *FEW)
     alone = relook.ok(*base, *first.split(), "--out", tmp_path / "runs/a")
     assert known(alone.err) == 0
     command = (*base, *then.split())
@@ -46,9 +46,9 @@ def test_no_pass_is_made_twice_and_nothing_changes(
 
 
 def test_a_policy_found_before_is_where_a_search_starts(
-    relook: Relook, model: str, data: str, tmp_path: Path
+    relook: Relook, sources: Words, tmp_path: Path
 ) -> None:
-    base = ("search", "--model", model, "--data", data, *FEW, "--length", "4")
+    base = ("search", *sources, *FEW, "--length", "4")
     relook.ok(*base, "--pool-size", "40", "--out", tmp_path / "a")
     start = ("--start-from", tmp_path / "a", "--start-from", "preset:d4", "--pool-size", "24")
     assert known(relook.ok(*base, *start, "--out", tmp_path / "b").err) > 0

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 from relook.policy_search.job import SearchJob
 
@@ -17,10 +17,10 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_search_in_time_is_planned_kept_and_repeated(
-    relook: Relook, model: str, data: str, tmp_path: Path
+    relook: Relook, sources: Words, tmp_path: Path
 ) -> None:
     out, again = tmp_path / "run", tmp_path / "again"
-    command = ("search", "--model", model, "--data", data, *FEW)
+    command = ("search", *sources, *FEW)
     tried = relook.ok(*command, "--out", out, "--effort", "quick", "--dry-run")
     assert "Plan for 2 min: 16 candidates × 160 images, then the proof on 80" in tried.out
     assert not out.exists()
@@ -40,8 +40,8 @@ def test_a_search_in_time_is_planned_kept_and_repeated(
     assert "expected one of --time" in relook.refused(*command, "--time", "3m", "--plan", out).err
 
 
-def test_sizes_that_are_given_rule(relook: Relook, model: str, data: str, tmp_path: Path) -> None:
-    command = ("search", "--model", model, "--data", data, *FEW, "--json", "--dry-run")
+def test_sizes_that_are_given_rule(relook: Relook, sources: Words, tmp_path: Path) -> None:
+    command = ("search", *sources, *FEW, "--json", "--dry-run")
     sized = (*command, "--pool-size", "33", "--split", "100:50", "--out", tmp_path / "run")
     for more in ((), ("--time", "1s")):
         cost = json.loads(relook.ok(*sized, *more).out)
@@ -51,8 +51,6 @@ def test_sizes_that_are_given_rule(relook: Relook, model: str, data: str, tmp_pa
     assert "unknown effort" in relook.refused(*command, "--effort", "best").err
 
 
-def test_there_must_be_something_to_finish(
-    relook: Relook, model: str, data: str, tmp_path: Path
-) -> None:
-    command = ("search", "--model", model, "--data", data, *FEW, "--out", tmp_path / "run")
+def test_there_must_be_something_to_finish(relook: Relook, sources: Words, tmp_path: Path) -> None:
+    command = ("search", *sources, *FEW, "--out", tmp_path / "run")
     assert "expected a complete round" in relook.refused(*command, "--finish").err

@@ -40,10 +40,9 @@ def policy_file(path: Path, recipe: str = "small", seed: int = 9) -> Path:
 def test_a_small_networks_policy_on_a_large_one(
     relook: Relook, run: SearchedRun, large: str, tmp_path: Path
 ) -> None:
-    done = relook.ok(
-        *("study", "transfer", "--run", run.path, "--model", large),
-        *("--budgets", "1,5", "--out", tmp_path / "o"),
-    )
+    out = tmp_path / "o"
+    sources = ("--run", run.path, "--model", large)
+    done = relook.ok("study", "transfer", *sources, "--budgets", "1,5", "--out", out)
     count = len(run.held_out)
     assert f"digits.npz: {count} of its {len(run.dataset)} images" in done.err
     assert "at most 3 views" in done.err

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 from relook.deploy.weights import ENTRIES
 from relook.foundation.wording import views_text
@@ -18,9 +18,9 @@ def policy(tmp_path: Path) -> Path:
 
 
 def test_weights_are_learned_shown_and_written(
-    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+    relook: Relook, sources: Words, model: str, data: str, policy: Path, tmp_path: Path
 ) -> None:
-    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--force")
+    common = ("calibrate", *sources, "-p", policy, "--force")
     assert "held-out images" in relook.ok(*common, "--weights", "learn").out
     told = json.loads(relook(*common, "--weights", "learn", "--json").out)
     entries = len(told["policy"]["subpolicies"])
@@ -37,9 +37,9 @@ def test_weights_are_learned_shown_and_written(
 
 
 def test_the_gain_of_learned_weights_counts_groups(
-    relook: Relook, model: str, data: str, policy: Path, tmp_path: Path
+    relook: Relook, sources: Words, policy: Path, tmp_path: Path
 ) -> None:
-    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--weights", "learn", "--json")
+    common = ("calibrate", *sources, "-p", policy, "--weights", "learn", "--json")
     alone = json.loads(relook.ok(*common, "--out", tmp_path / "alone.json").out)["weights"]
     ids = tmp_path / "ids.txt"
     ids.write_text("".join(f"{place % 2}\n" for place in range(alone["images"])))
@@ -53,7 +53,7 @@ def test_the_gain_of_learned_weights_counts_groups(
     ("options", "told"), [(("--weights", "lern"), "learn"), (("--balanced",), "--balanced")]
 )
 def test_what_cannot_be_weighed_is_told(
-    relook: Relook, model: str, data: str, policy: Path, options: tuple[str, ...], told: str
+    relook: Relook, sources: Words, policy: Path, options: tuple[str, ...], told: str
 ) -> None:
-    common = ("calibrate", "-m", model, "-d", data, "-p", policy, "--weights", "always")
+    common = ("calibrate", *sources, "-p", policy, "--weights", "always")
     assert told in relook.refused(*common, *options).err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Protocol
@@ -108,16 +108,30 @@ def stage_bars(
     named: Callable[[str], tuple[str, str]], objective: str = "cll"
 ) -> Iterator[StageProgress]:
     """Show a bar for each stage, one at a time; `named` says its title and what it counts."""
-    with ExitStack() as stack:
-        bars: dict[str, ProgressCallback] = {}
+    with bars_in_turn() as bar:
 
         def update(stage: str, done: int, total: int, score: float | None = None, /) -> None:
-            if stage not in bars:
-                stack.close()
-                bars[stage] = stack.enter_context(progress_bar(*named(stage), objective))
-            bars[stage](done, total, score)
+            bar(stage, *named(stage), objective)(done, total, score)
 
         yield update
+
+
+@contextmanager
+def bars_in_turn() -> Iterator[Callable[..., ProgressCallback]]:
+    """Yield what returns the bar of a thing; the first call makes it and ends the bar before.
+
+    The arguments are the thing and then those of `progress_bar`.
+    """
+    with ExitStack() as stack:
+        bars: dict[Hashable, ProgressCallback] = {}
+
+        def bar(thing: Hashable, *how: str) -> ProgressCallback:
+            if thing not in bars:
+                stack.close()
+                bars[thing] = stack.enter_context(progress_bar(*how))
+            return bars[thing]
+
+        yield bar
 
 
 def score_note(objective: str, score: float) -> str:

@@ -13,7 +13,10 @@ from relook.errors import RelookError, unknown_name
 from relook.models import Predictor, as_predictor
 
 FULL_SIZE = ("auto", "yes", "no")
-_OF_MODEL = ("mean", "std", "outputs", "size", "crop", "pretrained")
+OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
+"""Options that say how images are read, as they are recorded."""
+
+OF_MODEL = ("mean", "std", "outputs", "size", "crop", "pretrained")
 
 
 def recorded_model(origin: Mapping[str, Any], run: Path, more: Mapping[str, Any]) -> Predictor:
@@ -22,7 +25,7 @@ def recorded_model(origin: Mapping[str, Any], run: Path, more: Mapping[str, Any]
         raise RelookError(
             f"{run} was searched with a model in memory: give it, as relook.load(run, model)"
         )
-    given = {name: origin[name] for name in _OF_MODEL if name in origin}
+    given = {name: origin[name] for name in OF_MODEL if name in origin}
     for name in ("mean", "std"):
         if name in given:
             given[name] = numbers(given[name], name)
@@ -40,23 +43,28 @@ def recorded_images(
             f"{run} was searched on images in memory: give them, as relook.load(run, model, "
             "images, labels)"
         )
-    wanted = Preparation(
-        pixels(origin.get("size")),
-        origin.get("crop"),
-        channels=origin.get("channels"),
-        skip_bad=origin.get("skip_bad", False),
-        full_size=origin.get("full_size", False),
-        cache=Path(origin["cache"]).expanduser() if "cache" in origin else None,
-        overflow=next_to(run),
-    ).for_model(predictor)
     how: dict[str, Any] = {
-        "preparation": wanted,
+        "preparation": preparation(origin, overflow=next_to(run)).for_model(predictor),
         "classes": origin.get("classes"),
         "outputs": predictor.classes,
     }
     dataset = as_dataset(origin["data"], groups=origin.get("group"), **how)
     test = origin.get("test")
     return dataset, None if test is None else as_dataset(test, like=dataset, **how)
+
+
+def preparation(given: Mapping[str, Any], **more: Any) -> Preparation:
+    """Return how images are read as the options, or their record, say; `more` is not recorded."""
+    cache = given.get("cache")
+    return Preparation(
+        pixels(given.get("size")),
+        given.get("crop"),
+        channels=given.get("channels"),
+        skip_bad=bool(given.get("skip_bad")),
+        full_size=bool(given.get("full_size")),
+        cache=None if cache is None else Path(cache).expanduser(),
+        **more,
+    )
 
 
 def as_recorded(**given: Any) -> dict[str, Any]:
@@ -68,7 +76,7 @@ def as_recorded(**given: Any) -> dict[str, Any]:
         given["size"] = str(size)
     for name in ("mean", "std"):
         values = given.get(name)
-        if values is not None:
+        if values is not None and not isinstance(values, str):
             listed = values if isinstance(values, Sequence) else [values]
             given[name] = ",".join(repr(float(value)) for value in listed)
     return {

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import as_recorded
+from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import UNBALANCED
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
-from relook.deploy.calibrate import (
-    CalibratedPolicy,
-    WeighedPolicy,
-    calibrated_policy,
-    weigh_policy,
-)
+from relook.deploy.calibrate import CalibratedPolicy, WeighedPolicy, calibrated_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.unseen import check_unused, left_out_note, unseen_places
 from relook.foundation import wording
@@ -31,45 +25,34 @@ from relook.report.tables import new_table
 _WEIGHTS = ("equal", "learn", "always")
 
 
-@groups.spelled_out
+@spelled_out
 def calibrate_command(
     *,
     source: sources.RunOrPolicy,
     data: options.DataOption,
-    model: sources.SearchedModelOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the calibrated policy; next to the old one by default."),
-    ] = None,
-    force: sources.ForceOption = False,
-    balanced: Annotated[
-        bool | None,
-        typer.Option(help="Give each class the same weight.", show_default="as the search did"),
-    ] = None,
-    weights: Annotated[
-        str,
-        typer.Option(
-            help="How the views count: equal (as the policy has them), learn (learned on the "
-            "images, and kept if held-out ones say that this is better), or always (kept in any "
-            "case)."
-        ),
-    ] = "equal",
-    keep_view_temperature: Annotated[
-        bool,
-        typer.Option(
-            "--keep-view-temperature",
-            help="Average the views as the policy says, instead of learning that anew.",
-        ),
-    ] = False,
-    reuse_images: Annotated[
-        bool,
-        typer.Option(
-            "--reuse-images",
-            help="Fit on images that the policy was found or compared on, too.",
-        ),
-    ] = False,
+    model: options.SearchedModelOption = None,
+    out: Path | None = option(
+        "Where to write the calibrated policy; next to the old one by default."
+    ),
+    force: options.ForceOption = False,
+    balanced: bool | None = option("Give each class the same weight.", shown="as the search did"),
+    weights: str = option(
+        "How the views count: equal (as the policy has them), learn (learned on the images, and "
+        "kept if held-out ones say that this is better), or always (kept in any case).",
+        default="equal",
+    ),
+    keep_view_temperature: bool = option(
+        "Average the views as the policy says, instead of learning that anew.",
+        "--keep-view-temperature",
+        default=False,
+    ),
+    reuse_images: bool = option(
+        "Fit on images that the policy was found or compared on, too.",
+        "--reuse-images",
+        default=False,
+    ),
     seed: options.SeedOption = 0,
-    inputs: groups.InputOptions,
+    inputs: options.InputOptions,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
@@ -118,20 +101,20 @@ def calibrate_command(
 
 
 def _read(
-    source: sources.RunOrPolicy, model: list[str] | None, data: str, inputs: groups.InputOptions
+    source: sources.RunOrPolicy, model: list[str] | None, data: str, inputs: options.InputOptions
 ) -> tuple[Predictor, Dataset]:
     """Return the model and the images, read as in the search unless told otherwise."""
     reading, policy = inputs.reading, Policy.load(source.policy)
-    given = options.origin(model=model or None, **reading.given(), **inputs.network.given())
+    given = as_recorded(model=model or None, **reading.given(), **inputs.network.given())
     # Another model than the search's may want other images: nothing of the search holds for it.
     record = source.record(model)
-    if model and (record is None or options.as_list(record.origin.get("model", "")) != model):
+    if model and (record is None or loading.as_list(record.origin.get("model", "")) != model):
         record = None
     known = sources.ModelOfRun.load(record, given, inputs.device)
-    kept = images_kept.kept_as_searched(reading.full_size, data, source.policy, [policy])
-    how = {**options.images_of(known.given), "full_size": kept, "model": known.predictor}
+    kept = loading.kept_as_searched(reading.full_size, data, source.policy, [policy])
+    how = {**loading.images_of(known.given), "full_size": kept, "model": known.predictor}
     searched = None if record is None else policy.preparation
-    return known.predictor, options.read_data(data, inputs.group, searched=searched, **how)
+    return known.predictor, loading.read_data(data, inputs.group, searched=searched, **how)
 
 
 def _print(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from relook.api.progress_bars import search_bars
-from relook.cli.shared import groups, options, sources
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
     NOT_MET,
     check_log,
@@ -20,8 +20,9 @@ from relook.cli.shared.console import (
     resumable,
     say,
 )
-from relook.cli.shared.groups import LatencyOptions, keep_latency
-from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource, read_budgets
+from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource
+from relook.cli.shared.options import LatencyOptions, keep_latency
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
@@ -52,59 +53,47 @@ from relook.transforms.full_images import FullImages
 
 _FILES = "Results"
 _TIMED = 16
-_GO_ON = "Run the same command again to go on."
 
 
 @dataclass(frozen=True)
 class ComparisonOptions:
     """What is compared and how, as options."""
 
-    budgets: Annotated[str, typer.Option(help="Numbers of views to compare at.")] = "1,5,10,20"
-    methods: Annotated[
-        str | None, typer.Option(help=f"Baselines, all by default: {','.join(BASELINES)}.")
-    ] = None
-    runs: sources.RunsOption = 1
-    margin: Annotated[
-        float, options.of_details(help="A difference in cLL that you would not care about.", min=0)
-    ] = MARGIN
-    train_length: Annotated[
-        int, options.of_details(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
-    ] = Options.length
-    train_magnitude: Annotated[
-        float,
-        options.of_details(help="The magnitude that the model was trained with (MTrain).", min=0),
-    ] = Options.magnitude
-    grid_views: sources.GridViewsOption = Options.grid_views
-    protocol: Annotated[
-        str,
-        options.of_details(
-            help="How temperatures are fitted: standard, which shrinks them where images are few, "
-            "or paper, which is the paper's at every size."
-        ),
-    ] = "standard"
-    balanced: Annotated[
-        bool | None,
-        options.of_details(
-            "--balanced/--no-balanced",
-            help="Give each class the same weight in all figures.",
-            show_default="as the search did",
-        ),
-    ] = None
-    ood: Annotated[
-        str | None,
-        typer.Option(
-            help="Foreign images, of no class that the model knows (as --data of  relook predict): "
-            "says how well they are told from the others."
-        ),
-    ] = None
+    budgets: str = option("Numbers of views to compare at.", default="1,5,10,20")
+    methods: str | None = option(f"Baselines, all by default: {','.join(BASELINES)}.")
+    runs: options.RunsOption = 1
+    margin: float = options.of_details(
+        "A difference in cLL that you would not care about.", default=MARGIN, min=0
+    )
+    train_length: int = options.of_details(
+        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
+    )
+    train_magnitude: float = options.of_details(
+        "The magnitude that the model was trained with (MTrain).", default=Options.magnitude, min=0
+    )
+    grid_views: options.GridViewsOption = Options.grid_views
+    protocol: str = options.of_details(
+        "How temperatures are fitted: standard, which shrinks them where images are few, or "
+        "paper, which is the paper's at every size.",
+        default="standard",
+    )
+    balanced: bool | None = options.of_details(
+        "Give each class the same weight in all figures.",
+        "--balanced/--no-balanced",
+        shown="as the search did",
+    )
+    ood: str | None = option(
+        "Foreign images, of no class that the model knows (as --data of  relook predict): says "
+        "how well they are told from the others."
+    )
     seed: options.SeedOption = 0
     batch: options.BatchOption = None
 
     def keywords(self) -> ComparisonKeywords:
         """Return the options as `compare` takes them."""
         return {
-            "budgets": read_budgets(self.budgets),
-            "methods": None if self.methods is None else options.names(self.methods),
+            "budgets": loading.read_budgets(self.budgets),
+            "methods": None if self.methods is None else loading.names(self.methods),
             "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
             "seed": self.seed,
             "runs": self.runs,
@@ -119,45 +108,21 @@ class ComparisonOptions:
 class OutputOptions:
     """Where results go, and which row of them is picked."""
 
-    budget_views: Annotated[
-        int | None, typer.Option(help="Pick the best method that takes at most N views.", min=1)
-    ] = None
-    max_slowdown: Annotated[
-        float | None,
-        typer.Option(help="Pick the best method within N times one plain pass."),
-    ] = None
-    require: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="End with exit code 1 unless this holds of what is recommended: helps, "
-            "'cll>=0.01', 'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against "
-            "best|METHOD|FORMER.json'. cll and accuracy are gains, and the interval's end counts. "
-            "Can be given several times.",
-            show_default=False,
-        ),
-    ] = None
-    junit: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write what --require found to this JUnit file, for the CI's page.",
-            rich_help_panel=_FILES,
-        ),
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where comparison.json and predictions go: RUN, or else runs/compare.",
-            rich_help_panel=_FILES,
-        ),
-    ] = None
-    as_csv: Annotated[
-        Path | None,
-        typer.Option("--csv", help="Write every row to this CSV file.", rich_help_panel=_FILES),
-    ] = None
-    latex: Annotated[
-        Path | None,
-        typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=_FILES),
-    ] = None
+    budget_views: int | None = option("Pick the best method that takes at most N views.", min=1)
+    max_slowdown: float | None = option("Pick the best method within N times one plain pass.")
+    require: list[str] | None = option(
+        "End with exit code 1 unless this holds of what is recommended: helps, 'cll>=0.01', "
+        "'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against best|METHOD|FORMER.json'. "
+        "cll and accuracy are gains, and the interval's end counts. Can be given several times."
+    )
+    junit: Path | None = option(
+        "Write what --require found to this JUnit file, for the CI's page.", panel=_FILES
+    )
+    out: Path | None = option(
+        "Where comparison.json and predictions go: RUN, or else runs/compare.", panel=_FILES
+    )
+    as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
+    latex: Path | None = option("Write a table like the paper's to this file.", panel=_FILES)
 
     def picked(self, comparison: Comparison) -> Row | None:
         """Return the best row for what may be spent, if that was asked."""
@@ -183,7 +148,7 @@ class OutputOptions:
             write_text_atomic(self.latex, text)
 
 
-@groups.spelled_out
+@spelled_out
 def compare_command(
     *,
     compared: ComparisonSource,
@@ -202,7 +167,7 @@ def compare_command(
     if asked.balanced is None:
         keywords["balanced"] = inputs.balanced
     target = results.out or compared.source.directory or Path("runs/compare")
-    with resumable(_GO_ON, timeout):
+    with resumable(timeout=timeout):
         planned = plan_comparison(
             inputs.predictor,
             inputs.dataset,
@@ -224,7 +189,7 @@ def compare_command(
     mark = inputs.mark(keywords["options"] or Options(), *decisive)
     with (
         RunDirectory(target),
-        resumable(_GO_ON, timeout),
+        resumable(timeout=timeout),
         search_bars() as bars,
     ):
         comparison = compare(

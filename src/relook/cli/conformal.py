@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import as_recorded
+from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource, of_images
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
@@ -28,46 +27,33 @@ _HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this
 class SetSource(PolicySource):
     """Options of what sets are made of; other images than a comparison's set the threshold."""
 
-    data: Annotated[
-        str | None,
-        of_images(
-            "Labelled images that set the threshold: nothing may be learned on them.",
-            "those that the search's --split left out",
-        ),
-    ] = None
+    data: str | None = of_images(
+        "Labelled images that set the threshold: nothing may be learned on them.",
+        "those that the search's --split left out",
+    )
 
 
-@groups.spelled_out
+@spelled_out
 def conformal_command(
     *,
     scored: SetSource,
-    coverage: Annotated[
-        float, typer.Option(help="How often the true class shall be in the set.")
-    ] = 0.9,
-    score: Annotated[
-        str,
-        typer.Option(
-            help="lac (smallest sets, some empty), aps (the likeliest classes, at least one) or "
-            "raps (aps with a penalty for large sets)."
-        ),
-    ] = "aps",
-    per_class: Annotated[
-        bool,
-        typer.Option("--per-class", help="Cover each class that often, not only all together."),
-    ] = False,
-    method: sources.MethodOption = None,
-    views: sources.ViewsOption = None,
-    penalty: Annotated[
-        float, options.of_details(help="Of raps: what each class costs after --free.")
-    ] = PENALTY,
-    free: Annotated[
-        int, options.of_details(help="Of raps: how many classes cost nothing.", min=1)
-    ] = FREE,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the policy with its sets; next to it by default."),
-    ] = None,
-    force: sources.ForceOption = False,
+    coverage: float = option("How often the true class shall be in the set.", default=0.9),
+    score: str = option(
+        "lac (smallest sets, some empty), aps (the likeliest classes, at least one) or raps (aps "
+        "with a penalty for large sets).",
+        default="aps",
+    ),
+    per_class: bool = option(
+        "Cover each class that often, not only all together.", "--per-class", default=False
+    ),
+    method: options.MethodOption = None,
+    views: options.ViewsOption = None,
+    penalty: float = options.of_details(
+        "Of raps: what each class costs after --free.", default=PENALTY
+    ),
+    free: int = options.of_details("Of raps: how many classes cost nothing.", default=FREE, min=1),
+    out: Path | None = option("Where to write the policy with its sets; next to it by default."),
+    force: options.ForceOption = False,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
@@ -81,7 +67,7 @@ def conformal_command(
     source = scored.source
     target = out or sources.derived_policy(source.policy, "sets")
     sources.check_free(target, force)
-    chosen = sources.deployed_of(source, options.origin(model=scored.model), method, views)
+    chosen = sources.deployed_of(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
     place = target.absolute().parent
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
@@ -122,10 +108,10 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
         inputs = replace(scored, data=None, group=None).read()
         others = inputs.dataset
         known = inputs.policies
-        kept = images_kept.kept_as_searched(scored.reading.full_size, scored.data, file, known)
+        kept = loading.kept_as_searched(scored.reading.full_size, scored.data, file, known)
         given = {**(record.origin if record else {}), **scored.reading.given(), "full_size": kept}
-        how = {**options.images_of(given), "model": inputs.predictor, "like": others}
-        dataset = options.read_data(scored.data, scored.group, searched=known[0].preparation, **how)
+        how = {**loading.images_of(given), "model": inputs.predictor, "like": others}
+        dataset = loading.read_data(scored.data, scored.group, searched=known[0].preparation, **how)
     used = used_images(file, inputs.policies[0])
     check_unused(dataset, used, _HOW_TO_LEAVE)
     if doubt := doubt_of(dataset.identities, used):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.show import print_policy
 from relook.policy.file import policy_to_json
 from relook.report import write_report
@@ -17,15 +15,17 @@ from relook.report.comparison_tables import print_comparison
 from relook.studies.demo import run_demo, trained_network
 
 
+@spelled_out
 def demo_command(
-    out: Annotated[
-        Path, typer.Option(help="The demo's directory; rerun the same command to resume.")
-    ] = Path("runs/demo"),
+    *,
+    out: Path = option(
+        "The demo's directory; rerun the same command to resume.", default=Path("runs/demo")
+    ),
     seed: options.SeedOption = 0,
     as_json: options.JsonOption = False,
 ) -> None:
     """Train a small network on handwritten digits, search, compare, and write the report."""
-    with resumable("Run the same command again to go on."):
+    with resumable():
         with progress_bar("training a small network", "epochs") as bar:
             model = trained_network(out, seed, bar)
         with search_bars() as progress:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from relook.api.progress_bars import search_bars
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset, Preparation
 from relook.deploy.batch.image_source import file_source, read_unlabelled
 from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy, new_spec
@@ -28,28 +28,27 @@ _TO_DEPLOY = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
 _STEP = 3  # passes that a step of training takes the time of
 
 
-@groups.spelled_out
+@spelled_out
 def distil_command(
     *,
     scored: PolicySource,
-    images: Annotated[
-        str,
-        options.of_data(
-            "--images",
-            "-i",
-            help="Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; "
-            "labels are not looked at.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The directory to write; the same command goes on there."),
-    ] = Path("runs/distilled"),
-    epochs: Annotated[int, typer.Option(help="Passes over the images.", min=1)] = _DEFAULT.epochs,
-    learning_rate: Annotated[
-        float, options.of_details(help="Of Adam, at the start; a cosine takes it to 0.")
-    ] = _DEFAULT.learning_rate,
+    images: str = options.of_data(
+        "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
+        "looked at.",
+        "--images",
+        "-i",
+        default=...,
+    ),
+    out: Path = option(
+        "The directory to write; the same command goes on there.",
+        "--out",
+        "-o",
+        default=Path("runs/distilled"),
+    ),
+    epochs: int = option("Passes over the images.", default=_DEFAULT.epochs, min=1),
+    learning_rate: float = options.of_details(
+        "Of Adam, at the start; a cosine takes it to 0.", default=_DEFAULT.learning_rate
+    ),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     dry_run: options.DryRunOption = False,
@@ -74,7 +73,7 @@ def distil_command(
     if dry_run:
         _print_cost(inputs, dataset, training, as_json)
         return
-    with resumable("Run the same command again to go on.", timeout), search_bars() as progress:
+    with resumable(timeout=timeout), search_bars() as progress:
         found = distil_policy(
             inputs.predictor,
             dataset,
@@ -94,7 +93,7 @@ def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
     """Read the images without labels as the search read its own."""
     policy, like = inputs.policies[0], inputs.dataset.images
     source = file_source(spec)
-    full = images_kept.kept_as_searched(
+    full = loading.kept_as_searched(
         scored.reading.full_size, source, scored.source.policy, inputs.policies
     )
     wanted = Preparation(

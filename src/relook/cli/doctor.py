@@ -11,13 +11,14 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from packaging.requirements import Requirement
 
 import relook
 from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.errors import RelookError
 from relook.foundation import torchvision_import
 from relook.foundation.wording import first_line
@@ -39,10 +40,10 @@ _TORCHVISION = (
 )
 
 
+@spelled_out
 def doctor_command(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of lines.")
-    ] = False,
+    *,
+    as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False),
 ) -> None:
     """Say what is installed, what of it works here, and the one command that adds the rest."""
     say("trying what is installed …")

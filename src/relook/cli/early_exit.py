@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from relook.cli.shared import groups, options, sources
+from relook.cli.shared import options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
@@ -30,37 +30,25 @@ from relook.predictions.passes import predict_views
 from relook.report.tables import new_table
 
 
-@groups.spelled_out
+@spelled_out
 def early_exit_command(
     *,
     scored: PolicySource,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="What to learn for: accuracy-loss=0.005 (at most this loss of accuracy compared "
-            "with all views, with 95 % confidence) or views=5 (the mean number of views).",
-            show_default=False,
-        ),
-    ],
-    views: Annotated[
-        int | None,
-        typer.Option(help="Cut the policy to its first N views.", min=2, show_default="all"),
-    ] = None,
-    learn_share: Annotated[
-        float,
-        typer.Option(
-            help="Share of the images to learn on; the others show what the rule is worth."
-        ),
-    ] = 0.5,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to write the rule; its report and figures go next to it.",
-            show_default="early-exit.json next to the policy",
-        ),
-    ] = None,
-    force: sources.ForceOption = False,
-    figures: Annotated[bool, typer.Option(help="Draw the curves, as SVG and PNG.")] = True,
+    target: str = option(
+        "What to learn for: accuracy-loss=0.005 (at most this loss of accuracy compared with all "
+        "views, with 95 % confidence) or views=5 (the mean number of views).",
+        default=...,
+    ),
+    views: int | None = option("Cut the policy to its first N views.", min=2, shown="all"),
+    learn_share: float = option(
+        "Share of the images to learn on; the others show what the rule is worth.", default=0.5
+    ),
+    out: Path | None = option(
+        "Where to write the rule; its report and figures go next to it.",
+        shown="early-exit.json next to the policy",
+    ),
+    force: options.ForceOption = False,
+    figures: bool = option("Draw the curves, as SVG and PNG.", default=True),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -83,7 +71,7 @@ def early_exit_command(
     known = dataset.identities
     check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
-    with resumable("Run the same command again to go on.", timeout):
+    with resumable(timeout=timeout):
         inputs = scored.on_engine(inputs, file.parent, len(plan.views) * len(dataset))
         log_probs = _predictions(inputs, plan, file, batch)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])

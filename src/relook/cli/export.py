@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from torch import Tensor
 
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import as_recorded, pixels
+from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, resumable, say
-from relook.cli.shared.groups import LatencyOptions, keep_latency
+from relook.cli.shared.options import LatencyOptions, keep_latency
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data.class_map import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
@@ -32,40 +32,28 @@ _IMAGES = 16
 class FileOptions:
     """What the file takes and returns."""
 
-    seed: Annotated[
-        int | None,
-        options.of_details(
-            help="Freezes a policy of fresh draws.", min=0, show_default="the policy's own"
-        ),
-    ] = None
-    output: Annotated[
-        str, typer.Option(help="What the file returns: probabilities, log_probs or logits.")
-    ] = "probabilities"
-    layout: Annotated[str, typer.Option(help="The images' layout: nchw or nhwc.")] = "nchw"
-    resize_from: Annotated[
-        str | None,
-        options.of_details(
-            "--resize-from",
-            help="Size of the images that the file takes, 256x320 (height × width), if it is not "
-            "the network's: they are resized and cropped inside, as relook reads images.",
-            show_default="the network's own size",
-        ),
-    ] = None
-    full_size: Annotated[
-        str,
-        options.of_model(
-            "--full-size",
-            help="The file takes photos of any size and cuts views from them: yes, no, or auto: "
-            "where the search did so.",
-        ),
-    ] = "auto"
-    format: Annotated[
-        str, typer.Option("--format", help="onnx, or torch-export (a .pt2 archive).")
-    ] = "onnx"
+    seed: int | None = options.of_details(
+        "Freezes a policy of fresh draws.", min=0, shown="the policy's own"
+    )
+    output: str = option(
+        "What the file returns: probabilities, log_probs or logits.", default="probabilities"
+    )
+    layout: str = option("The images' layout: nchw or nhwc.", default="nchw")
+    resize_from: str | None = options.of_details(
+        "Size of the images that the file takes, 256x320 (height × width), if it is not the "
+        "network's: they are resized and cropped inside, as relook reads images.",
+        shown="the network's own size",
+    )
+    full_size: str = options.of_model(
+        "The file takes photos of any size and cuts views from them: yes, no, or auto: where the "
+        "search did so.",
+        default="auto",
+    )
+    format: str = option("onnx, or torch-export (a .pt2 archive).", default="onnx")
 
     def takes_photos(self, source: Path, policy: Policy) -> bool:
         """Return whether the file cuts its views from photos, and say where it cannot."""
-        full = images_kept.takes_photos(self.full_size, source, policy)
+        full = loading.takes_photos(self.full_size, source, policy)
         fixed = self.resize_from is not None or self.format != "onnx"
         if full and fixed and self.full_size == "auto":
             say(
@@ -75,33 +63,29 @@ class FileOptions:
         return full
 
 
-@groups.spelled_out
+@spelled_out
 def export_command(
     *,
     source: sources.RunOrPolicy,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="The file to write: model.onnx.", show_default=False),
-    ],
-    model: sources.SearchedModelOption = None,
-    data: Annotated[
-        str | None,
-        options.of_model(
-            "--data",
-            "-d",
-            help=f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
-            "classes' names go into the file.",
-            show_default="those of the search, if they are there, or generated ones",
+    out: Path = option("The file to write: model.onnx.", "--out", "-o", default=...),
+    model: options.SearchedModelOption = None,
+    data: str | None = options.of_model(
+        (
+            f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
+            "classes' names go into the file."
         ),
-    ] = None,
-    method: sources.MethodOption = None,
-    views: sources.ViewsOption = None,
+        "--data",
+        "-d",
+        shown="those of the search, if they are there, or generated ones",
+    ),
+    method: options.MethodOption = None,
+    views: options.ViewsOption = None,
     speed: LatencyOptions,
-    temperature: sources.TemperatureOption = "policy",
+    temperature: options.TemperatureOption = "policy",
     file: FileOptions,
-    force: sources.ForceOption = False,
-    image: groups.ImageOptions,
-    network: groups.NetworkOptions,
+    force: options.ForceOption = False,
+    image: options.ImageOptions,
+    network: options.NetworkOptions,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -111,7 +95,7 @@ def export_command(
     if limit is not None and views is not None:
         raise RelookError("expected --views or --latency, which finds how many, got both: give one")
     record = source.record(model)
-    given = options.origin(model=model or None, **image.given(), **network.given())
+    given = as_recorded(model=model or None, **image.given(), **network.given())
     chosen = sources.deployed_of(source, given, method, views, told=limit is None)
     known = sources.ModelOfRun.load(record, given)
     full = file.takes_photos(source.policy, chosen.policy)
@@ -123,7 +107,7 @@ def export_command(
         **vars(file),
         "size": known.size,
         "channels": known.channels,
-        "resize_from": options.pixels(file.resize_from),
+        "resize_from": pixels(file.resize_from),
         "crop": given.get("crop"),
         "full_size": full,
         "classes": known.class_names or found,
@@ -198,7 +182,7 @@ def _images(
     if data is None:
         return None, None
     given, outputs = known.given, known.predictor.classes
-    dataset = options.read_data(
+    dataset = loading.read_data(
         data,
         model=known.predictor,
         size=resize_from or given.get("size"),

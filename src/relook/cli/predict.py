@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import as_recorded
+from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.deploy.batch.files import writer_for
 from relook.deploy.batch.image_source import file_source
 from relook.deploy.batch.prediction import Predicted, predict_source
 from relook.deploy.tta import TTA
 from relook.foundation.wording import count, views_text
 from relook.io.files import one_line
+from relook.policy import Policy
 
 _SHOWN = 20
-_EarlyExitOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="A rule of  relook early-exit  for this policy: each image gets as many views as "
-        "it needs, with the rule's own temperatures.",
-        show_default=False,
-    ),
-]
 
 
-@groups.spelled_out
+@spelled_out
 def predict_command(
     *,
     source: sources.RunOrPolicy,
-    data: Annotated[
-        str,
-        options.of_model(
-            "--data",
-            "-d",
-            help="Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path "
-            "per line), an image file, or a data set (npz:FILE, csv:FILE …).",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="A .csv, .json or .parquet file to write.", show_default=False
-        ),
-    ],
-    model: sources.SearchedModelOption = None,
-    method: sources.MethodOption = None,
-    views: sources.ViewsOption = None,
-    top: Annotated[int, typer.Option(help="Likeliest classes to write.", min=1)] = 5,
-    temperature: sources.TemperatureOption = "policy",
-    early_exit: _EarlyExitOption = None,
-    draws: Annotated[
-        str, typer.Option(help="fixed (a fresh policy is frozen by its seed) or fresh.")
-    ] = "fixed",
-    force: sources.ForceOption = False,
-    images: groups.ImageOptions,
+    data: str = options.of_model(
+        "Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path per "
+        "line), an image file, or a data set (npz:FILE, csv:FILE …).",
+        "--data",
+        "-d",
+        default=...,
+    ),
+    out: Path = option("A .csv, .json or .parquet file to write.", "--out", "-o", default=...),
+    model: options.SearchedModelOption = None,
+    method: options.MethodOption = None,
+    views: options.ViewsOption = None,
+    top: int = option("Likeliest classes to write.", default=5, min=1),
+    temperature: options.TemperatureOption = "policy",
+    early_exit: Path | None = option(
+        "A rule of  relook early-exit  for this policy: each image gets as many views as it "
+        "needs, with the rule's own temperatures."
+    ),
+    draws: str = option("fixed (a fresh policy is frozen by its seed) or fresh.", default="fixed"),
+    force: options.ForceOption = False,
+    images: options.ImageOptions,
     skip_bad: options.SkipBadOption = False,
-    full_size: images_kept.FullSizeOption = "auto",
-    network: groups.NetworkOptions,
+    full_size: options.FullSizeOption = "auto",
+    network: options.NetworkOptions,
     device: options.DeviceOption = "auto",
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -74,14 +59,14 @@ def predict_command(
     writer_for(out)
     sources.check_free(out, force)
     policy = source.policy
-    given = options.origin(model=model or None, **images.given(), **network.given())
+    given = as_recorded(model=model or None, **images.given(), **network.given())
     method = "policy" if method is None and early_exit is not None else method
     chosen = sources.deployed_of(source, given, method, views)
     calibrated_by = sources.temperature_of(temperature, chosen.temperature)
     known = sources.ModelOfRun.load(source.record(model), given, device)
     tta = TTA(
         known.predictor,
-        images_kept.of_files(known.checked(chosen.policy, calibrated_by)),
+        _of_files(known.checked(chosen.policy, calibrated_by)),
         temperature=calibrated_by,
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
@@ -89,12 +74,12 @@ def predict_command(
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = images_kept.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
+    full = loading.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
     found = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
     say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")
     with (
-        resumable("Run the same command again to go on.", timeout),
+        resumable(timeout=timeout),
         progress_bar("predicting", "images") as bar,
     ):
         done = predict_source(
@@ -108,6 +93,13 @@ def predict_command(
             progress=bar,
         )
     _print(done, as_json)
+
+
+def _of_files(policy: Policy) -> Policy:
+    """Return a policy for images that come from files: what they are cut from was decided there."""
+    searched = policy.preparation
+    read = None if searched is None else replace(searched, full_size=False)
+    return replace(policy, preparation=read)
 
 
 def _print(done: Predicted, as_json: bool) -> None:

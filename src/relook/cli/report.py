@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from relook.cli.shared.console import print_json
+from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.report import write_report
 
 
+@spelled_out
 def report_command(
-    run: Annotated[Path, typer.Argument(help="The run's directory.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the page (default: report.html in the run's directory)."),
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option(help="Write the figures as SVG and PNG too, into the run's figures/.")
-    ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON instead of a line.")
-    ] = False,
+    *,
+    run: Path = argument("The run's directory.", default=...),
+    out: Path | None = option(
+        "Where to write the page (default: report.html in the run's directory)."
+    ),
+    figures: bool = option(
+        "Write the figures as SVG and PNG too, into the run's figures/.", default=True
+    ),
+    as_json: bool = option("Print the result as JSON instead of a line.", "--json", default=False),
 ) -> None:
     """Write a run's report, one HTML file that needs no network; prints its path."""
     page = write_report(run, out, figures=figures)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +13,19 @@ import numpy as np
 import typer
 
 from relook.api.progress_bars import search_bars
-from relook.cli.shared import engine as engines
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options
-from relook.cli.shared.console import check_log, log_at_end, print_json, resumable, say
+from relook.api.recorded import as_recorded, next_to
+from relook.cli.shared import loading, options
+from relook.cli.shared.console import (
+    check_log,
+    log_at_end,
+    print_json,
+    resumable,
+    say,
+    typed_command,
+)
+from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
 from relook.cli.show import print_policy
-from relook.errors import RelookError
+from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import size_text
 from relook.models.base import input_of
 from relook.models.describe import model_record
@@ -29,49 +36,131 @@ from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.policy_search.time_plan import TimePlan, TimeWish
+from relook.predictions.engines import ENGINES, running_on
 from relook.report.comparison_tables import print_comparison
 
 _GO_ON = (
     "Run the same command again to go on. With --finish it ends with the candidates that are "
     "complete."
 )
-_HoldoutOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Share of the images that is kept for the proof; short for a --split of them all.",
-        show_default="a third",
-        rich_help_panel=SEARCH,
-    ),
-]
-_TestOption = Annotated[
-    str | None,
-    options.of_data(help="A separate test set instead of a held-out share."),
-]
+_of_cluster: Callable[..., Any] = partial(option, panel="Cluster")
 
 
-@groups.spelled_out
+@dataclass(frozen=True)
+class TimeOptions:
+    """How long a search may take, and what was planned for that."""
+
+    time: str | None = option(
+        "How long the search and its proof may take: 90s, 15m, 1h30m. Where that is short, there "
+        "are fewer candidates and images.",
+        metavar="TIME",
+        shown="15m; none with --pool-size, --split or --holdout",
+    )
+    effort: str | None = options.of_speed(
+        "Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
+        metavar="quick|normal|thorough",
+    )
+    plan: Path | None = options.of_speed(
+        "Repeat what another run planned for its time: its directory, or its plan.json.",
+        metavar="RUN",
+    )
+    finish: bool = options.of_speed(
+        "End an interrupted run with the candidates that are complete.", "--finish", default=False
+    )
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where the passes are made, and where their predictions are kept."""
+
+    engine: str = _of_cluster(
+        "Where the model runs: local, or ray: on the workers of a Ray cluster.", default="local"
+    )
+    address: str | None = _of_cluster(
+        "The Ray cluster that this machine belongs to: auto, or HOST:PORT.",
+        shown="a Ray started here",
+    )
+    workers: int | None = _of_cluster(
+        "The most workers, each with a model of its own.", min=1, shown="as many as fit"
+    )
+    gpus_per_worker: float | None = _of_cluster(
+        "GPUs of each worker; 0.5: two workers share one.",
+        min=0.0,
+        shown="1 with --device cuda, else 0",
+    )
+    store: str | None = _of_cluster(
+        "Where predictions are kept: another directory, or s3://BUCKET/PREFIX, gs://…, az://…",
+        metavar="PATH|URL",
+        shown="the run's directory",
+    )
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise unknown_name("engine", self.engine, ENGINES)
+        for name in ("address", "workers", "gpus_per_worker"):
+            if self.engine == "local" and getattr(self, name) is not None:
+                asked = f"--{name.replace('_', '-')}"
+                raise RelookError(f"{asked} is for a cluster: give --engine ray too")
+
+    def device_here(self, device: str) -> str:
+        """Return where this process holds the model: alongside a cluster, it never runs it."""
+        return device if self.engine == "local" else "cpu"
+
+    def check(self, dry_run: bool) -> None:
+        """Raise where another option does not go with a cluster."""
+        if dry_run and self.engine != "local":
+            raise RelookError("--dry-run measures on this machine: leave --engine out")
+
+    @contextmanager
+    def started(self, device: str) -> Iterator[None]:
+        """Make the passes within the block where the options say."""
+        if self.engine == "local":
+            yield
+            return
+        from relook.predictions.engines.ray import RayEngine  # Ray is heavy
+
+        engine = RayEngine(
+            self.address,
+            workers=self.workers,
+            gpus_per_worker=self.gpus_per_worker or 0,
+            device="cpu" if device == "auto" else device,  # what is here says nothing of workers
+            log=say,
+        )
+        with engine, running_on(engine):
+            yield
+
+
+@spelled_out
 def search_command(
     *,
     model: options.ModelOption,
     data: options.DataOption,
-    out: Annotated[
-        Path, typer.Option(help="The run's directory; rerun the same command to resume.")
-    ] = Path("runs/search"),
+    out: Path = option(
+        "The run's directory; rerun the same command to resume.", default=Path("runs/search")
+    ),
     recipe: options.RecipeOption = AUTO,
     exclude: options.ExcludeOption = None,
-    settings: groups.SearchFields,
+    settings: Annotated[dict[str, Any], FieldsOf(SearchSettings)],
     split: options.SplitOption = None,
-    holdout: _HoldoutOption = None,
-    test: _TestOption = None,
-    within: groups.TimeOptions,
+    holdout: float | None = option(
+        "Share of the images that is kept for the proof; short for a --split of them all.",
+        shown="a third",
+        panel=SEARCH,
+    ),
+    test: str | None = options.of_data("A separate test set instead of a held-out share."),
+    within: TimeOptions,
     group: options.GroupOption = None,
-    reading: groups.ReadingOptions,
-    network: groups.NetworkOptions,
+    reading: options.ReadingOptions,
+    network: options.NetworkOptions,
     device: options.DeviceOption = "auto",
-    reuse: options.ReuseOption = True,
+    reuse: bool = options.of_speed(
+        "Take over what runs next to this one have predicted with the same model; it changes no "
+        "result.",
+        default=True,
+    ),
     dry_run: options.DryRunOption = False,
     timeout: options.TimeoutOption = None,
-    place: engines.EngineOptions,
+    place: EngineOptions,
     log: options.LogOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -81,16 +170,16 @@ def search_command(
     known = {"recipe": recipe, **settings}
     known |= {} if holdout is None else {"holdout": holdout}
     wish = TimeWish.of(known | vars(within), split)
-    prior = RecipeChoice(known.pop("recipe"), options.names(exclude))
+    prior = RecipeChoice(known.pop("recipe"), loading.names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
     predictor = network.load(model, place.device_here(device), reading)
     images = reading.of(data, crops=prior.crops(input_of(predictor)))
-    how = {**images, "model": predictor, "overflow": None if dry_run else images_kept.next_to(out)}
-    dataset = options.read_data(data, group, **how)
+    how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
+    dataset = loading.read_data(data, group, **how)
     test_set = None
     if test is not None:
-        test_set = options.read_data(test, options.group_of_test(group), like=dataset, **how)
+        test_set = loading.read_data(test, loading.group_of_test(group), like=dataset, **how)
     chosen, why = prior.of(dataset.images.shape[1:])
     if why is not None:
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
@@ -101,15 +190,15 @@ def search_command(
         job = plan_search(predictor, dataset, wanted, test=test_set, directory=out)
         _print_cost(job, wish, plan, as_json)
         return
-    origin = options.origin(
-        command=shlex.join(["relook", *sys.argv[1:]]),
-        model=options.one_or_all(model),
+    origin = as_recorded(
+        command=typed_command(),
+        model=model[0] if len(model) == 1 else model,
         model_inputs=model_record(predictor),
         data=data,
         test=test,
         group=group,
         **network.given(),
-        **options.recorded(images),
+        **images,
     )
     with (
         resumable(_GO_ON, timeout),

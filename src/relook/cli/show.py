@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from relook.cli.shared.console import console, print_json, say
 from relook.cli.shared.options import JsonOption
+from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.errors import RelookError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
@@ -41,19 +42,14 @@ _LARGEST_SIDE = 224
 _TEMPERATURES_AT = (1, 2, 5, 10, 20, 50, 100)
 
 
+@spelled_out
 def show_command(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="The word transforms, a policy file, preset:NAME, or a run's directory."
-        ),
-    ],
-    image: Annotated[
-        Path | None, typer.Option(help="Draw the views of this image (default: a built-in one).")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the picture, as PNG.", dir_okay=False)
-    ] = None,
+    *,
+    target: str = argument(
+        "The word transforms, a policy file, preset:NAME, or a run's directory.", default=...
+    ),
+    image: Path | None = option("Draw the views of this image (default: a built-in one)."),
+    out: Path | None = option("Where to write the picture, as PNG.", dir_okay=False),
     as_json: JsonOption = False,
 ) -> None:
     """Show the transforms, a policy or a run; --image or --out also draw a picture."""

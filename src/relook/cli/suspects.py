@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from relook.cli.shared import options
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.groups import spelled_out
 from relook.cli.shared.inputs import PolicySource, of_images
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.evaluation.suspects import Suspects, find_suspects
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
@@ -26,25 +23,18 @@ _SHOWN = 20
 class SuspectSource(PolicySource):
     """Options of what is looked at: searched images too."""
 
-    data: Annotated[
-        str | None,
-        of_images(
-            "Labelled images that the model was not trained on.",
-            "the search's test set, or else all of its images",
-        ),
-    ] = None
+    data: str | None = of_images(
+        "Labelled images that the model was not trained on.",
+        "the search's test set, or else all of its images",
+    )
 
 
 @spelled_out
 def suspects_command(
     *,
     looked_at: SuspectSource,
-    as_csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write all suspects to this CSV file.")
-    ] = None,
-    gallery: Annotated[
-        Path | None, typer.Option(help="Write a page with pictures of the first ones, .html.")
-    ] = None,
+    as_csv: Path | None = option("Write all suspects to this CSV file.", "--csv"),
+    gallery: Path | None = option("Write a page with pictures of the first ones, .html."),
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
@@ -53,7 +43,7 @@ def suspects_command(
     inputs = looked_at.read_all()
     policy, dataset = inputs.policies[0], inputs.dataset
     target = looked_at.source.directory or Path("runs/suspects")
-    with RunDirectory(target), resumable("Run the same command again to go on.", timeout):
+    with RunDirectory(target), resumable(timeout=timeout):
         inputs = looked_at.on_engine(inputs, target, policy.views * len(dataset))
         asked = fingerprint(
             inputs.predictor.fingerprint, dataset.fingerprint, policy_to_json(policy), batch

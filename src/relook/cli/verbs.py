@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from importlib import import_module
-from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -72,9 +71,8 @@ class Verb:
     def target(self) -> Any:
         """The function that the command runs."""
         own = self.word.replace("-", "_")
-        path = [self.group, own + "_" if iskeyword(own) else own]
-        module = import_module(".".join(["relook.cli", *filter(None, path)]))
-        return getattr(module, f"{own}_command")
+        file = self.group if self.group == "policy" else f"{self.group}.{own}".strip(".")
+        return getattr(import_module(f"relook.cli.{file}"), f"{own}_command")
 
 
 _HELP: Mapping[str, Mapping[str, str]] = {

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tests.support import refused
-from typer.testing import CliRunner
+from tests.unit.cli import command_line
 
 import relook
 from relook.api import progress_bars
-from relook.cli.app import app
 from relook.data import load_data
-from relook.errors import RelookError
 from relook.models import TorchPredictor
 from relook.models.small import new_small, save_small
 
@@ -37,15 +35,7 @@ def found(**how: Any) -> relook.FoundPolicy:
 
 
 def command(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def failed(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert isinstance(result.exception, RelookError)
-    return str(result.exception)
+    return command_line.relook(*words).output
 
 
 @pytest.fixture
@@ -74,8 +64,8 @@ def test_a_run_of_a_model_in_memory_asks_for_it(specs: tuple[str, str]) -> None:
     found().save("runs/memory")
     command("show", "runs/memory")
     command("report", "runs/memory", "--no-figures")
-    assert "give --model and --data" in failed("compare", "runs/memory")
-    assert "give --model" in failed("export", "runs/memory", "--out", "a.onnx")
+    refused("give --model and --data", command, "compare", "runs/memory")
+    refused("give --model", command, "export", "runs/memory", "--out", "a.onnx")
     given = ("--model", specs[0])
     command("export", "runs/memory", "--out", "a.onnx", "--method", "policy", *given)
     few = ("--methods", "cf", "--budgets", "1,2")

@@ -3,26 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
+from tests.unit.cli.command_line import relook
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
-from typer.testing import CliRunner, Result
 
-from relook.cli.calibrate import calibrate_command
-from relook.cli.compare import compare_command
 from relook.data import load_data
 from relook.evaluation.comparison import load_comparison
 from relook.policy import Policy
-
-app = typer.Typer()
-app.command("calibrate")(calibrate_command)
-app.command("compare")(compare_command)
-
-
-def relook(*words: object) -> Result:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    if result.exception is not None:
-        raise result.exception
-    return result
 
 
 @pytest.fixture

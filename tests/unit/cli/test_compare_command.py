@@ -1,19 +1,20 @@
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import typer
 from tests.support import refused
+from tests.unit.cli.command_line import relook
 from tests.unit.policy_search.searched_run import SearchedRun, searched_run
 from tests.unit.report.example_run import example_comparison
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from relook.cli.compare import _picked_text, compare_command
-from relook.cli.shared.groups import NetworkOptions, ReadingOptions
+from relook.cli.compare import _picked_text
 from relook.cli.shared.inputs import UNBALANCED, PolicySource
+from relook.cli.shared.options import NetworkOptions, ReadingOptions
 from relook.cli.shared.sources import RunOrPolicy
 from relook.data import load_data
 from relook.errors import RelookError, RunError
@@ -23,17 +24,12 @@ from relook.evaluation.verdict import pick
 from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import RECIPES
 
-app = typer.Typer()
-app.command()(compare_command)
+compare = partial(relook, "compare")
 
 
-def relook_compare(*arguments: str | Path) -> Result:
-    """Run the command; its RelookErrors come through, as `relook` itself turns them into lines."""
-    words = [str(one) for one in arguments]
-    result = CliRunner().invoke(app, [*words, "--methods", "flip,cf", "--budgets", "1,2,3"])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+def relook_compare(*arguments: object) -> Result:
+    """Compare few methods at few budgets."""
+    return compare(*arguments, "--methods", "flip,cf", "--budgets", "1,2,3")
 
 
 @pytest.fixture
@@ -41,8 +37,9 @@ def run(tmp_path: Path) -> SearchedRun:
     return searched_run(tmp_path)
 
 
-def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
-    result = relook_compare(run.path)
+def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun, tmp_path: Path) -> None:
+    table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
+    result = relook_compare(run.path, "--csv", table, "--latex", tex)
     assert result.exit_code == 0
     comparison = load_comparison(run.path / "comparison.json")
     assert comparison.images == len(run.held_out) == 30
@@ -55,11 +52,25 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun) -> None:
     assert "\nrandom crops  " in result.stdout  # a preset goes by its name
     assert " ".join(result.stdout.split()).endswith(comparison.verdict.sentence)
     assert "only its 30 held-out images are used" in result.stderr
+    with table.open(newline="") as file:
+        written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
+    assert written == {(row.method, str(row.budget)) for row in comparison.rows}
+    assert r"\begin{tabular}" in tex.read_text()
+    settings = comparison.settings
+    assert settings["recipe"] == "small"  # that of the search
+    assert settings["model"]["spec"] == run.model
+    assert settings["data"] == {
+        "name": run.dataset.name,
+        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
+        "images": 30,
+        "spec": run.data,
+    }
+    assert "compare" in settings["command"] or "relook" in settings["command"]
 
 
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
     few = ["--methods", "cf,mgrid", "--grid-views", "2"]
-    tried = CliRunner().invoke(app, [str(run.path), *few, "--dry-run"])
+    tried = compare(run.path, *few, "--dry-run")
     searched = len(run.dataset) - len(run.held_out)
     grid = 12 * 2 * searched
     assert f"{grid:,} of them for MGrid's magnitude: about " in tried.stderr
@@ -89,20 +100,6 @@ def test_the_engine_of_the_search_is_used_and_recorded(run: SearchedRun) -> None
     assert engine("--accelerate", "torch") == "torch"
 
 
-def test_the_recipe_of_the_search_is_used(run: SearchedRun) -> None:
-    relook_compare(run.path)
-    settings = load_comparison(run.path / "comparison.json").settings
-    assert settings["recipe"] == "small"
-    assert settings["model"]["spec"] == run.model
-    assert settings["data"] == {
-        "name": run.dataset.name,
-        "fingerprint": run.dataset.subset(run.held_out).fingerprint,
-        "images": 30,
-        "spec": run.data,
-    }
-    assert "compare" in settings["command"] or "relook" in settings["command"]
-
-
 def test_the_policys_own_data_are_recognised_without_the_run(
     run: SearchedRun, tmp_path: Path
 ) -> None:
@@ -127,15 +124,6 @@ def test_a_searchs_own_test_set_is_used_whole(tmp_path: Path) -> None:
     run = searched_run(tmp_path, test="digits:train")
     relook_compare(run.path)
     assert load_comparison(run.path / "comparison.json").images == len(load_data("digits:train"))
-
-
-def test_json_is_everything_and_nothing_else(run: SearchedRun) -> None:
-    result = relook_compare(run.path, "--json", "--budget-views", "2")
-    content = json.loads(result.stdout)
-    saved = json.loads((run.path / "comparison.json").read_text())
-    assert {key: content[key] for key in saved} == saved
-    assert content["out"] == str(run.path)
-    assert content["picked"]["views"] <= 2
 
 
 def test_a_balanced_search_is_compared_by_balanced_figures(run: SearchedRun) -> None:
@@ -170,18 +158,13 @@ def test_where_classes_are_not_balanced_as_searched_it_is_said(
     assert told[-1] == UNBALANCED
 
 
-def test_csv_and_latex_files_are_written(run: SearchedRun, tmp_path: Path) -> None:
-    table, tex = tmp_path / "rows.csv", tmp_path / "table.tex"
-    relook_compare(run.path, "--csv", table, "--latex", tex)
-    comparison = load_comparison(run.path / "comparison.json")
-    with table.open(newline="") as file:
-        written = {(line["method"], line["budget"]) for line in csv.DictReader(file)}
-    assert written == {(row.method, str(row.budget)) for row in comparison.rows}
-    assert r"\begin{tabular}" in tex.read_text()
-
-
 def test_the_best_for_a_budget_is_picked(run: SearchedRun) -> None:
     result = relook_compare(run.path, "--budget-views", "1")
+    content = json.loads(relook_compare(run.path, "--json", "--budget-views", "2").stdout)
+    saved = json.loads((run.path / "comparison.json").read_text())
+    assert {key: content[key] for key in saved} == saved
+    assert content["out"] == str(run.path)
+    assert content["picked"]["views"] <= 2
     best = pick(load_comparison(run.path / "comparison.json"), budget_views=1)
     cll = f"{best.metrics['cll'].mean:.4f}".replace("-", "−")
     why = "(nothing affordable shows a gain over it)"
@@ -214,10 +197,7 @@ def test_the_same_command_again_predicts_nothing_anew(run: SearchedRun) -> None:
     relook_compare(run.path)
     assert chunks
     assert {path: path.stat().st_mtime_ns for path in chunks} == chunks
-
-
-def test_another_question_does_not_meet_the_first_ones_predictions(run: SearchedRun) -> None:
-    relook_compare(run.path)
+    # Another question does not meet the first one's predictions.
     assert relook_compare(run.path, "--seed", "3").exit_code == 0
     assert len(list(run.path.glob("compare-*.zarr"))) == 2
 
@@ -232,20 +212,15 @@ def test_several_policies_count_as_runs(run: SearchedRun, tmp_path: Path) -> Non
 
 
 def test_validation_images_bring_mgrid_in(run: SearchedRun, tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        app,
-        ["--run", str(run.path), "--methods", "mgrid", "--budgets", "2", "--grid-views", "1"],
-    )
-    assert result.exit_code == 0
+    compare("--run", run.path, "--methods", "mgrid", "--budgets", "2", "--grid-views", "1")
     settings = load_comparison(run.path / "comparison.json").settings
     assert settings["grid_search"] is not None
     assert settings["validation"] == run.dataset.subset(run.search).fingerprint
 
 
 def test_what_is_left_out_is_said(run: SearchedRun, tmp_path: Path) -> None:
-    arguments = ["--run", str(run.path), "--data", "digits:train", "--budgets", "1"]
-    arguments += ["--methods", "mgrid,10c", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, arguments)
+    few = ("--budgets", "1", "--methods", "mgrid,10c")
+    result = compare("--run", run.path, "--data", "digits:train", *few, "--out", tmp_path / "out")
     assert "left out: mgrid: no validation images" in result.stderr
     assert "left out: 10c: takes 10 views" in result.stderr
 
@@ -267,7 +242,7 @@ def test_what_is_missing_is_said(arguments: list[str], message: str) -> None:
 
 def test_budgets_are_whole_numbers(run: SearchedRun) -> None:
     with pytest.raises(RelookError, match="--budgets: expected whole numbers like 1,5,10,20"):
-        _raise(CliRunner().invoke(app, ["--run", str(run.path), "--budgets", "1,two"]))
+        compare("--run", run.path, "--budgets", "1,two")
 
 
 def test_a_policy_without_a_recipe_needs_one(run: SearchedRun, tmp_path: Path) -> None:
@@ -285,11 +260,6 @@ def test_someone_elses_directory_is_not_written_to(run: SearchedRun, tmp_path: P
     with pytest.raises(RunError, match="expected a relook run or an empty directory"):
         relook_compare(run.path, "--out", foreign)
     assert [path.name for path in foreign.iterdir()] == ["thesis.txt"]
-
-
-def _raise(result: Result) -> None:
-    if result.exception is not None:
-        raise result.exception
 
 
 def test_a_gate_is_an_exit_code_and_a_line_each(run: SearchedRun, tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from tests.support import refused
-from typer.testing import CliRunner, Result
+from tests.unit.cli import command_line
 
 import relook
-from relook.cli.conformal import conformal_command
 from relook.data import load_data
 from relook.io.identities import is_in
 from relook.models.small import new_small, save_small
@@ -24,15 +23,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the model takes"),
 ]
 
-app = typer.Typer()
-app.command()(conformal_command)
-
-
-def conformal(*words: object) -> Result:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    if result.exception is not None:
-        raise result.exception
-    return result
+QUICK: Any = {"pool_size": 6, "length": 3, "progress": False}
+conformal = partial(command_line.relook, "conformal")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +38,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_small(new_small(width=4), directory / "m.safetensors")
     model, data = f"small@{directory}/m.safetensors", f"npz:{directory}/digits.npz"
     for name, split in (("run", "0.4:0.3"), ("whole", "0.5:0.5")):
-        relook.search(
-            model, data, out=directory / name, split=split, pool_size=6, length=3, progress=False
-        )
+        relook.search(model, data, out=directory / name, split=split, **QUICK)
     return directory
 
 
@@ -152,13 +142,7 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
 def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:
     model, others = f"small@{runs}/m.safetensors", f"npz:{runs}/others.npz"
     found = relook.search(
-        model,
-        f"npz:{runs}/digits.npz",
-        out=tmp_path / "run",
-        cross_fit=True,
-        pool_size=6,
-        length=3,
-        progress=False,
+        model, f"npz:{runs}/digits.npz", out=tmp_path / "run", cross_fit=True, **QUICK
     )
     done = conformal(tmp_path / "run", "--data", others, "--method", "policy")
     assert "100 images to set the threshold\n" in done.stderr
@@ -170,13 +154,7 @@ def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path
 def test_a_run_whose_images_are_gone_makes_sets_of_others(runs: Path, tmp_path: Path) -> None:
     digits = load_data(f"npz:{runs}/digits.npz")
     relook.search(
-        f"small@{runs}/m.safetensors",
-        digits.images,
-        digits.labels,
-        out=tmp_path / "run",
-        pool_size=6,
-        length=3,
-        progress=False,
+        f"small@{runs}/m.safetensors", digits.images, digits.labels, out=tmp_path / "run", **QUICK
     )
     with pytest.warns(relook.RelookWarning, match="report has no section on these sets: .* memory"):
         found = relook.load(tmp_path / "run").conformal(f"npz:{runs}/others.npz", progress=False)

@@ -4,24 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from PIL import Image
+from tests.unit.cli.command_line import relook
 from tests.unit.report.example_run import example_policy, write_example_run, write_search
-from typer.testing import CliRunner
 
-from relook.cli.report import report_command
-from relook.cli.show import policy_summary, print_policy, show_command, temperatures_at
+from relook.cli.show import policy_summary, print_policy, temperatures_at
 from relook.errors import RelookError
 from relook.policy import Policy, Step, SubPolicy
 
 
 def run(*words: object) -> str:
-    app = typer.Typer()
-    app.command("show")(show_command)
-    app.command("report")(report_command)
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    if isinstance(result.exception, RelookError):
-        raise result.exception
+    result = relook(*words)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -4,29 +4,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.cli import command_line
 from tests.unit.policy_search.searched_run import searched_run
 from tests.unit.report.html_reader import read_html
 from tests.unit.studies.brightness_model import ByBrightness, bright_and_dark
-from typer.testing import CliRunner, Result
 
 import relook
-from relook.cli.app import app
 from relook.data import load_data
 from relook.evaluation.suspects import find_suspects
 from relook.models.small import new_small
 from relook.policy import Policy
 
 
-def run_command(*words: object) -> Result:
-    result = CliRunner().invoke(app, ["suspects", *map(str, words)])
-    assert result.exit_code == 0, result.output
-    return result
-
-
 def test_a_run_gives_a_table_a_csv_and_a_page(tmp_path: Path) -> None:
     run = searched_run(tmp_path)
     table, page = tmp_path / "suspects.csv", tmp_path / "suspects.html"
-    result = run_command(run.path, "--csv", table, "--gallery", page)
+    result = command_line.relook("suspects", run.path, "--csv", table, "--gallery", page)
     assert "of 90 images" in " ".join(result.stdout.split()).lower()
     rows = list(csv.DictReader(table.read_text().splitlines()))
     names = ["file", "index", "label", "suggested", "score", "probability"]
@@ -39,7 +32,7 @@ def test_a_run_gives_a_table_a_csv_and_a_page(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.count("<img") == min(60, len(rows))
     read_html(text)
-    found = json.loads(run_command(run.path, "--json").stdout)
+    found = json.loads(command_line.relook("suspects", run.path, "--json").stdout)
     assert [one["index"] for one in found["suspects"]] == [int(row["index"]) for row in rows]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.policy_search.searched_run import searched_run
 
-from relook.cli.shared import options
+from relook.cli.shared import loading
 from relook.cli.study.transfer import read_transfer, wanted_targets
 from relook.data import Dataset
 from relook.policy import Policy
@@ -18,13 +18,13 @@ def test_images_are_prepared_as_the_search_of_their_own_policy_did(
     run, plan = searched_run(tmp_path), CentreCrop((32, 32), 0.875, 1, every=True)
     replace(Policy.load(run.policy), preparation=plan).save(run.policy)
     asked: list[Any] = []
-    own = options.read_data
+    own = loading.read_data
 
     def read_data(*given: Any, **how: Any) -> Dataset:
         asked.append(how["searched"])
         return own(*given, **how)
 
-    monkeypatch.setattr(options, "read_data", read_data)
+    monkeypatch.setattr(loading, "read_data", read_data)
     wanted, foreign = wanted_targets([run.path], [run.model], [], [], [], {})
     read_transfer(wanted, foreign, None, "cpu", "no", tmp_path)
     assert asked == [plan, None]  # another model has its own way

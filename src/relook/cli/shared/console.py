@@ -32,6 +32,7 @@ NOT_MET = 1
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
+GO_ON = "Run the same command again to go on."
 
 
 class TerminatedError(BaseException):
@@ -40,7 +41,7 @@ class TerminatedError(BaseException):
 
 @contextmanager
 def resumable(
-    how_to_go_on: str, timeout: float | None = None, kept: str = "nothing is lost"
+    how_to_go_on: str = GO_ON, timeout: float | None = None, kept: str = "nothing is lost"
 ) -> Iterator[None]:
     """Turn Ctrl-C, SIGTERM and a model that hangs into one line that says how to go on.
 

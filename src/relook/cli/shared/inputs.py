@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import as_recorded, next_to
+from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import say, typed_command
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -91,7 +91,7 @@ class ComparisonInputs(PolicyInputs):
 
 def of_images(text: str, default: str) -> Any:
     """Return the option `--data` of a command that has images without it."""
-    return options.of_data("--data", "-d", help=text, show_default=default)
+    return options.of_data(text, "--data", "-d", shown=default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,24 +99,19 @@ class PolicySource:
     """Options of what is scored: policies, and a model with images that no search has seen."""
 
     source: sources.RunOrPolicy
-    model: sources.SearchedModelOption = None
-    data: Annotated[
-        str | None,
-        of_images(
-            "Labelled images that the policy was not searched on.", "the search's held-out ones"
-        ),
-    ] = None
+    model: options.SearchedModelOption = None
+    data: str | None = of_images(
+        "Labelled images that the policy was not searched on.", "the search's held-out ones"
+    )
     group: options.GroupOption = None
-    reading: groups.ReadingOptions
-    network: groups.NetworkOptions
+    reading: options.ReadingOptions
+    network: options.NetworkOptions
     device: options.DeviceOption = "auto"
-    accelerate: Annotated[
-        str,
-        options.of_speed(
-            help="How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: as in "
-            "the search, or else the fastest whose outputs agree with torch's.",
-        ),
-    ] = "auto"
+    accelerate: str = options.of_speed(
+        "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: as in the "
+        "search, or else the fastest whose outputs agree with torch's.",
+        default="auto",
+    )
 
     def engine(self, place: Path, dry_run: bool = False) -> dict[str, Any]:
         """Return how the model runs, for `accelerate_run`; `place` is where results go."""
@@ -146,7 +141,7 @@ class PolicySource:
         return _read(self._known(), self.device, self.reading.full_size, everything=True)
 
     def _given(self) -> dict[str, Any]:
-        return options.origin(
+        return as_recorded(
             model=self.model or None,
             data=self.data,
             group=self.group,
@@ -178,7 +173,7 @@ class PolicySource:
         elif "test" in recorded:
             searched = recorded.pop("data")
             recorded = {**recorded, "validation": searched, "data": recorded["test"]}
-            recorded["group"] = options.group_of_test(recorded.get("group"))
+            recorded["group"] = loading.group_of_test(recorded.get("group"))
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
             raise RelookError(f"{run} was searched from Python: give --model and --data")
@@ -189,22 +184,16 @@ class PolicySource:
 class ComparisonSource(PolicySource):
     """Options of what is compared, with the recipe of the baselines and their validation images."""
 
-    validation: Annotated[
-        str | None,
-        options.of_data(
-            rich_help_panel=options.PANEL,
-            help="Images to search MGrid's magnitude on.",
-            show_default="those that the search saw",
-        ),
-    ] = None
-    recipe: Annotated[
-        str | None,
-        options.of_details(
-            help="Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
-            show_default="the policy's own",
-        ),
-    ] = None
-    exclude: Annotated[str | None, options.of_details(help=options.EXCLUDED)] = None
+    validation: str | None = options.of_data(
+        "Images to search MGrid's magnitude on.",
+        panel=options.PANEL,
+        shown="those that the search saw",
+    )
+    recipe: str | None = options.of_details(
+        "Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
+        shown="the policy's own",
+    )
+    exclude: str | None = options.of_details(options.EXCLUDED)
 
     def read(self) -> ComparisonInputs:
         """Bring model, images, policies and recipe together, from a run or from the options."""
@@ -215,7 +204,7 @@ class ComparisonSource(PolicySource):
 
     def _given(self) -> dict[str, Any]:
         more = {"validation": self.validation, "recipe": self.recipe, "exclude": self.exclude}
-        return super()._given() | options.origin(**more)
+        return super()._given() | as_recorded(**more)
 
 
 @dataclass(frozen=True)
@@ -228,7 +217,7 @@ class _Completed:
 
     def nearest(self) -> RunRecord | None:
         """Return the record of the run, or of the search next to the first policy."""
-        return self.record or images_kept.search_of(self.paths[0])
+        return self.record or loading.search_of(self.paths[0])
 
 
 def _read(
@@ -241,12 +230,12 @@ def _read(
 ) -> PolicyInputs:
     paths, record = known.paths, known.record
     policies = tuple(Policy.load(path) for path in paths)
-    kept_full = images_kept.kept_as_searched(full_size, known.options["data"], paths[0], policies)
+    kept_full = loading.kept_as_searched(full_size, known.options["data"], paths[0], policies)
     given = {**known.options, "full_size": kept_full}
     predictor = sources.model_of(given, device)
-    overflow = None if record is None else images_kept.next_to(record.path)
+    overflow = None if record is None else next_to(record.path)
     how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
-    dataset, validation = _images(given, how | options.images_of(given))
+    dataset, validation = _images(given, how | loading.images_of(given))
     rest = None
     if left_out is not None:
         rest = unused_part(dataset, used_images(paths[0], policies[0]), left_out)
@@ -256,7 +245,7 @@ def _read(
     validation = searched if validation is None else _apart(validation, dataset)
     kept = {
         "command": typed_command(),
-        "model": {"spec": " + ".join(options.as_list(given["model"]))},
+        "model": {"spec": " + ".join(loading.as_list(given["model"]))},
         "data": {"spec": given["data"]},
     }
     balanced = was_balanced(known.nearest())
@@ -266,13 +255,13 @@ def _read(
 def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
     """Return the images to compare on and those for validation, with the same classes."""
     if "validation" not in given:
-        return options.read_data(given["data"], given.get("group"), **how), None
+        return loading.read_data(given["data"], given.get("group"), **how), None
     if "test" in given:  # the search read its own images first, and the test set like them
-        validation = options.read_data(given["validation"], **how)
+        validation = loading.read_data(given["validation"], **how)
         group = given.get("group")
-        return options.read_data(given["data"], group, like=validation, **how), validation
-    dataset = options.read_data(given["data"], given.get("group"), **how)
-    return dataset, options.read_data(given["validation"], like=dataset, **how)
+        return loading.read_data(given["data"], group, like=validation, **how), validation
+    dataset = loading.read_data(given["data"], given.get("group"), **how)
+    return dataset, loading.read_data(given["validation"], like=dataset, **how)
 
 
 def _held_out(
@@ -317,9 +306,4 @@ def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) 
         found = get_recipe(policy.recipe)
     else:
         raise RelookError("the policy does not say which recipe it comes from: give --recipe")
-    return found.without(options.names(given.get("exclude")))
-
-
-def read_budgets(text: str) -> tuple[int, ...]:
-    """Read `--budgets`."""
-    return options.whole_numbers(text, "--budgets", "like 1,5,10,20")
+    return found.without(loading.names(given.get("exclude")))

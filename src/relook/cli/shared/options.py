@@ -1,41 +1,27 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options that several commands share, alone and in groups; each default stands with its use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-import typer
-
-from relook.api.recorded import numbers as numbers
-from relook.api.recorded import pixels as pixels
-from relook.cli.shared.console import say, stage_bars
-from relook.data import Dataset, Preparation, as_dataset
+from relook.api.recorded import as_recorded, keeps_full_size, next_to
+from relook.cli.shared.console import say
+from relook.cli.shared.loading import read_data, read_model
+from relook.cli.shared.spelled_out import option
+from relook.data import Dataset
 from relook.data import specs as specs_of_data
-from relook.errors import RelookError
-from relook.foundation.memory import SHARE, parse_size
-from relook.foundation.progress import StageProgress
-from relook.foundation.wording import count
-from relook.models import EnsemblePredictor, Predictor, load_model
+from relook.evaluation.baselines import BASELINES
+from relook.evaluation.latency import LATENCY, Latency, Limit
+from relook.io.files import one_line
+from relook.models import Predictor
 from relook.models import specs as specs_of_models
-from relook.models.describe import describe_model
-from relook.transforms.centre_crop import CentreCrop
-
-OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
-"""Options that say how images are read, as they are recorded."""
 
 PANEL = "Model and data"
 """Where `--help` lists what says where model and images come from."""
-
-CLASSIFIER = (
-    "The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, hf:DIR, "
-    "cifar:NAME@FILE or small@FILE. Given several times: their mean."
-)
 
 
 def data_specs(given: Any) -> Any:
@@ -58,329 +44,241 @@ def _completed(given: Any, full: Callable[[str], str]) -> Any:
     return found
 
 
-of_model: Callable[..., Any] = partial(typer.Option, rich_help_panel=PANEL)
-of_speed: Callable[..., Any] = partial(typer.Option, rich_help_panel="Speed")
-of_details: Callable[..., Any] = partial(typer.Option, rich_help_panel="Details")
-
+of_model: Callable[..., Any] = partial(option, panel=PANEL)
+of_speed: Callable[..., Any] = partial(option, panel="Speed")
+of_details: Callable[..., Any] = partial(option, panel="Details")
+of_data: Callable[..., Any] = partial(option, callback=data_specs)
 of_classifier: Callable[..., Any] = partial(
-    typer.Option, "--model", "-m", help=CLASSIFIER, callback=model_specs
+    option,
+    "The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, hf:DIR, "
+    "cifar:NAME@FILE or small@FILE. Given several times: their mean.",
+    "--model",
+    "-m",
+    callback=model_specs,
 )
-of_data: Callable[..., Any] = partial(typer.Option, callback=data_specs)
 
-ModelOption = Annotated[list[str], of_classifier(show_default=False)]
+ModelOption = Annotated[list[str], of_classifier()]
+SearchedModelOption = Annotated[list[str] | None, of_classifier(shown="the search's")]
 DataOption = Annotated[
     str,
     of_data(
+        "Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
+        "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits:train and digits:test.",
         "--data",
         "-d",
-        help="Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
-        "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits:train and digits:test.",
-        show_default=False,
     ),
-]
-MeanOption = Annotated[
-    str | None,
-    of_model(
-        help="Mean subtracted from the model's inputs, on the scale 0…1: one number, or one per "
-        "channel: 0.49,0.48,0.45."
-    ),
-]
-StdOption = Annotated[
-    str | None,
-    of_model(help="Standard deviation that the inputs are divided by, after the mean."),
-]
-OutputsOption = Annotated[
-    str | None,
-    of_model(
-        help="What the model returns: logits, probabilities or log_probs.",
-        show_default="logits; must be said for an ONNX graph",
-    ),
-]
-PretrainedOption = Annotated[
-    bool,
-    of_model("--pretrained", help="Fetch timm's own weights for timm:NAME."),
 ]
 DeviceOption = Annotated[
-    str, of_speed(help="Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
-]
-SizeOption = Annotated[
-    str | None,
-    of_model(
-        "--size",
-        help="Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
-        show_default="the model's, or the images' own",
-    ),
-]
-CropOption = Annotated[
-    float | None,
-    of_model(
-        "--crop",
-        help="Share of the resized image that the centre crop to --size keeps.",
-        show_default="the model's, or 0.875; 1 for images of that size",
-    ),
-]
-ChannelsOption = Annotated[
-    int | None,
-    of_model(
-        "--channels",
-        help="1 for grey images, 3 for colour.",
-        show_default="the model's, or the images' own",
-    ),
+    str, of_speed("Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
 ]
 SkipBadOption = Annotated[
-    bool,
-    of_model("--skip-bad", help="Leave files out that cannot be read as images, and list them."),
+    bool, of_model("Leave files out that cannot be read as images, and list them.", "--skip-bad")
 ]
-ClassesOption = Annotated[
-    Path | None,
+FullSizeOption = Annotated[
+    str,
     of_model(
-        "--classes",
-        help="The model's classes in its order: text with one name per line, or JSON "
-        '{"name": index}. Folders and labels are found in it by name.',
+        "Cut crops from the original files instead of from images of the model's size: yes, no, "
+        "or auto: where the recipe or the policy begins with such crops."
     ),
 ]
 GroupOption = Annotated[
     str | None,
     of_model(
-        "--group",
-        help="Images that belong together (one patient, scene or video) stay on one side of "
-        "every split: a column of the csv file, an array of the npz file, or a file with one id "
-        "per image.",
+        "Images that belong together (one patient, scene or video) stay on one side of every "
+        "split: a column of the csv file, an array of the npz file, or a file with one id per "
+        "image."
     ),
 ]
 RecipeOption = Annotated[
     str,
-    typer.Option(
-        help="Which views to try: cifar or imagenet (both mirror), small (no mirroring: digits, "
+    option(
+        "Which views to try: cifar or imagenet (both mirror), small (no mirroring: digits, "
         "letters, signs), or a TOML file of your own; for a search also auto: by the images' size "
-        "and channels.",
+        "and channels."
     ),
 ]
 EXCLUDED = "Transforms to leave out, such as cutout,invert; flip leaves all mirror images out."
-ExcludeOption = Annotated[str | None, typer.Option(help=EXCLUDED)]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+ExcludeOption = Annotated[str | None, option(EXCLUDED)]
+SeedOption = Annotated[int, option("Seed of everything random.", min=0)]
 BatchOption = Annotated[
-    int | None,
-    of_speed(help="Images in one model call.", min=1, show_default="by the images' size"),
+    int | None, of_speed("Images in one model call.", min=1, shown="by the images' size")
 ]
 SplitOption = Annotated[
     str | None,
-    typer.Option(
-        "--split",
+    option(
+        "How many images to search with and to prove the result on, stratified by class: shares "
+        "(0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond both are left out.",
         metavar="SEARCH:TEST",
-        help="How many images to search with and to prove the result on, stratified by "
-        "class: shares (0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond "
-        "both are left out.",
-        show_default="two thirds : a third",
-    ),
-]
-TimeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="How long the search and its proof may take: 90s, 15m, 1h30m. Where that is short, "
-        "there are fewer candidates and images.",
-        show_default="15m; none with --pool-size, --split or --holdout",
-    ),
-]
-EffortOption = Annotated[
-    str | None,
-    of_speed(
-        metavar="quick|normal|thorough",
-        help="Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
-    ),
-]
-PlanOption = Annotated[
-    Path | None,
-    of_speed(
-        metavar="RUN",
-        help="Repeat what another run planned for its time: its directory, or its plan.json.",
-    ),
-]
-FinishOption = Annotated[
-    bool,
-    of_speed(
-        "--finish",
-        help="End an interrupted run with the candidates that are complete.",
-    ),
-]
-ReuseOption = Annotated[
-    bool,
-    of_speed(
-        "--reuse/--no-reuse",
-        help="Take over what runs next to this one have predicted with the same model; it "
-        "changes no result.",
-    ),
-]
-MemoryOption = Annotated[
-    str | None,
-    of_speed(
-        "--memory",
-        metavar="SIZE",
-        help="The most memory that the selection may take: 500M, 8G, 8GiB. Predictions beyond "
-        "it are read from disk.",
-        show_default=f"{SHARE:.0%} of what is free".replace("%", " %"),
+        shown="two thirds : a third",
     ),
 ]
 TimeoutOption = Annotated[
     float | None,
     of_speed(
-        "--timeout",
+        "End with an error when one call of the model takes longer; what is done is kept.",
         metavar="SECONDS",
-        help="End with an error when one call of the model takes longer; what is done is kept.",
-        show_default="none",
+        shown="none",
     ),
+]
+RunsOption = Annotated[
+    int, option("Repeats with other random draws: gives mean ± deviation.", min=1)
+]
+GridViewsOption = Annotated[
+    int, of_details("Views per magnitude in the search for MGrid's.", min=1)
+]
+ViewsOption = Annotated[int | None, option("Model passes per image, at most.", min=1, shown="all")]
+MethodOption = Annotated[
+    str | None,
+    option(
+        f"What to deploy, with --views: {', '.join(('policy', *BASELINES))}.",
+        shown="what the run's verdict recommends; with --views alone, the policy",
+    ),
+]
+TemperatureOption = Annotated[
+    str, option("policy, a number, or none for predictions without calibration.")
 ]
 LogOption = Annotated[
     str | None,
-    typer.Option(
-        help="Log settings, metrics, verdict and report at the end: mlflow, tensorboard or wandb.",
-        rich_help_panel="Results",
-        show_default=False,
+    option(
+        "Log settings, metrics, verdict and report at the end: mlflow, tensorboard or wandb.",
+        panel="Results",
     ),
 ]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON instead of tables.")
-]
+ForceOption = Annotated[bool, option("Overwrite an existing file.", "--force")]
+DryRunOption = Annotated[bool, option("Say what it would cost; write nothing.", "--dry-run")]
+JsonOption = Annotated[bool, option("Print the result as JSON instead of tables.", "--json")]
 
 
-def read_model(
-    specs: str | Sequence[str],
-    *,
-    mean: str | None = None,
-    std: str | None = None,
-    outputs: str | None = None,
-    device: str = "cpu",
-    size: str | None = None,
-    crop: float | None = None,
-    pretrained: bool = False,
-) -> Predictor:
-    """Load the model that the options describe, several as an ensemble, and say what it does."""
-    members = [
-        load_model(
-            spec,
-            mean=numbers(mean, "--mean"),
-            std=numbers(std, "--std"),
-            outputs=outputs,  # type: ignore[arg-type]  # checked by the loader
-            device=device,
-            size=pixels(size),
-            crop=crop,
-            pretrained=pretrained,
-        )
-        for spec in as_list(specs)
-    ]
-    predictor = members[0] if len(members) == 1 else EnsemblePredictor(members)
-    if not all(spec.startswith("small@") for spec in as_list(specs)):  # they bring all they need
-        say(f"model: {describe_model(predictor)}")
-    return predictor
+@dataclass(frozen=True)
+class ShapeOptions:
+    """What images are brought to."""
 
-
-def as_list(specs: str | Sequence[str]) -> list[str]:
-    """Return one spec or several as a list."""
-    return [specs] if isinstance(specs, str) else list(specs)
-
-
-def one_or_all(specs: Sequence[str]) -> str | list[str]:
-    """Return the specs as a run's record keeps them: one as a text."""
-    return specs[0] if len(specs) == 1 else list(specs)
-
-
-def group_of_test(group: str | None) -> str | None:
-    """Return the groups of a test set: the same column, as a file has ids of other images."""
-    if group is None or not Path(group.partition("?")[0]).expanduser().is_file():
-        return group
-    say(f"note: {group} has no groups of the test images: each of them counts by itself")
-    return None
-
-
-def read_data(
-    spec: str,
-    group: str | None = None,
-    *,
-    model: Predictor | None = None,
-    like: Dataset | None = None,
-    size: str | None = None,
-    crop: float | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    classes: str | Path | None = None,
-    full_size: bool = False,
-    cache: str | Path | None = None,
-    overflow: Path | None = None,
-    searched: CentreCrop | None = None,
-) -> Dataset:
-    """Load the images that the options describe, as the model takes them.
-
-    `like` is the data set that they are used with: they get its size and its classes. `searched`
-    is how the search of a policy prepared its images.
-    """
-    wanted = Preparation(
-        pixels(size),
-        crop,
-        channels=channels,
-        skip_bad=skip_bad,
-        full_size=full_size,
-        cache=None if cache is None else Path(cache).expanduser(),
-        overflow=overflow,
-        log=say,
+    size: str | None = of_model(
+        "Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
+        shown="the model's, or the images' own",
     )
-    if model is not None:
-        wanted = wanted.for_model(model)
-    wanted = wanted.as_searched(searched)
-    outputs = None if model is None else model.classes
-    with reading_bars() as progress:
-        dataset = as_dataset(
-            spec,
-            classes=classes,
-            groups=group,
-            preparation=replace(wanted, progress=progress),
-            like=like,
-            outputs=outputs,
-        )
-    known = dataset.identities[dataset.identities != 0]
-    copies = len(known) - len(np.unique(known))
-    if copies:
-        some = count(copies, "image is a copy", "images are copies")
-        say(f"{dataset.name}: {some} of others: an image and its copies count as one")
-    return dataset
+    crop: float | None = of_model(
+        "Share of the resized image that the centre crop to --size keeps.",
+        shown="the model's, or 0.875; 1 for images of that size",
+    )
+    channels: int | None = of_model(
+        "1 for grey images, 3 for colour.", shown="the model's, or the images' own"
+    )
 
 
-def images_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the recorded options that say how images are read."""
-    return {name: given[name] for name in OF_IMAGES if name in given}
+@dataclass(frozen=True)
+class ImageOptions(ShapeOptions):
+    """What images a model takes, and its classes."""
+
+    classes: Path | None = of_model(
+        "The model's classes in its order: text with one name per line, or JSON "
+        '{"name": index}. Folders and labels are found in it by name.'
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return what was given, as it is recorded."""
+        return as_recorded(**vars(self))
 
 
-def recorded(images: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the images as a run's record keeps them."""
-    return {name: str(v) if isinstance(v, Path) else v for name, v in images.items()}
+@dataclass(frozen=True)
+class ReadingOptions(ImageOptions):
+    """How images are read, as `read_data` takes it."""
+
+    skip_bad: SkipBadOption = False
+    full_size: FullSizeOption = "auto"
+    cache: Path | None = of_model(
+        "A directory for decoded full-size images, which later commands find there.",
+        shown="memory; above 1 GB next to the run",
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return what was given, except for `full_size`, which depends on the views too."""
+        return as_recorded(**{**vars(self), "full_size": None})
+
+    def of(self, data: str, *, crops: bool) -> dict[str, Any]:
+        """Return what was given, settled for these images; `crops`: views begin with crops."""
+        full = keeps_full_size(self.full_size, data, crops)
+        return as_recorded(**{**vars(self), "full_size": full})
 
 
-def bytes_of(memory: str | None) -> int | None:
-    """Read `--memory`."""
-    return None if memory is None else parse_size(memory, "--memory")
+@dataclass(frozen=True)
+class NetworkOptions:
+    """What a model takes and returns."""
+
+    mean: str | None = of_model(
+        "Mean subtracted from the model's inputs, on the scale 0…1: one number, or one per "
+        "channel: 0.49,0.48,0.45."
+    )
+    std: str | None = of_model("Standard deviation that the inputs are divided by, after the mean.")
+    outputs: str | None = of_model(
+        "What the model returns: logits, probabilities or log_probs.",
+        shown="logits; must be said for an ONNX graph",
+    )
+    pretrained: bool = of_model(
+        "Fetch timm's own weights for timm:NAME.", "--pretrained", default=False
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return what was given, as it is recorded."""
+        return as_recorded(**vars(self))
+
+    def load(self, specs: list[str], device: str, reading: ReadingOptions) -> Predictor:
+        """Load the model, several as an ensemble, for images that are read like this."""
+        return read_model(specs, device=device, size=reading.size, crop=reading.crop, **vars(self))
 
 
-def reading_bars() -> AbstractContextManager[StageProgress]:
-    """Show a bar for each stage of reading files, and none where no files are read."""
-    return stage_bars(lambda stage: (stage, "files"))
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """Everything that says how a model and its images are read."""
+
+    group: GroupOption = None
+    reading: ReadingOptions
+    network: NetworkOptions
+    device: DeviceOption = "auto"
+
+    def given(self) -> dict[str, Any]:
+        """Return what was given, as it is recorded."""
+        return as_recorded(group=self.group, **self.network.given(), **self.reading.given())
+
+    def read(
+        self, model: list[str], data: str, test: str | None = None, *, crops: bool, out: Path
+    ) -> tuple[Predictor, Dataset, Dataset | None]:
+        """Load the model, its images and those of a separate test; `crops`: views begin with some.
+
+        What does not fit into memory goes next to `out`.
+        """
+        predictor = self.network.load(model, self.device, self.reading)
+        how = {
+            "model": predictor,
+            "overflow": next_to(out),
+            **self.reading.of(data, crops=crops),
+        }
+        dataset = read_data(data, self.group, **how)
+        proof = None if test is None else read_data(test, like=dataset, **how)
+        return predictor, dataset, proof
 
 
-def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
-    """Read `1,5,10,20`."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise RelookError(f"{option}: expected whole numbers {example}; got {text!r}") from None
+_LATENCY = "Latency"
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """Read `cutout,invert`."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+@dataclass(frozen=True)
+class LatencyOptions:
+    """What a call of the deployed model may take."""
+
+    latency: str | None = option(
+        "Take the best views whose call is no slower than this, as 40ms: a median, measured here "
+        "on the file.",
+        panel=_LATENCY,
+    )
+    latency_batch: int = option("Images in a call for --latency.", default=1, min=1, panel=_LATENCY)
+
+    def limit(self) -> Limit | None:
+        """Return what was asked for, read."""
+        return None if self.latency is None else Limit.read(self.latency, self.latency_batch)
 
 
-def origin(**options: Any) -> dict[str, Any]:
-    """Return the options that say where model and data came from, for the run's record."""
-    return {name: value for name, value in options.items() if value is not None}
+def keep_latency(directory: Path | None, latency: Latency) -> None:
+    """Write what was measured into the run, for `relook show` and the report."""
+    if directory is not None:
+        LATENCY.write(directory / "latency.json", latency)
+        say(f"times are kept in {one_line(str(directory / 'latency.json'))}")

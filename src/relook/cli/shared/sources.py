@@ -6,20 +6,18 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from relook.cli.shared import options
+from relook.api.recorded import OF_MODEL, pixels, preparation
+from relook.cli.shared import loading
 from relook.cli.shared.console import say
-from relook.data import Preparation
+from relook.cli.shared.spelled_out import argument, option
 from relook.data.class_map import names_of, read_classes
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.recommended import Deployed, deployed
 from relook.deploy.tta.view_plan import TemperatureChoice
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES
 from relook.evaluation.comparison import Comparison, load_comparison
 from relook.io.files import one_line
 from relook.models import Predictor
@@ -29,40 +27,7 @@ from relook.policy.recipes import Recipe, get_recipe
 from relook.policy_search.run_record import RunRecord, load_run, recorded_recipe
 from relook.transforms.centre_crop import CentreCrop
 
-_OF_RUN = ("model", "mean", "std", "outputs", "pretrained", "size", "crop", "channels", "classes")
-
-RunArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RUN",
-        help="The directory of a search, for its policy, model and classes, or a policy file.",
-        show_default=False,
-    ),
-]
-SearchedModelOption = Annotated[
-    list[str] | None,
-    options.of_classifier(show_default="the search's"),
-]
-RunsOption = Annotated[
-    int, typer.Option(help="Repeats with other random draws: gives mean ± deviation.", min=1)
-]
-GridViewsOption = Annotated[
-    int, options.of_details(help="Views per magnitude in the search for MGrid's.", min=1)
-]
-ViewsOption = Annotated[
-    int | None, typer.Option(help="Model passes per image, at most.", min=1, show_default="all")
-]
-MethodOption = Annotated[
-    str | None,
-    typer.Option(
-        help=f"What to deploy, with --views: {', '.join(('policy', *BASELINES))}.",
-        show_default="what the run's verdict recommends; with --views alone, the policy",
-    ),
-]
-TemperatureOption = Annotated[
-    str, typer.Option(help="policy, a number, or none for predictions without calibration.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+_OF_RUN = ("model", *OF_MODEL, "channels", "classes")
 
 
 @dataclass(frozen=True)
@@ -72,9 +37,12 @@ class RunOrPolicy:
     A policy file given with a run takes the place of the run's own policy.
     """
 
-    run: RunArgument = None
-    older_run: Annotated[Path | None, typer.Option("--run", hidden=True)] = None
-    older_policy: Annotated[list[Path] | None, typer.Option("--policy", "-p", hidden=True)] = None
+    run: Path | None = argument(
+        "The directory of a search, for its policy, model and classes, or a policy file.",
+        metavar="RUN",
+    )
+    older_run: Path | None = option(None, "--run", hidden=True)
+    older_policy: list[Path] | None = option(None, "--policy", "-p", hidden=True)
 
     @property
     def directory(self) -> Path | None:
@@ -144,7 +112,7 @@ class ModelOfRun:
     def size(self) -> tuple[int, int] | None:
         """The height and width that images must have: as asked for, or as searched on."""
         shape = self._searched_shape()
-        given = options.pixels(self.given.get("size"))
+        given = pixels(self.given.get("size"))
         return given or (None if shape is None else shape[1:])
 
     @property
@@ -167,17 +135,11 @@ class ModelOfRun:
         self, data: str, searched: CentreCrop | None, skip_bad: bool, full_size: bool
     ) -> ImageSource:
         """Return images to predict, read as the search of a policy did."""
-        wanted = Preparation(
-            options.pixels(self.given.get("size")),
-            self.given.get("crop"),
-            channels=self.given.get("channels"),
-            skip_bad=skip_bad,
-            full_size=full_size,
-            log=say,
-        )
+        given = {**self.given, "skip_bad": skip_bad, "full_size": full_size}
+        wanted = preparation(given, log=say)
         wanted = wanted.for_model(self.predictor).as_searched(searched)
         searched_channels = None if searched is None else searched.channels
-        with options.reading_bars() as progress:
+        with loading.reading_bars() as progress:
             return open_source(
                 data,
                 replace(
@@ -213,7 +175,7 @@ def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
     # The verdict is on the run's own policy: another file is taken as it is.
     file = None if source.directory is None else source.directory / "comparison.json"
     searched = {} if record is None else record.origin
-    named = [options.as_list(one["model"]) for one in (given, searched) if "model" in one]
+    named = [loading.as_list(one["model"]) for one in (given, searched) if "model" in one]
     own = all(one == named[0] for one in named)
     comparison = load_comparison(file) if own and file is not None and file.is_file() else None
     recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
@@ -250,10 +212,8 @@ def model_of(given: Mapping[str, Any], device: str) -> Predictor:
     """Load the model that the options name."""
     if "model" not in given:
         raise RelookError("expected --model, or RUN, the directory of a search, with its model")
-    how = ("mean", "std", "outputs", "size", "crop", "pretrained")
-    return options.read_model(
-        given["model"], device=device, **{name: given[name] for name in how if name in given}
-    )
+    how = {name: given[name] for name in OF_MODEL if name in given}
+    return loading.read_model(given["model"], device=device, **how)
 
 
 def temperature_of(text: str, own: TemperatureChoice = "policy") -> TemperatureChoice:

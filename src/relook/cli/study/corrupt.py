@@ -5,46 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from relook.cli.shared import options
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
 from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
 from relook.studies.robustness import Shift
 
 CorruptionsOption = Annotated[
-    str | None,
-    typer.Option(help=f"Which corruptions, all by default: {','.join(CORRUPTIONS)}."),
+    str | None, option(f"Which corruptions, all by default: {','.join(CORRUPTIONS)}.")
 ]
-SeveritiesOption = Annotated[
-    str | None, typer.Option(help="Which severities: 1,3,5.", show_default="1,2,3,4,5")
-]
+SeveritiesOption = Annotated[str | None, option("Which severities: 1,3,5.", shown="1,2,3,4,5")]
 
 
+@spelled_out
 def corrupt_command(
+    *,
     data: options.DataOption,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="A directory for CIFAR-10-C's layout (one .npy file per corruption), or for "
-            "ImageNet-C's with folder: data; or FILE.npz for one corruption at one severity.",
-            show_default=False,
-        ),
-    ],
+    out: Path = option(
+        "A directory for CIFAR-10-C's layout (one .npy file per corruption), or for ImageNet-C's "
+        "with folder: data; or FILE.npz for one corruption at one severity.",
+        default=...,
+    ),
     corruptions: CorruptionsOption = None,
     severities: SeveritiesOption = None,
-    jpeg: Annotated[
-        bool,
-        typer.Option(
-            "--jpeg", help="Write folders as JPEG of quality 85, as ImageNet-C is, not as PNG."
-        ),
-    ] = False,
+    jpeg: bool = option(
+        "Write folders as JPEG of quality 85, as ImageNet-C is, not as PNG.",
+        "--jpeg",
+        default=False,
+    ),
     seed: options.SeedOption = 0,
-    size: options.SizeOption = None,
-    crop: options.CropOption = None,
-    channels: options.ChannelsOption = None,
+    shape: options.ShapeOptions,
     skip_bad: options.SkipBadOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -60,10 +52,10 @@ def corrupt_command(
         )
     if jpeg and not folders:
         raise RelookError(f"--jpeg: expected data from folder:DIR, got {data}")
-    dataset = options.read_data(data, size=size, crop=crop, channels=channels, skip_bad=skip_bad)
+    dataset = loading.read_data(data, skip_bad=skip_bad, **vars(shape))
     how: dict[str, Any] = {"corruptions": chosen, "severities": levels, "seed": seed}
     with (
-        resumable("Run the same command again to go on."),
+        resumable(),
         progress_bar("corrupting", "images") as bar,
     ):
         if single:
@@ -83,8 +75,8 @@ def corrupt_command(
 
 def read_shift(corruptions: str | None, severities: str | None) -> Shift:
     """Read `fog,snow` and `1,3,5`, checked; None: all."""
-    names = check_corruptions(None if corruptions is None else options.names(corruptions))
+    names = check_corruptions(None if corruptions is None else loading.names(corruptions))
     levels = None
     if severities is not None:
-        levels = options.whole_numbers(severities, "--severities", "from 1 to 5 like 1,3,5")
+        levels = loading.whole_numbers(severities, "--severities", "from 1 to 5 like 1,3,5")
     return Shift(names, check_severities(levels))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from relook.api.progress_bars import search_bars
-from relook.cli.shared import groups, options, sources
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, say, typed_command
-from relook.cli.shared.inputs import read_budgets
+from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
 from relook.cli.study import shared as study
 from relook.cli.study.transfer import model_names
 from relook.errors import RelookError
@@ -19,89 +17,66 @@ from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
 
-MemberFields = Annotated[
-    dict[str, Any],
-    groups.FieldsOf(
-        SearchSettings,
-        ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
-    ),
-]
-
-_METHODS = ",".join(METHODS)
-_MembersOption = Annotated[
-    list[str],
-    options.of_model(
-        "--model",
-        "-m",
-        help="A member, as in  relook search. Give two or more.",
-        show_default=False,
-    ),
-]
-_NamesOption = Annotated[
-    list[str] | None,
-    options.of_model(
-        help="What tables call the members, in order.", show_default="from their files"
-    ),
-]
+_OF_MEMBERS = FieldsOf(
+    SearchSettings,
+    ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
+)
 
 
-@groups.spelled_out
+@spelled_out
 def ensembles_command(
     *,
-    model: _MembersOption,
+    model: list[str] = options.of_model(
+        "A member, as in  relook search. Give two or more.", "--model", "-m", default=...
+    ),
     data: options.DataOption,
     test: study.TestOption = None,
-    name: _NamesOption = None,
-    single: Annotated[
-        int,
-        typer.Option(
-            help="Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
-            min=1,
-        ),
-    ] = 1,
-    budgets: Annotated[str, typer.Option(help="Numbers of views per member.")] = "1,5,10,20",
-    methods: study.MethodsOption = _METHODS,
-    runs: sources.RunsOption = 1,
+    name: list[str] | None = options.of_model(
+        "What tables call the members, in order.", shown="from their files"
+    ),
+    single: int = option(
+        "Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
+        default=1,
+        min=1,
+    ),
+    budgets: str = option("Numbers of views per member.", default="1,5,10,20"),
+    methods: study.MethodsOption = ",".join(METHODS),
+    runs: options.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    searching: MemberFields,
-    length: Annotated[
-        int | None,
-        typer.Option(help="Entries of a policy.", min=1, show_default="the largest budget"),
-    ] = None,
+    searching: Annotated[dict[str, Any], _OF_MEMBERS],
+    length: int | None = option("Entries of a policy.", min=1, shown="the largest budget"),
     split: options.SplitOption = None,
-    train_length: Annotated[
-        int, options.of_details(help="Steps of a RandAugment sub-policy (MTrain, MGrid).", min=0)
-    ] = Options.length,
-    train_magnitude: Annotated[
-        float, options.of_details(help="The magnitude that the members were trained with.", min=0)
-    ] = Options.magnitude,
-    grid_views: sources.GridViewsOption = Options.grid_views,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Where ensembles.json, policies, figures and predictions go.",
-            rich_help_panel=study.FILES,
-        ),
-    ] = Path("runs/ensembles"),
+    train_length: int = options.of_details(
+        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
+    ),
+    train_magnitude: float = options.of_details(
+        "The magnitude that the members were trained with.", default=Options.magnitude, min=0
+    ),
+    grid_views: options.GridViewsOption = Options.grid_views,
+    out: Path = option(
+        "Where ensembles.json, policies, figures and predictions go.",
+        default=Path("runs/ensembles"),
+        panel=study.FILES,
+    ),
     results: study.ResultOptions,
-    reading: groups.InputOptions,
+    reading: options.InputOptions,
     timeout: options.TimeoutOption = None,
 ) -> None:
     """Search for an ensemble in three ways, and score them alongside the usual baselines."""
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
     study.check_one_of(split, test)
-    asked, names = read_budgets(budgets), model_names(model, name or [])
+    asked, names = loading.read_budgets(budgets), model_names(model, name or [])
     settings = SearchSettings.of(
-        recipe, options.names(exclude), length=length or max(asked), **searching
+        recipe, loading.names(exclude), length=length or max(asked), **searching
     )
     crops = settings.recipe.start is not None
     together, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
     if not isinstance(together, EnsemblePredictor):
         raise RelookError(f"expected --model at least twice, one per member, got {len(model)}")
     settings = settings.with_split(split, len(dataset))
-    with resumable(study.GO_ON, timeout), search_bars() as progress:
+    with resumable(timeout=timeout), search_bars() as progress:
         found = ensembles(
             dict(zip(names, together.members, strict=True)),
             dataset,
@@ -109,7 +84,7 @@ def ensembles_command(
             test=proof,
             single=names[single - 1],
             budgets=asked,
-            methods=options.names(methods),
+            methods=loading.names(methods),
             options=Options(train_length, train_magnitude, grid_views=grid_views),
             runs=runs,
             run=out,

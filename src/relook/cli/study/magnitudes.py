@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from relook.cli.shared import groups, options
+from relook.cli.shared import loading, options
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
@@ -18,41 +17,32 @@ from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
 
-@groups.spelled_out
+@spelled_out
 def magnitudes_command(
     *,
     model: options.ModelOption,
     data: options.DataOption,
-    grid: Annotated[
-        str, typer.Option("--magnitudes", help="The magnitudes M to try, from 0 to 60.")
-    ] = _GRID,
-    views: Annotated[int, typer.Option(help="Views to average; the paper: 100.", min=1)] = 20,
-    length: Annotated[
-        int, typer.Option(help="Transforms of a view (RandAugment's N).", min=0)
-    ] = Options.length,
-    runs: Annotated[
-        int, typer.Option(help="Draws of the transforms: gives mean ± deviation.", min=1)
-    ] = 1,
+    grid: str = option("The magnitudes M to try, from 0 to 60.", "--magnitudes", default=_GRID),
+    views: int = option("Views to average; the paper: 100.", default=20, min=1),
+    length: int = option("Transforms of a view (RandAugment's N).", default=Options.length, min=0),
+    runs: int = option("Draws of the transforms: gives mean ± deviation.", default=1, min=1),
     out: study.OutOption = Path("runs/magnitudes"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    draws: Annotated[
-        str,
-        typer.Option(
-            help="fixed: the same views of every image; fresh: drawn for each image, as in the "
-            "paper."
-        ),
-    ] = "fixed",
+    draws: str = option(
+        "fixed: the same views of every image; fresh: drawn for each image, as in the paper.",
+        default="fixed",
+    ),
     name: study.NameOption = None,
     results: study.ResultOptions,
-    reading: groups.InputOptions,
+    reading: options.InputOptions,
     work: study.WorkOptions,
 ) -> None:
     """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
     if draws not in ("fixed", "fresh"):
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
-    transforms = get_recipe(recipe).without(options.names(exclude))
+    transforms = get_recipe(recipe).without(loading.names(exclude))
     crops = transforms.start is not None
     predictor, dataset, _ = reading.read(model, data, crops=crops, out=out)
     label = name or " + ".join(model)

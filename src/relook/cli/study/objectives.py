@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from relook.cli.shared import groups, options
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, stage_bars
-from relook.cli.shared.inputs import read_budgets
+from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.io.fingerprint import fingerprint
@@ -21,62 +19,54 @@ from relook.studies.objectives import OF_THE_PAPER, STUDY, objectives
 
 _IN_THE_MARK = ("pool_size", "draws", "strategy", "balanced", "holdout", "left_out", "batch")
 
-SearchFields = Annotated[
-    dict[str, Any],
-    groups.FieldsOf(
-        SearchSettings, ("draws", "length", "pool_size", "balanced", "seed", "batch", "memory")
-    ),
-]
+_ASKED = FieldsOf(
+    SearchSettings, ("draws", "length", "pool_size", "balanced", "seed", "batch", "memory")
+)
 
 
-@groups.spelled_out
+@spelled_out
 def objectives_command(
     *,
     model: options.ModelOption,
     data: options.DataOption,
-    chosen: Annotated[
-        str, typer.Option("--objectives", help=f"What to maximise, of: {','.join(OBJECTIVES)}.")
-    ] = ",".join(OF_THE_PAPER),
-    runs: Annotated[
-        int, typer.Option(help="Searches with each, with other pools and splits.", min=1)
-    ] = 5,
+    chosen: str = option(
+        f"What to maximise, of: {','.join(OBJECTIVES)}.",
+        "--objectives",
+        default=",".join(OF_THE_PAPER),
+    ),
+    runs: int = option("Searches with each, with other pools and splits.", default=5, min=1),
     out: study.OutOption = Path("runs/objectives"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    strategy: Annotated[
-        str, typer.Option(help="greedy, or paper: its pools and fresh draws.")
-    ] = "greedy",
-    searching: SearchFields,
-    budgets: Annotated[
-        str | None,
-        typer.Option(help="Numbers of views to score at: 5,10,20.", show_default="all entries"),
-    ] = None,
+    strategy: str = option("greedy, or paper: its pools and fresh draws.", default="greedy"),
+    searching: Annotated[dict[str, Any], _ASKED],
+    budgets: str | None = option("Numbers of views to score at: 5,10,20.", shown="all entries"),
     split: options.SplitOption = None,
     test: study.TestOption = None,
     name: study.NameOption = None,
     results: study.ResultOptions,
-    reading: groups.InputOptions,
+    reading: options.InputOptions,
     timeout: options.TimeoutOption = None,
 ) -> None:
     """Search the same pool with accuracy, LL and cLL as the objective, and score what is found."""
     study.check_one_of(split, test)
-    settings = SearchSettings.of(recipe, options.names(exclude), strategy=strategy, **searching)
+    settings = SearchSettings.of(recipe, loading.names(exclude), strategy=strategy, **searching)
     crops = settings.recipe.start is not None
     predictor, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
     settings = settings.with_split(split, len(dataset))
     label = name or " + ".join(model)
-    with RunDirectory(out), resumable(study.GO_ON, timeout), stage_bars(_named) as progress:
+    with RunDirectory(out), resumable(timeout=timeout), stage_bars(_named) as progress:
         found = objectives(
             predictor,
             dataset,
             settings,
-            objectives=options.names(chosen),
+            objectives=loading.names(chosen),
             test=proof,
             directory=out / _directory(predictor, dataset, proof, settings),
             progress=progress,
             record=study.model_record(label, predictor),
             runs=runs,
-            budgets=(settings.length,) if budgets is None else read_budgets(budgets),
+            budgets=(settings.length,) if budgets is None else loading.read_budgets(budgets),
         )
         results.show(STUDY, found.labelled(model=label), out)
 

@@ -4,56 +4,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from relook.cli.shared import groups, options, sources
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import say
-from relook.cli.shared.inputs import ComparisonSource, read_budgets
+from relook.cli.shared.inputs import ComparisonSource
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
 from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
 
-_METHODS = ",".join(METHODS)
 
-
-@groups.spelled_out
+@spelled_out
 def robustness_command(
     *,
     compared: ComparisonSource,
-    corrupted: Annotated[
-        Path | None,
-        options.of_model(
-            help="The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's "
-            "folders, or what  relook study corrupt  wrote.",
-            show_default="made from the clean images",
-        ),
-    ] = None,
+    corrupted: Path | None = options.of_model(
+        "The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's folders, "
+        "or what  relook study corrupt  wrote.",
+        shown="made from the clean images",
+    ),
     corruptions: CorruptionsOption = None,
     severities: SeveritiesOption = None,
-    images: Annotated[
-        int | None,
-        typer.Option(help="Score on N images, stratified by class.", min=4),
-    ] = None,
+    images: int | None = option("Score on N images, stratified by class.", min=4),
     budgets: study.BudgetsOption = "5,10,20",
-    methods: study.MethodsOption = _METHODS,
-    runs: sources.RunsOption = 1,
-    grid_views: sources.GridViewsOption = Options.grid_views,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
-            rich_help_panel=study.FILES,
-        ),
-    ] = None,
+    methods: study.MethodsOption = ",".join(METHODS),
+    runs: options.RunsOption = 1,
+    grid_views: options.GridViewsOption = Options.grid_views,
+    out: Path | None = option(
+        "Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
+        panel=study.FILES,
+    ),
     results: study.ResultOptions,
     work: study.WorkOptions,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
-    asked, chosen = read_budgets(budgets), options.names(methods)
+    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
     shift = read_shift(corruptions, severities)
     inputs = compared.read()
     inputs.say_balance()

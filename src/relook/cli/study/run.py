@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from relook.cli.shared import options
-from relook.cli.shared.console import console, print_json, resumable, say
-from relook.cli.study.shared import GO_ON, bars
+from relook.api.progress_bars import bars_in_turn
+from relook.cli.shared import loading, options
+from relook.cli.shared.console import ProgressCallback, console, print_json, resumable, say
+from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.foundation import wording
 from relook.report.tables import new_table
 from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
@@ -20,71 +19,63 @@ from relook.studies.reproduce.run import check_parts, is_done, reproduce
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 
+@spelled_out
 def run_command(
-    file: Annotated[Path, typer.Argument(help="The study, a TOML file.", show_default=False)],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where tables, figures and the index go; rerun the same command to resume.",
-            show_default="runs/NAME",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="In place of what the file says: compare.runs=1, search.pool_size=50 …",
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            "-d",
-            metavar="NAME=PATH",
-            help="Where a data set of the file is: short for --set data.NAME.path=PATH.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PART[,PART]", help=f"Parts, with what they need: {', '.join(PARTS)}."
-        ),
-    ] = None,
-    jobs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where results are kept; studies that share it share what is done.",
-            show_default="jobs in --out",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the jobs and what they cost; run nothing.")
-    ] = False,
+    *,
+    file: Path = argument("The study, a TOML file.", default=...),
+    out: Path | None = option(
+        "Where tables, figures and the index go; rerun the same command to resume.",
+        shown="runs/NAME",
+    ),
+    settings: list[str] | None = option(
+        "In place of what the file says: compare.runs=1, search.pool_size=50 …",
+        "--set",
+        metavar="KEY=VALUE",
+    ),
+    data: list[str] | None = option(
+        "Where a data set of the file is: short for --set data.NAME.path=PATH.",
+        "--data",
+        "-d",
+        metavar="NAME=PATH",
+    ),
+    only: list[str] | None = option(
+        f"Parts, with what they need: {', '.join(PARTS)}.", metavar="PART[,PART]"
+    ),
+    jobs: Path | None = option(
+        "Where results are kept; studies that share it share what is done.", shown="jobs in --out"
+    ),
+    dry_run: bool = option(
+        "List the jobs and what they cost; run nothing.", "--dry-run", default=False
+    ),
     device: options.DeviceOption = "cpu",
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Run a whole study from one file, and write the paper's tables and figures."""
     study = load_study(file, settings=settings or (), data=data or ())
-    parts = check_parts(study, options.names(",".join(only)) if only else None)
+    parts = check_parts(study, loading.names(",".join(only)) if only else None)
     target = out or Path("runs") / study.name
     place = jobs or target / "jobs"
     if dry_run:
         _print_plan(study, make_plan(study, parts), place, device, as_json)
         return
-    with resumable(GO_ON, timeout), bars() as bar:
+    with resumable(timeout=timeout), bars_in_turn() as bar:
+        bars: list[ProgressCallback] = []
+
+        def start(job: Job, number: int, total: int) -> None:
+            bars.append(bar(number, f"[{number}/{total}] {job.title}", "units"))
+
+        def report(done: int, total: int, note: str) -> None:
+            bars[-1](done, total, note=note)
+
         made = reproduce(
             study,
             target,
             jobs=place,
             only=parts,
             device=device,
-            started=lambda job, number, total: bar.begin(
-                f"[{number}/{total}] {job.title}", "units"
-            ),
-            report=bar.report,
+            started=start,
+            report=report,
             log=say,
         )
     if as_json:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from relook.cli.shared import options
 from relook.cli.shared.console import (
@@ -20,6 +18,7 @@ from relook.cli.shared.console import (
     say,
     typed_command,
 )
+from relook.cli.shared.spelled_out import argument, option
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.results import Results
@@ -33,40 +32,32 @@ from relook.studies.study import Study
 FILES = "Results"
 """Where `--help` lists what a study writes."""
 
-GO_ON = "Run the same command again to go on."
-
-BudgetsOption = Annotated[str, typer.Option(help="Numbers of views to compare at.")]
-MethodsOption = Annotated[str, typer.Option(help=f"Baselines, of: {','.join(BASELINES)}.")]
+BudgetsOption = Annotated[str, option("Numbers of views to compare at.")]
+MethodsOption = Annotated[str, option(f"Baselines, of: {','.join(BASELINES)}.")]
 TestOption = Annotated[
     str | None,
     options.of_data(
-        rich_help_panel=options.PANEL,
-        help="A separate test set, the same for all runs, instead of a held-out share.",
+        "A separate test set, the same for all runs, instead of a held-out share.",
+        panel=options.PANEL,
     ),
 ]
 NameOption = Annotated[
-    str | None, options.of_details(help="What tables call the model.", show_default="its --model")
+    str | None, options.of_details("What tables call the model.", shown="its --model")
 ]
-OutOption = Annotated[
-    Path, typer.Option(help="The study's directory; rerun the same command to resume.")
-]
+OutOption = Annotated[Path, option("The study's directory; rerun the same command to resume.")]
 
 
 @dataclass(frozen=True)
 class RunsAndPolicies:
     """What policies a study is about, RUN; --run and --policy are its older names."""
 
-    source: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN]...",
-            help="The directory of a search, for its policy, model, data and held-out images, or "
-            "a policy file. Give several.",
-            show_default=False,
-        ),
-    ] = None
-    older_run: Annotated[list[Path] | None, typer.Option("--run", hidden=True)] = None
-    older_policy: Annotated[list[Path] | None, typer.Option("--policy", "-p", hidden=True)] = None
+    source: list[Path] | None = argument(
+        "The directory of a search, for its policy, model, data and held-out images, or a policy "
+        "file. Give several.",
+        metavar="[RUN]...",
+    )
+    older_run: list[Path] | None = option(None, "--run", hidden=True)
+    older_policy: list[Path] | None = option(None, "--policy", "-p", hidden=True)
 
     @property
     def runs(self) -> list[Path]:
@@ -84,31 +75,6 @@ def is_policy(path: Path) -> bool:
     return path.is_file() or path.suffix == ".json"
 
 
-class Bars:
-    """Bars of progress, one after the other."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.bar: ProgressCallback | None = None
-
-    def begin(self, title: str, unit: str = "images") -> None:
-        """End the bar that there is, and begin another."""
-        self.stack.close()
-        self.bar = self.stack.enter_context(progress_bar(title, unit))
-
-    def report(self, done: int, total: int, note: str) -> None:
-        """Show how far it is."""
-        if self.bar is not None:
-            self.bar(done, total, note=note)
-
-
-@contextmanager
-def bars() -> Iterator[Bars]:
-    """Show the progress of one piece of work after the other."""
-    with ExitStack() as stack:
-        yield Bars(stack)
-
-
 @dataclass(frozen=True)
 class WorkOptions:
     """How a study goes through its model."""
@@ -122,7 +88,7 @@ class WorkOptions:
         """Work in a study's directory, with a bar of the views that are predicted."""
         with (
             RunDirectory(out),
-            resumable(GO_ON, self.timeout),
+            resumable(timeout=self.timeout),
             progress_bar("predicting", "views") as bar,
         ):
             yield bar
@@ -132,24 +98,14 @@ class WorkOptions:
 class ResultOptions:
     """Where a study's tables go, and what is printed."""
 
-    as_csv: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv",
-            help="Write every number to this file, as one tidy table (.parquet: as Parquet).",
-            rich_help_panel=FILES,
-        ),
-    ] = None
-    markdown: Annotated[
-        Path | None, typer.Option(help="Write the tables to this file.", rich_help_panel=FILES)
-    ] = None
-    latex: Annotated[
-        Path | None,
-        typer.Option(help="Write a table like the paper's to this file.", rich_help_panel=FILES),
-    ] = None
-    figures: Annotated[
-        bool, typer.Option(help="Draw the figures, as SVG and PNG.", rich_help_panel=FILES)
-    ] = True
+    as_csv: Path | None = option(
+        "Write every number to this file, as one tidy table (.parquet: as Parquet).",
+        "--csv",
+        panel=FILES,
+    )
+    markdown: Path | None = option("Write the tables to this file.", panel=FILES)
+    latex: Path | None = option("Write a table like the paper's to this file.", panel=FILES)
+    figures: bool = option("Draw the figures, as SVG and PNG.", default=True, panel=FILES)
     as_json: options.JsonOption = False
 
     def show(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from relook.cli.shared import groups
 from relook.cli.shared.console import say
+from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.io.files import one_line
@@ -19,27 +16,16 @@ from relook.studies.statistics import STUDY, statistics
 _UNNAMED = "policies"
 
 
-@groups.spelled_out
+@spelled_out
 def statistics_command(
     *,
-    policies: Annotated[
-        list[str],
-        typer.Argument(
-            help="Policy files or runs, each as GROUP=PATH: randaugment=runs/a "
-            "randaugment=runs/b vanilla=runs/c. Without a group: one for all.",
-            show_default=False,
-        ),
-    ],
-    views: Annotated[
-        int | None,
-        typer.Option(help="Count only the entries of the first N views.", min=1),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A directory for statistics.json and the figure.", rich_help_panel=study.FILES
-        ),
-    ] = None,
+    policies: list[str] = argument(
+        "Policy files or runs, each as GROUP=PATH: randaugment=runs/a randaugment=runs/b "
+        "vanilla=runs/c. Without a group: one for all.",
+        default=...,
+    ),
+    views: int | None = option("Count only the entries of the first N views.", min=1),
+    out: Path | None = option("A directory for statistics.json and the figure.", panel=study.FILES),
     results: study.ResultOptions,
 ) -> None:
     """Count the transforms of policies and their mean magnitudes, in groups side by side."""

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from relook.cli.shared import groups, options
+from relook.api.progress_bars import bars_in_turn
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import console, print_json, resumable, say
-from relook.cli.study.shared import bars
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation.wording import count
@@ -35,102 +35,78 @@ from relook.studies.training.networks import FORM, TrainableNetwork, get_network
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
-of_training: Callable[..., Any] = partial(typer.Option, rich_help_panel="How to train")
+of_training: Callable[..., Any] = partial(option, panel="How to train")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """What is trained and how: all that a `TrainingPlan` holds."""
 
-    network: Annotated[
-        str,
-        typer.Option("--network", "-n", help=f"What to train: {FORM}.", show_default=False),
-    ]
-    epochs: Annotated[int, typer.Option(help="Passes over the images; the paper: 2,000.", min=1)]
-    augment: Annotated[
-        str,
-        typer.Option(
-            help=f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and "
+    network: str = option(f"What to train: {FORM}.", "--network", "-n", default=...)
+    epochs: int = option("Passes over the images; the paper: 2,000.", default=..., min=1)
+    augment: str = option(
+        (
+            f"{', '.join(AUGMENTS)}: the paper's RandAugment, only the recipe's crops and "
             "flips (vanilla), or nothing."
         ),
-    ] = AUGMENTS[0]
-    recipe: Annotated[
-        str,
-        typer.Option(
-            help="Where transforms, crop and flip come from: cifar, imagenet, small, or a TOML "
-            "file of your own."
-        ),
-    ] = "cifar"
-    exclude: options.ExcludeOption = None
-    seeds: Annotated[
-        str, typer.Option(help="A network per seed: 0,1,2 gives three, for an ensemble.")
-    ] = "0"
-    validation: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep N images (5000), or a share (0.1), out of the training, stratified by "
-            f"class, to search on; they are written to {VALIDATION}."
-        ),
-    ] = None
-    retrain: Annotated[
-        bool,
-        typer.Option("--all", help="With --validation: train once more on all images, as well."),
-    ] = False
-    split_seed: Annotated[
-        int, typer.Option(help="Which images --validation keeps; the same for all --seeds.", min=0)
-    ] = 0
-    batch: Annotated[int, of_training(help="Images per step.", min=1)] = 128
-    learning_rate: Annotated[
-        float, of_training(help="The first learning rate; it is halved twelve times.")
-    ] = 0.1
-    weight_decay: Annotated[
-        float | None,
-        of_training(
-            help="Weight decay.", show_default="the paper's for the network, or its authors'"
-        ),
-    ] = None
-    length: Annotated[int, of_training(help="Transforms per image (RandAugment's N).")] = LENGTH
-    magnitude: Annotated[float, of_training(help="Their largest magnitude (RandAugment's M).")] = (
-        MAGNITUDE
+        default=AUGMENTS[0],
     )
+    recipe: str = option(
+        "Where transforms, crop and flip come from: cifar, imagenet, small, or a TOML file of "
+        "your own.",
+        default="cifar",
+    )
+    exclude: options.ExcludeOption = None
+    seeds: str = option("A network per seed: 0,1,2 gives three, for an ensemble.", default="0")
+    validation: str | None = option(
+        "Keep N images (5000), or a share (0.1), out of the training, stratified by "
+        f"class, to search on; they are written to {VALIDATION}."
+    )
+    retrain: bool = option(
+        "With --validation: train once more on all images, as well.", "--all", default=False
+    )
+    split_seed: int = option(
+        "Which images --validation keeps; the same for all --seeds.", default=0, min=0
+    )
+    batch: int = of_training("Images per step.", default=128, min=1)
+    learning_rate: float = of_training(
+        "The first learning rate; it is halved twelve times.", default=0.1
+    )
+    weight_decay: float | None = of_training(
+        "Weight decay.", shown="the paper's for the network, or its authors'"
+    )
+    length: int = of_training("Transforms per image (RandAugment's N).", default=LENGTH)
+    magnitude: float = of_training("Their largest magnitude (RandAugment's M).", default=MAGNITUDE)
 
     def plan(self) -> TrainingPlan:
         """Return the plan, its texts read."""
         if self.retrain and self.validation is None:
             raise RelookError("--all goes with --validation; without it all images are used anyway")
         read = {
-            "exclude": options.names(self.exclude),
-            "seeds": options.whole_numbers(self.seeds, "--seeds", "like 0,1,2"),
+            "exclude": loading.names(self.exclude),
+            "seeds": loading.whole_numbers(self.seeds, "--seeds", "like 0,1,2"),
             "validation": _validation(self.validation),
         }
         return TrainingPlan(**{**vars(self), **read})
 
 
-@groups.spelled_out
+@spelled_out
 def train_command(
     *,
     training: PlanOptions,
     data: options.DataOption,
-    test: Annotated[
-        str | None, options.of_model(help="Labelled images to score the networks on.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Where the weights go; rerun the same command to resume.")
-    ] = Path("runs/train"),
-    threads: Annotated[
-        int | None,
-        options.of_speed(
-            help="Threads for the network; another number gives other bytes.",
-            min=1,
-            show_default="PyTorch's own",
-        ),
-    ] = None,
-    keep_every: Annotated[
-        float,
-        options.of_speed(help="Seconds between two checkpoints, at the end of an epoch.", min=0),
-    ] = SECONDS,
+    test: str | None = options.of_model("Labelled images to score the networks on."),
+    out: Path = option(
+        "Where the weights go; rerun the same command to resume.", default=Path("runs/train")
+    ),
+    threads: int | None = options.of_speed(
+        "Threads for the network; another number gives other bytes.", min=1, shown="PyTorch's own"
+    ),
+    keep_every: float = options.of_speed(
+        "Seconds between two checkpoints, at the end of an epoch.", default=SECONDS, min=0
+    ),
     group: options.GroupOption = None,
-    shape: groups.ImageOptions,
+    shape: options.ImageOptions,
     skip_bad: options.SkipBadOption = False,
     device: options.DeviceOption = "cpu",
     as_json: options.JsonOption = False,
@@ -145,8 +121,8 @@ def train_command(
         "skip_bad": skip_bad,
         "classes": shape.classes,
     }
-    dataset = options.read_data(data, group, **images)
-    test_set = None if test is None else options.read_data(test, like=dataset, **images)
+    dataset = loading.read_data(data, group, **images)
+    test_set = None if test is None else loading.read_data(test, like=dataset, **images)
     _announce(dataset, plan, network)
     with (
         resumable(
@@ -181,17 +157,15 @@ def _announce(dataset: Dataset, plan: TrainingPlan, network: TrainableNetwork) -
 @contextmanager
 def _bars(plan: TrainingPlan) -> Iterator[Progress]:
     """Show a bar for each network: images per second, time left, epoch and loss."""
-    shown, smooth = Path(), 0.0
-    with bars() as bar:
+    with bars_in_turn() as bar:
+        smooth: dict[Path, float] = {}
 
         def update(model: TrainedModel, done: int, total: int, loss: float) -> None:
-            nonlocal shown, smooth
-            if model.path != shown:
-                shown, smooth = model.path, loss
-                bar.begin(f"seed {model.seed}, {model.images:,} images")
-            smooth += 0.05 * (loss - smooth)
+            before = smooth.get(model.path, loss)
+            smooth[model.path] = before + 0.05 * (loss - before)
             epoch = -(-done // model.images)
-            bar.report(done, total, f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth:.3f}")
+            note = f"epoch {epoch:,} of {plan.epochs:,}, loss {smooth[model.path]:.3f}"
+            bar(model.path, f"seed {model.seed}, {model.images:,} images")(done, total, note=note)
 
         yield update
 

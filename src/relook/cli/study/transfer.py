@@ -6,17 +6,17 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
-from relook.cli.shared import full_size as images_kept
-from relook.cli.shared import groups, options, sources
+from relook.api.recorded import next_to
+from relook.cli.shared import loading, options
 from relook.cli.shared.console import say, typed_command
-from relook.cli.shared.inputs import UNBALANCED, read_budgets
+from relook.cli.shared.inputs import UNBALANCED
 from relook.cli.shared.sources import model_of
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -27,60 +27,44 @@ from relook.policy_search.run_record import RunRecord, load_run, recorded_recipe
 from relook.studies.transfer import METHODS, STUDY, transfer
 from relook.studies.transfer_targets import Target, unseen_images
 
-_METHODS = ",".join(METHODS)
 
-
-@groups.spelled_out
+@spelled_out
 def transfer_command(
     *,
     policies: study.RunsAndPolicies,
-    model: Annotated[
-        list[str] | None,
-        options.of_model(
-            "--model",
-            "-m",
-            help="A classifier to apply the policies to, as in  relook search. Give several, each "
-            "with its policy file, in the same order; with one, or none, policy files are of "
-            "other models.",
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        options.of_model(
-            "--data",
-            "-d",
-            help="Labelled images: one set for all, or one for each run and model, in order.",
-            show_default="those of the runs",
-        ),
-    ] = None,
-    name: Annotated[
-        list[str] | None,
-        options.of_model(
-            help="What tables call the runs and models, in order.", show_default="from their files"
-        ),
-    ] = None,
+    model: list[str] | None = options.of_model(
+        "A classifier to apply the policies to, as in  relook search. Give several, each with its "
+        "policy file, in the same order; with one, or none, policy files are of other models.",
+        "--model",
+        "-m",
+    ),
+    data: list[str] | None = options.of_model(
+        "Labelled images: one set for all, or one for each run and model, in order.",
+        "--data",
+        "-d",
+        shown="those of the runs",
+    ),
+    name: list[str] | None = options.of_model(
+        "What tables call the runs and models, in order.", shown="from their files"
+    ),
     budgets: study.BudgetsOption = "5,10,20",
-    methods: study.MethodsOption = _METHODS,
-    runs: sources.RunsOption = 1,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Where the random crops come from; the policies' own by default."),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Where transfer.json, figures and predictions go.", rich_help_panel=study.FILES
-        ),
-    ] = Path("runs/transfer"),
+    methods: study.MethodsOption = ",".join(METHODS),
+    runs: options.RunsOption = 1,
+    recipe: str | None = option("Where the random crops come from; the policies' own by default."),
+    out: Path = option(
+        "Where transfer.json, figures and predictions go.",
+        default=Path("runs/transfer"),
+        panel=study.FILES,
+    ),
     results: study.ResultOptions,
-    reading: groups.InputOptions,
+    reading: options.InputOptions,
     work: study.WorkOptions,
 ) -> None:
     """Apply policies to other models and data than they were found on.
 
     A small network's policy on a large one:  relook study transfer runs/small --model LARGE
     """
-    asked, chosen = read_budgets(budgets), options.names(methods)
+    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
     wanted, foreign = wanted_targets(
         policies.runs, model or [], policies.policies, data or [], name or [], reading.given()
     )
@@ -90,7 +74,7 @@ def transfer_command(
         recipe,
         reading.device,
         reading.reading.full_size,
-        overflow=images_kept.next_to(out),
+        overflow=next_to(out),
     )
     with work.within(out) as bar:
         found = transfer(
@@ -145,19 +129,19 @@ def read_transfer(
     """Load models, policies and the images that no policy's search saw."""
     paths = {one.name: one.policy for one in wanted if one.policy is not None} | dict(foreign)
     policies = {name: Policy.load(path) for name, path in paths.items()}
-    records = {name: images_kept.search_of(path) for name, path in paths.items()}
+    records = {name: loading.search_of(path) for name, path in paths.items()}
     targets: list[Target] = []
     read: dict[str, tuple[Dataset, NDArray[np.int64]]] = {}
     for one in wanted:
         predictor = model_of(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        kept = images_kept.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        kept = loading.kept_as_searched(full_size, one.given["data"], near, policies.values())
         given = {**one.given, "full_size": kept}
-        images = options.images_of(given)
+        images = loading.images_of(given)
         searched = None if one.policy is None else policies[one.name].preparation
         key = repr((given["data"], given.get("group"), images, input_of(predictor), searched))
         if key not in read:
-            dataset = options.read_data(
+            dataset = loading.read_data(
                 *(given["data"], given.get("group")),
                 model=predictor,
                 overflow=overflow,
@@ -191,10 +175,10 @@ def wanted_targets(
     """Say which policy belongs to which model and images, and which are of other models."""
     count = len(runs) + len(models)
     _check_counts(len(runs), len(models), len(policies))
-    for option, got, once in (("--data", data, True), ("--name", names, False)):
+    for name, got, once in (("--data", data, True), ("--name", names, False)):
         if got and len(got) != count and not (once and len(got) == 1):
             raise RelookError(
-                f"expected {option} {'once or ' if once else ''}{count} times, one per run and "
+                f"expected {name} {'once or ' if once else ''}{count} times, one per run and "
                 f"model, in order; got {len(got)}"
             )
     paired = len(models) > 1 and bool(policies)
@@ -247,7 +231,7 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if "test" in origin:
         origin["data"] = origin.pop("test")
-        origin["group"] = options.group_of_test(origin.get("group"))
+        origin["group"] = loading.group_of_test(origin.get("group"))
     return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
 
 
@@ -308,7 +292,7 @@ def _distinct(name: str, used: Collection[str]) -> str:
 def _record(wanted: Sequence[Wanted], paths: Mapping[str, Path]) -> dict[str, Any]:
     models = {
         one.name: {
-            "model": " + ".join(options.as_list(one.given["model"])),
+            "model": " + ".join(loading.as_list(one.given["model"])),
             "data": one.given["data"],
         }
         for one in wanted

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.support import refused
 
-from relook.cli.shared.options import group_of_test, pixels, read_data
+from relook.api.recorded import pixels
+from relook.cli.shared.loading import group_of_test, read_data
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_a_column_groups_a_test_set_too_and_a_file_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr("relook.cli.shared.options.say", told.append)
+    monkeypatch.setattr("relook.cli.shared.loading.say", told.append)
     assert group_of_test(None) is None
     assert group_of_test("patient") == "patient"
     assert not told
@@ -35,7 +36,7 @@ def test_a_column_groups_a_test_set_too_and_a_file_does_not(
 
 def test_copies_of_images_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("relook.cli.shared.options.say", told.append)
+    monkeypatch.setattr("relook.cli.shared.loading.say", told.append)
     images = np.arange(5, dtype=np.uint8)[[0, 1, 2, 1, 1], None, None] * np.ones((8, 8), np.uint8)
     np.savez(tmp_path / "five.npz", images=images, labels=np.array([0, 1, 0, 1, 1]))
     read_data(f"npz:{tmp_path / 'five.npz'}")

@@ -9,15 +9,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relook.cli.shared.groups import NetworkOptions, ReadingOptions, spelled_out
-from relook.cli.shared.options import OF_IMAGES
+from relook.api.recorded import OF_IMAGES
+from relook.cli.shared.options import NetworkOptions, ReadingOptions
+from relook.cli.shared.spelled_out import option, spelled_out
 from relook.errors import RelookError
 
 
 @dataclass(frozen=True)
 class Frame:
-    width: Annotated[int, typer.Option("--width", "-w", help="How wide.", min=1)]
-    note: Annotated[str | None, typer.Option(help="What to say.")] = None
+    width: int = option("How wide.", "--width", "-w", default=..., min=1)
+    note: Annotated[str | None, option("What to say.")] = None
 
 
 def app_of(command: Any) -> typer.Typer:
@@ -34,12 +35,16 @@ def test_a_command_gets_its_group_built_from_the_options() -> None:
     got: list[tuple[str, Frame, bool]] = []
 
     @spelled_out
-    def command(*, name: str = "a", frame: Frame, loud: bool = False) -> None:
+    def command(
+        *, name: str = "a", frame: Frame, loud: bool = option("Loudly.", default=False)
+    ) -> None:
         got.append((name, frame, loud))
 
     assert run(command, "-w", "3", "--note", "hm", "--name", "b").exit_code == 0
     assert run(command, "--width", "4", "--loud").exit_code == 0
     assert got == [("b", Frame(3, "hm"), False), ("a", Frame(4), True)]
+    with pytest.raises(TypeError, match="width"):
+        Frame()
 
 
 def test_the_options_stand_where_the_group_stood() -> None:
@@ -91,7 +96,7 @@ def test_given_leaves_out_what_was_not_given_and_keeps_zero() -> None:
 )
 def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: bool) -> None:
     reading = ReadingOptions(size="8", cache=Path("kept"), full_size=asked)
-    expected = {"size": "8", "cache": Path("kept"), **({"full_size": True} if full else {})}
+    expected = {"size": "8", "cache": "kept", **({"full_size": True} if full else {})}
     assert reading.of("folder:images", crops=crops) == expected
 
 

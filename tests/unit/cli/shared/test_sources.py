@@ -7,8 +7,8 @@ import typer
 from tests.support import refused
 from typer.testing import CliRunner
 
-from relook.cli.shared.groups import spelled_out
 from relook.cli.shared.sources import ModelOfRun, RunOrPolicy, check_free
+from relook.cli.shared.spelled_out import spelled_out
 from relook.errors import RelookError
 from relook.models import CallablePredictor
 from relook.policy_search.run_record import RunRecord

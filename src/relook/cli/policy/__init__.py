@@ -1,1 +1,0 @@
-"""`relook policy`: policies as files, one file per command."""
