@@ -76,13 +76,8 @@ def test_killed_at_changes_of_its_files(command: str, place: Workplace, tmp_path
     finish(command, place, out, whole)
 
 
-SLOW_BUT_SEARCH = [
-    pytest.param(command, marks=() if command == "search" else pytest.mark.slow)
-    for command in COMMANDS
-]
-
-
-@pytest.mark.parametrize("command", SLOW_BUT_SEARCH)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
 def test_killed_at_random_moments(command: str, place: Workplace, tmp_path: Path) -> None:
     arguments = getattr(place, command)
     out = tmp_path / "whole"
