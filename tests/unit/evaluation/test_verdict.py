@@ -1,95 +1,21 @@
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.support import refused
-from tests.unit.data.marked_images import TURNED, TURNS, Oracle, noisy
+from tests.unit.data.marked_images import TURNED, TURNS, noisy
+from tests.unit.evaluation.verdict_cases import compared, gains, judged, rows_of
 
-from relook.data import Dataset, load_data
-from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_METHOD, label_of
+from relook.data import load_data
+from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
-from relook.evaluation.comparison import Comparison, Measured, Row, Verdict
-from relook.evaluation.scoring import best_rival
-from relook.evaluation.verdict import frontier, judge, outcome_of, pick
+from relook.evaluation.comparison import Measured
+from relook.evaluation.verdict import judge, outcome_of
 from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.intervals import Interval, paired_interval
 from relook.policy import Policy, Step, SubPolicy
 from relook.studies.training import train
-
-FloatArray = NDArray[np.float64]
-Scores = Mapping[tuple[str, int], FloatArray]
-
-
-def compared(
-    dataset: Dataset,
-    logits: FloatArray,
-    policy: Policy = TURNED,
-    margin: float = 0.001,
-    methods: tuple[str, ...] = ("plain", "flip"),
-) -> Comparison:
-    return compare(
-        Oracle(logits).predictor,
-        dataset,
-        policy,
-        recipe="small",
-        budgets=(1, 2, 4),
-        methods=methods,
-        margin=margin,
-        measure_cost=False,
-    )
-
-
-def rows_of(scores: Scores) -> list[Row]:
-    """Rows as `compare` makes them, from each image's cLL."""
-    rows = []
-    means = {key: float(cll.mean()) for key, cll in scores.items()}
-    for (method, budget), cll in scores.items():
-        interval = paired_interval(cll - scores["plain", 1])
-        rival = best_rival((method, budget), means) if method == POLICY_METHOD else None
-        lead = None
-        if rival is not None:
-            lead = paired_interval(cll - scores[rival])
-        rows.append(
-            Row(
-                method=method,
-                label=label_of(method),
-                budget=budget,
-                views=budget,
-                slowdown=1.1 * budget,
-                metrics={"cll": Measured(float(cll.mean()), 0.0)},
-                over_plain=None if method == "plain" else {"cll": interval, "accuracy": interval},
-                over_rival=None if lead is None else {"cll": lead, "accuracy": lead},
-                rival=None if rival is None else rival[0],
-            )
-        )
-    return rows
-
-
-def gains(images: int, seed: int = 0, **means: float) -> dict[tuple[str, int], FloatArray]:
-    """Per-image cLL around −1: `gps_5=0.02` is a policy of 5 views with that mean gain.
-
-    Every row has noise of its own (deviation 0.1 an image, centred) over the plain image.
-    """
-    generator = np.random.default_rng(seed)
-    plain = -1 + 0.5 * generator.normal(size=images)
-    scores = {("plain", 1): plain}
-    for name, gain in means.items():
-        method, _, views = name.partition("_")
-        noise = 0.1 * generator.normal(size=images)
-        scores[method.removeprefix("m"), int(views)] = plain + gain + noise - noise.mean()
-    return scores
-
-
-def judged(scores: Scores, budgets: tuple[int, ...] = (10,), **more: Any) -> Verdict:
-    return judge(rows_of(scores), scores, budgets=budgets, **more)
-
-
-# The three constructed cases
 
 
 def test_helps_where_views_have_noise_of_their_own() -> None:
@@ -466,78 +392,3 @@ def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:
 
 
 # Picking from the frontier
-
-
-def row(views: int, cll: float, slowdown: float, method: str = "gps") -> Row:
-    metrics = {"cll": Measured(cll, 0.0), "accuracy": Measured(0.9, 0.0)}
-    gain = cll + 0.30  # the plain image has −0.30
-    over_plain = {"cll": Interval(gain, gain - 0.01, gain + 0.01, 0.95)}
-    return Row(method, label_of(method), views, views, slowdown, metrics, over_plain)
-
-
-ROWS = (
-    row(1, -0.30, 1.0, "plain"),
-    row(2, -0.25, 2.1),
-    row(2, -0.31, 2.0, "flip"),
-    row(5, -0.20, 6.0),
-    row(5, -0.22, 5.1, "5c"),
-    row(9, -0.20, 9.0),
-)
-
-
-def with_rows(*rows: Row) -> Comparison:
-    return replace(compared(*noisy(images=40)), rows=rows)
-
-
-@pytest.mark.parametrize(
-    ("budget_views", "max_slowdown", "views", "cll"),
-    [
-        (None, None, 5, -0.20),
-        (4, None, 2, -0.25),
-        (1, None, 1, -0.30),
-        (None, 5.5, 5, -0.22),
-        (4, 2.05, 1, -0.30),
-    ],
-)
-def test_the_best_that_one_can_afford_is_picked(
-    budget_views: int | None, max_slowdown: float | None, views: int, cll: float
-) -> None:
-    found = pick(with_rows(*ROWS), budget_views, max_slowdown)
-    assert (found.views, found.metrics["cll"].mean) == (views, cll)
-
-
-def test_the_best_of_many_prefixes_is_not_picked_by_luck() -> None:
-    """Where no method differs from the plain image, the best of many must not be picked.
-
-    Prefixes of three methods average noise that means nothing; with intervals of 95 % for each row
-    another than the plain image was picked in a third of such trials.
-    """
-    whole = compared(*noisy(images=40))
-    picked = 0
-    for trial in range(60):
-        generator = np.random.default_rng(trial)
-        plain = -1 + 0.5 * generator.normal(size=300)
-        scores = {("plain", 1): plain}
-        for method in ("cf", "mtrain", "gps"):
-            noise = 0.1 * generator.normal(size=(20, 300))
-            means = np.cumsum(noise, axis=0) / np.arange(1, 21)[:, None]
-            scores |= {(method, k + 1): plain + means[k] for k in range(20)}
-        rows = rows_of(scores)
-        picked += pick(replace(whole, rows=tuple(rows)), budget_views=20).method != "plain"
-    assert picked <= 4
-
-
-def test_what_shows_no_gain_is_not_picked_over_the_plain_image() -> None:
-    rows = (row(1, -0.30, 1.0, "plain"), row(5, -0.295, 48.0, "5c"))
-    assert pick(with_rows(*rows), budget_views=5).method == "plain"
-
-
-def test_nothing_affordable_says_what_the_cheapest_costs() -> None:
-    with pytest.raises(RelookError, match=r"the cheapest is plain image .* with 1 view at 1 ×"):
-        pick(with_rows(*ROWS), max_slowdown=0.5)
-
-
-def test_the_frontier_leaves_out_what_something_cheaper_reaches() -> None:
-    assert frontier(ROWS) == [ROWS[0], ROWS[1], ROWS[4], ROWS[3]]
-    assert frontier(ROWS, "accuracy") == [ROWS[0]]
-    assert frontier(ROWS, cost="views") == [ROWS[0], ROWS[1], ROWS[3]]

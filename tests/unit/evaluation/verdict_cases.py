@@ -1,0 +1,87 @@
+"""Comparisons that verdicts are tested on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tests.unit.data.marked_images import TURNED, Oracle
+
+from relook.data import Dataset
+from relook.evaluation.baselines import POLICY_METHOD, label_of
+from relook.evaluation.compare import compare
+from relook.evaluation.comparison import Comparison, Measured, Row, Verdict
+from relook.evaluation.scoring import best_rival
+from relook.evaluation.verdict import judge
+from relook.numerics.intervals import paired_interval
+from relook.policy import Policy
+
+FloatArray = NDArray[np.float64]
+Scores = Mapping[tuple[str, int], FloatArray]
+
+
+def compared(
+    dataset: Dataset,
+    logits: FloatArray,
+    policy: Policy = TURNED,
+    margin: float = 0.001,
+    methods: tuple[str, ...] = ("plain", "flip"),
+) -> Comparison:
+    return compare(
+        Oracle(logits).predictor,
+        dataset,
+        policy,
+        recipe="small",
+        budgets=(1, 2, 4),
+        methods=methods,
+        margin=margin,
+        measure_cost=False,
+    )
+
+
+def rows_of(scores: Scores) -> list[Row]:
+    """Rows as `compare` makes them, from each image's cLL."""
+    rows = []
+    means = {key: float(cll.mean()) for key, cll in scores.items()}
+    for (method, budget), cll in scores.items():
+        interval = paired_interval(cll - scores["plain", 1])
+        rival = best_rival((method, budget), means) if method == POLICY_METHOD else None
+        lead = None
+        if rival is not None:
+            lead = paired_interval(cll - scores[rival])
+        rows.append(
+            Row(
+                method=method,
+                label=label_of(method),
+                budget=budget,
+                views=budget,
+                slowdown=1.1 * budget,
+                metrics={"cll": Measured(float(cll.mean()), 0.0)},
+                over_plain=None if method == "plain" else {"cll": interval, "accuracy": interval},
+                over_rival=None if lead is None else {"cll": lead, "accuracy": lead},
+                rival=None if rival is None else rival[0],
+            )
+        )
+    return rows
+
+
+def gains(images: int, seed: int = 0, **means: float) -> dict[tuple[str, int], FloatArray]:
+    """Per-image cLL around −1: `gps_5=0.02` is a policy of 5 views with that mean gain.
+
+    Every row has noise of its own (deviation 0.1 an image, centred) over the plain image.
+    """
+    generator = np.random.default_rng(seed)
+    plain = -1 + 0.5 * generator.normal(size=images)
+    scores = {("plain", 1): plain}
+    for name, gain in means.items():
+        method, _, views = name.partition("_")
+        noise = 0.1 * generator.normal(size=images)
+        scores[method.removeprefix("m"), int(views)] = plain + gain + noise - noise.mean()
+    return scores
+
+
+def judged(scores: Scores, budgets: tuple[int, ...] = (10,), **more: Any) -> Verdict:
+    return judge(rows_of(scores), scores, budgets=budgets, **more)
+
+
+# The three constructed cases
