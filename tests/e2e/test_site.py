@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from markdown_it import MarkdownIt
 from tests.e2e.browser import BROWSERS, FRAME, PROBE, open_page
 
@@ -23,15 +24,23 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("docs") / "site"
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, built once for all processes of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    target = (base if worker_id == "master" else base.parent) / "docs" / "site"
+    with FileLock(f"{target.parent}.lock"):
+        if not target.exists():
+            build(target)
+    return target
+
+
+def build(target: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
     )
     assert built.returncode == 0, built.stderr
-    return target
 
 
 def test_every_page_is_built_and_in_the_navigation(site: Path) -> None:
