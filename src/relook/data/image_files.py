@@ -55,7 +55,7 @@ from relook.transforms.centre_crop import (
 )
 from relook.transforms.full_images import FullImages
 
-IN_MEMORY = 1_000_000_000
+IN_MEMORY = 500_000_000
 """Up to this many bytes stay in memory; more are mapped from a file."""
 
 Found = tuple[FullImages, NDArray[np.int64], Identities]

@@ -188,7 +188,7 @@ class ReadingOptions(ImageOptions):
     full_size: FullSizeOption = "auto"
     cache: Path | None = of_model(
         "A directory for decoded full-size images, which later commands find there.",
-        shown="memory; above 1 GB next to the run",
+        shown="memory; above 500 MB next to the run",
     )
 
     def given(self) -> dict[str, Any]:
