@@ -5,6 +5,7 @@ torch and the packages that need it are imported only once they are known to wor
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import warnings
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import typer
 from packaging.requirements import Requirement
@@ -89,8 +92,18 @@ def examine() -> dict[str, Any]:
         "broken": broken,
         "notes": _notes(),
         "missing": missing,
-        "install": f"pip install 'relook[{','.join(missing)}]'" if missing else None,
+        "install": f"pip install '{_source()}[{','.join(missing)}]'" if missing else None,
     }
+
+
+def _source() -> str:
+    """Return what pip installs relook from: the clone that it came from, or its name."""
+    try:
+        told = metadata.distribution("relook").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return "relook"
+    about = json.loads(told or "{}")
+    return url2pathname(urlsplit(about["url"]).path) if "dir_info" in about else "relook"
 
 
 def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:

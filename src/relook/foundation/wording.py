@@ -86,7 +86,7 @@ def two_temperatures(view_temperature: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time for people."""
-    if seconds < 90:
+    if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"

@@ -64,7 +64,7 @@ def test_a_terminal_has_its_bar_alone(
 
 @pytest.mark.parametrize(
     ("duration", "text"),
-    [(89, "89 s"), (90, "2 min"), (5399, "90 min"), (7200, "2.0 h"), (864_000, "10 days")],
+    [(90, "90 s"), (120, "2 min"), (5399, "90 min"), (7200, "2.0 h"), (864_000, "10 days")],
 )
 def test_durations(duration: float, text: str) -> None:
     assert wording.duration(duration) == text

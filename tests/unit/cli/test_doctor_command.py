@@ -65,7 +65,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_sound_machine_is_told_what_could_be_added() -> None:
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        ('{"url": "file:///my/clone", "dir_info": {"editable": true}}', "/my/clone"),
+        ('{"url": "file:///tmp/relook.whl", "archive_info": {}}', "relook"),
+        ("", "relook"),
+    ],
+)
+def test_a_sound_machine_is_told_what_could_be_added(
+    told: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "relook-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: relook\nVersion: 0.1\n")
+    (about / "direct_url.json").write_text(told)
+    monkeypatch.syspath_prepend(tmp_path)
     done = CliRunner().invoke(listing(), ["doctor", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -73,7 +88,7 @@ def test_a_sound_machine_is_told_what_could_be_added() -> None:
     assert found["devices"]["cpu"] == "works"
     assert (found["engines"]["torch"], found["engines"]["channels-last"]) == ("works", "works")
     assert found["engines"]["onnx"] in ("works", "not installed")
-    assert (found["missing"], found["install"]) == (["hf"], "pip install 'relook[hf]'")
+    assert (found["missing"], found["install"]) == (["hf"], f"pip install '{source}[hf]'")
     assert found["machine"]["cores"] >= 1
 
 

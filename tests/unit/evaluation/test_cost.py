@@ -62,7 +62,7 @@ def test_a_slow_model_is_measured_on_fewer_images_and_less_often() -> None:
     found = measured(clock, x=Policy(TURNS))
     assert found["x"].at(3) == pytest.approx(3)
     assert set(clock.calls) == {32, 1}
-    assert clock.calls.count(1) == 1 + 3 * 4  # rounds of 4 seconds within 15
+    assert clock.calls.count(1) == 3 + 3 * 4  # each view once, then rounds of 4 seconds within 15
 
 
 def test_a_quick_model_is_measured_fifteen_times() -> None:
@@ -100,6 +100,23 @@ def test_the_plain_pass_is_timed_again_in_every_round() -> None:
     drifting = CallablePredictor(slower_and_slower, outputs="log_probs", classes=2)
     found = measure_slowdown(drifting, images(), {"x": Policy(TURNS[:1])}, clock=clock)
     assert found["x"].at(1) == pytest.approx(1.5)
+
+
+def test_what_the_first_call_of_a_view_takes_is_not_counted() -> None:
+    clock, corners = Clock(image=1e-4), set[int]()
+    predictor = clock.predictor()
+
+    def compiled_at_first(batch: Tensor) -> Tensor:
+        corner = int(batch[0, 0, 0, 0])  # another one in every quarter turn
+        clock.now += 0.0 if corner in corners else 100.0
+        corners.add(corner)
+        return predictor(batch)
+
+    model = CallablePredictor(compiled_at_first, outputs="log_probs", classes=2)
+    pictures = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8).repeat(40, 1, 1, 1)
+    found = measure_slowdown(model, pictures, {"x": Policy(TURNS)}, clock=clock)
+    assert len(corners) == 4
+    assert found["x"].costs == pytest.approx((1, 1, 1))
 
 
 def test_no_images_are_refused() -> None:
