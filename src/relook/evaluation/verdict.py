@@ -343,14 +343,14 @@ def _doubt(found: Judged) -> str:
         return "the interval includes zero, but nearly all of it is a loss."
     worth = max(WORTH, found.margin)
     if found.alone == NO_DIFFERENCE:
-        return f"the interval includes zero, and no gain above {worth:g}."
+        return f"the interval includes zero and excludes gains above {worth:g}."
     # Twice the images whose interval would just leave zero out: then four in five tries show it.
     gain = max(cll.estimate, worth)
     needed = 2 * found.images * max(1.0, (cll.estimate - cll.low) / gain) ** 2
     needed = round(needed, -floor(log10(needed)))
     return (
-        f"to show a gain of {gain:.2g} in cLL takes about {needed:,.0f} images to "
-        f"compare on, if they scatter as these {found.images:,} do."
+        f"to show a gain of {gain:.2g} in cLL would take about {needed:,.0f} images like these "
+        f"{found.images:,}."
     )
 
 

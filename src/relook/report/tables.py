@@ -280,7 +280,7 @@ def _smaller(table: Table) -> Iterator[tuple[Table, bool]]:
     for count in range(1, len(optional) + 1):
         smallest = without_columns(table, optional[:count])
         heads = ", ".join(c.head for c in table.columns if c not in smallest.columns)
-        note = f"not shown, for want of room: {heads}"
+        note = f"hidden, as the terminal is narrow: {heads}"
         smallest = replace(smallest, note="\n".join(filter(None, (table.note, note))))
         yield smallest, True
     yield smallest, False

@@ -61,7 +61,7 @@ def test_an_interval_that_includes_no_gain_is_named() -> None:
     dataset, logits = noisy()
     logits[1:] = logits[0] + np.random.default_rng(0).normal(0, 0.1, logits[1:].shape)
     sentence = compared(dataset, logits).verdict.sentence
-    assert ". The interval includes zero, and no gain above 0.01. " in sentence
+    assert ". The interval includes zero and excludes gains above 0.01. " in sentence
 
 
 @pytest.mark.parametrize(("loss", "worse"), [(0.008, True), (0.002, False)])
@@ -283,13 +283,12 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     assert verdict.sentence.startswith("Too few images to tell: use the plain image. ")
     # The lower end is 0.0261 below 0.02: 60 · (0.0261 / 0.02)² = 102 just leave zero out.
     assert (
-        "To show a gain of 0.02 in cLL takes about 200 images to compare on, if they scatter as "
-        "these 60 do."
+        "To show a gain of 0.02 in cLL would take about 200 images like these 60."
     ) in verdict.sentence
     # Where the estimate is no gain, it is the smallest one worth looking for.
     worse = gains(60, gps_10=-0.01)
     sentence = judged(worse).sentence
-    assert "To show a gain of 0.01 in cLL takes about " in sentence
+    assert "To show a gain of 0.01 in cLL would take about " in sentence
     many = gains(6000, gps_10=-0.001)
     assert "too few" not in judged(many).sentence.lower()
 

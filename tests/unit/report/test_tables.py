@@ -121,7 +121,7 @@ def test_the_usual_average_stands_beside_the_learned_one(
     shown = terminal(table, Console(width=width, file=io.StringIO()))
     assert [column.header for column in shown.columns][2:] == heads
     missing = [one for one in ("cLL usual", "cLL − plain image") if one not in heads]
-    told = f"not shown, for want of room: {', '.join(missing)}"
+    told = f"hidden, as the terminal is narrow: {', '.join(missing)}"
     assert (told in str(shown.caption)) == bool(missing)
     # A column that is left out is not explained.
     assert ("usual: with the usual average" in str(shown.title)) == ("cLL usual" in heads)
@@ -136,7 +136,7 @@ def test_gains_by_slice_keep_the_intervals_of_cll_where_there_is_little_room() -
     shown = terminal(where_table(where), Console(width=70, file=io.StringIO()))
     assert [column.header for column in shown.columns] == ["by", "", "images", "cLL gain"]
     assert "[−0.0234, +0.0345]" in str(next(iter(shown.columns[3].cells)))
-    assert "not shown, for want of room: acc. gain, points" in str(shown.caption)
+    assert "hidden, as the terminal is narrow: acc. gain, points" in str(shown.caption)
 
 
 def test_what_has_nothing_to_be_compared_with_says_why(comparison: Comparison) -> None:
