@@ -245,7 +245,8 @@ def test_each_outcome_is_named(tmp_path: Path, outcome: str, mark: str) -> None:
     plain = "helps" not in outcome
     assert ("Recommended1 viewplain image" in verdict.words()) == plain
     # The figures are those of the row that was judged, not of the one that was picked.
-    assert "cLL, 11 views−0.1097+0.0421 [" in verdict.words()
+    whose = "" if comparison.verdict.recommended_method == "gps" else "learned policy (GPS), "
+    assert f"cLL, {whose}11 views−0.1097+0.0421 [" in verdict.words()
 
 
 def test_the_same_files_give_the_same_bytes(
