@@ -13,10 +13,16 @@ from relook.report.tables import Cell, Column, Table
 if TYPE_CHECKING:
     from relook.deploy.distil.verdict import Line, Verdict
 
-_SETS_HEADS = (
+_WHOLE_SETS_HEADS = (
     "plain image's set",
     *("images", "covered %", "plain covered %"),
     *("size", "plain size", "size, views − plain"),
+)
+_SETS_HEADS = ("plain set", "images", "cov. %", "plain %", "size", "plain size", "change")
+_SETS_NOTE = (
+    "plain set: classes in the plain image's set; cov. %: sets that hold the true class; size: "
+    "classes in a set, on average; plain % and plain size: the same of the plain image's sets; "
+    "change: size − plain size"
 )
 _DISTIL_HEADS = (
     *("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy"),
@@ -52,7 +58,8 @@ def latency_table(latency: Latency) -> Table:
 def sets_table(report: SetReport, *, whole: bool = False) -> Table:
     """Return coverage and size of sets and of the plain image's: all images, then easy and hard.
 
-    The `whole` table has intervals of the sizes too, for which a terminal is too narrow.
+    The `whole` table has long heads and intervals of the sizes too, for which a terminal is too
+    narrow; the short one explains its heads below.
     """
     rows = [("all", report.images, report.figures)]
     rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
@@ -68,8 +75,15 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
         )
         for name, images, one in rows
     ]
-    columns = tuple(Column(head, number=place > 0) for place, head in enumerate(_SETS_HEADS))
-    return Table(f"{report.images:,} images that set no threshold", columns, (tuple(lines),))
+    heads = _WHOLE_SETS_HEADS if whole else _SETS_HEADS
+    # Where there is no room, the plain image's size goes first: the change says it too.
+    optional = {"plain size": 2, "plain %": 1}
+    columns = tuple(
+        Column(head, number=place > 0, optional=0 if whole else optional.get(head, 0))
+        for place, head in enumerate(heads)
+    )
+    title = f"{report.images:,} images that set no threshold"
+    return Table(title, columns, (tuple(lines),), note="" if whole else _SETS_NOTE)
 
 
 def sets_sentence(figures: SetFigures | None, coverage: float) -> str:

@@ -1,11 +1,13 @@
 import json
 import shutil
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.support import refused
 from tests.unit.cli import command_line
 
@@ -15,7 +17,9 @@ from relook.io.identities import is_in
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
 from relook.report import write_report
+from relook.report.deployed_tables import sets_table
 from relook.report.run_files import read_run
+from relook.report.tables import terminal
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:only .* images"),
@@ -130,6 +134,12 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
     text = write_report(run, figures=False).read_text()
     assert '<section id="sets">' in text
     assert "90 images set the threshold, 90 others show what they are worth" in text
+    shown = StringIO()
+    console = Console(width=80, file=shown)
+    console.print(terminal(sets_table(kept.report), console))
+    assert "…" not in shown.getvalue()
+    assert "change: size − plain size" in " ".join(shown.getvalue().split())
+    assert "size, views − plain" in text
     written = (run / "sets.json").read_bytes()
     (run / "sets.json").unlink()
     relook.load(run).conformal(method="policy", progress=False)
