@@ -66,9 +66,9 @@ def conformal_command(
     """
     source = scored.source
     target = out or sources.derived_policy(source.policy, "sets")
-    sources.check_free(target, force)
     chosen = sources.deployed_of(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
+    sources.check_free(target, force)  # where there are no images, --force would not help
     place = target.absolute().parent
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         passes = (chosen.policy.views + 1) * (len(dataset) + (0 if others is None else len(others)))
