@@ -133,11 +133,12 @@ def _print(found: PolicySets, coverage: float) -> None:
         console.print("no other images to show coverage and size on")
     else:
         console.print(terminal(sets_table(found.report), console))
-        figures = found.report.figures
-        if figures is None:
+        if found.report.figures is None:
             console.print("too few images to tell coverage and size")
         else:
-            console.print(sets_sentence(figures, coverage), soft_wrap=True, style="bold")
+            console.print(sets_sentence(found.report, coverage), soft_wrap=True, style="bold")
+        if found.report.of_plain:
+            console.print("the sets are the plain image's: there is nothing to compare them with")
     if rule is not None and len(rule.thresholds) == 1:
         console.print(
             f"the guarantee, {100 * coverage:g} %, is a mean over all draws of {found.images:,} "

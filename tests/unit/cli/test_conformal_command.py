@@ -152,6 +152,22 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
     assert read_run(run).sets is None
 
 
+def test_the_plain_image_is_not_compared_with_itself(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "run", run)
+    plain = (run, "--out", tmp_path / "p.json", "--method", "plain", "--force")
+    shown = conformal(*plain).stdout
+    assert "the sets are the plain image's: there is nothing to compare" in shown
+    assert "compared with" not in shown
+    assert "change" not in shown
+    report: dict[str, Any] = json.loads(conformal(*plain, "--json").stdout)["report"]
+    assert report["of_plain"]
+    assert report["figures"]["size_change"]["estimate"] == 0
+    text = write_report(run, figures=False).read_text()
+    assert "The sets are the plain image's (score: aps), so there is nothing" in text
+    assert "views − plain" not in text
+
+
 def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:
     model, others = f"small@{runs}/m.safetensors", f"npz:{runs}/others.npz"
     found = relook.search(
