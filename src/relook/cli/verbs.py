@@ -86,8 +86,8 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "helps.",
         "report": "Write a run's report, one HTML file that needs no network; prints its path.",
         "show": "Show the transforms, a policy or a run; --image or --out also draw a picture.",
-        "suspects": "List images whose labels confident, agreeing views contradict, the most "
-        "suspect first.",
+        "suspects": "List images whose label the policy's average contradicts, least probable "
+        "label first.",
     },
     DEPLOY: {
         "predict": "Predict images without labels with a policy: top classes, entropy, views' "
