@@ -37,7 +37,7 @@ class SetSource(PolicySource):
 def conformal_command(
     *,
     scored: SetSource,
-    coverage: float = option("How often the true class shall be in the set.", default=0.9),
+    coverage: float = option("How often the true class should be in the set.", default=0.9),
     score: str = option(
         "lac (smallest sets, some empty), aps (the likeliest classes, at least one) or raps (aps "
         "with a penalty for large sets).",
@@ -58,7 +58,7 @@ def conformal_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Make sets of classes that hold the true one as often as asked for.
+    """Make sets of classes that contain the true class as often as you ask.
 
     Images that neither the search nor its proof has used set the threshold: those that --split of
     the search left out, or --data. The proof's images show coverage and size of the sets. The

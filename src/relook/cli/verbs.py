@@ -100,7 +100,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "frozen policy.",
         "distil": "Teach the network what the policy's views predict together: part of their gain "
         "for one pass.",
-        "conformal": "Make sets of classes that hold the true one as often as asked for.",
+        "conformal": "Make sets of classes that contain the true class as often as you ask.",
     },
     MORE: {
         "doctor": "Say what is installed, what of it works here, and the one command that adds the "

@@ -1,4 +1,4 @@
-"""What prediction sets are worth on images that set no threshold: coverage and size."""
+"""What prediction sets are worth on images apart from the threshold's: coverage and size."""
 
 from __future__ import annotations
 

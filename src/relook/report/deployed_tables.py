@@ -20,17 +20,15 @@ _WHOLE_SETS_HEADS = (
 )
 _SETS_HEADS = ("plain set", "images", "cov. %", "plain %", "size", "plain size", "change")
 _SETS_NOTE = (
-    "plain set: classes in the plain image's set; cov. %: sets that hold the true class; size: "
+    "plain set: classes in the plain image's set; cov. %: sets that contain the true class; size: "
     "classes in a set, on average; plain % and plain size: the same of the plain image's sets; "
     "change: size − plain size"
 )
+_PLAIN_SETS_HEADS = ("classes in the set", "images", "covered %", "size")
+_PLAIN_SETS_NOTE = "covered: sets that contain the true class; size: classes in a set, on average"
 _DISTIL_HEADS = (
     *("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy"),
 )
-
-
-_PLAIN_SETS_HEADS = ("classes in the set", "images", "covered %", "size")
-_PLAIN_SETS_NOTE = "covered: sets that hold the true class; size: classes in a set, on average"
 
 
 def latency_table(latency: Latency) -> Table:
@@ -91,12 +89,12 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
         Column(head, number=place > 0, optional=0 if whole else optional.get(head, 0))
         for place, head in enumerate(heads)
     )
-    title = f"{report.images:,} images that set no threshold"
+    title = f"{report.images:,} evaluation images"
     return Table(title, columns, (tuple(lines),), note=note)
 
 
 def sets_sentence(report: SetReport, coverage: float) -> str:
-    """Say how often sets hold the true class, and how large they are."""
+    """Say how often sets contain the true class, and how large they are."""
     figures = report.figures
     if figures is None:
         return "Too few images to tell coverage and size"
@@ -104,7 +102,7 @@ def sets_sentence(report: SetReport, coverage: float) -> str:
     compared = "" if report.of_plain else f", {signed(change, 1)} % compared with the plain image's"
     empty = f"; {100 * figures.empty:.1f} % are empty" if figures.empty else ""
     return (
-        f"{100 * figures.coverage.estimate:.1f} % of the sets hold the true class (asked for: "
+        f"{100 * figures.coverage.estimate:.1f} % of the sets contain the true class (asked for: "
         f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average"
         f"{compared}{empty}"
     )

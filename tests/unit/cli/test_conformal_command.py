@@ -52,7 +52,7 @@ def test_images_that_the_search_left_out_set_the_threshold_and_the_proofs_show_i
     out = tmp_path / "p.json"
     done = conformal(runs / "run", "--out", out, "--method", "policy")
     assert "90 images to set the threshold, 90 to show what it is worth" in done.stderr
-    assert "% of the sets hold the true class (asked for: 90 %)" in done.stdout
+    assert "% of the sets contain the true class (asked for: 90 %)" in done.stdout
     assert "relook export" in done.stderr
     policy = Policy.load(out)
     assert policy.sets is not None
