@@ -37,7 +37,7 @@ class SetSource(PolicySource):
 def conformal_command(
     *,
     scored: SetSource,
-    coverage: float = option("How often the true class shall be in the set.", default=0.9),
+    coverage: float = option("How often the true class should be in the set.", default=0.9),
     score: str = option(
         "lac (smallest sets, some empty), aps (the likeliest classes, at least one) or raps (aps "
         "with a penalty for large sets).",
@@ -58,7 +58,7 @@ def conformal_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Make sets of classes that hold the true one as often as asked for.
+    """Make sets of classes that contain the true class as often as you ask.
 
     Images that neither the search nor its proof has used set the threshold: those that --split of
     the search left out, or --data. The proof's images show coverage and size of the sets. The
@@ -66,9 +66,9 @@ def conformal_command(
     """
     source = scored.source
     target = out or sources.derived_policy(source.policy, "sets")
-    sources.check_free(target, force)
     chosen = sources.deployed_of(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
+    sources.check_free(target, force)  # where there are no images, --force would not help
     place = target.absolute().parent
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         passes = (chosen.policy.views + 1) * (len(dataset) + (0 if others is None else len(others)))
@@ -133,11 +133,12 @@ def _print(found: PolicySets, coverage: float) -> None:
         console.print("no other images to show coverage and size on")
     else:
         console.print(terminal(sets_table(found.report), console))
-        figures = found.report.figures
-        if figures is None:
+        if found.report.figures is None:
             console.print("too few images to tell coverage and size")
         else:
-            console.print(sets_sentence(figures, coverage), soft_wrap=True, style="bold")
+            console.print(sets_sentence(found.report, coverage), soft_wrap=True, style="bold")
+        if found.report.of_plain:
+            console.print("the sets are the plain image's: there is nothing to compare them with")
     if rule is not None and len(rule.thresholds) == 1:
         console.print(
             f"the guarantee, {100 * coverage:g} %, is a mean over all draws of {found.images:,} "

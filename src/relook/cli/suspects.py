@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from relook.cli.shared import options
+from relook.api.recorded import as_recorded
+from relook.cli.shared import options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import PolicySource, of_images
 from relook.cli.shared.spelled_out import option, spelled_out
+from relook.deploy.recommended import deployed
 from relook.evaluation.suspects import Suspects, find_suspects
 from relook.io.fingerprint import fingerprint
 from relook.io.run_directory import RunDirectory
@@ -39,8 +41,13 @@ def suspects_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List images whose labels confident, agreeing views contradict, the most suspect first."""
+    """List images whose label the policy's average contradicts, least probable label first.
+
+    Each is listed with how many views agree. All views of the policy are taken, also where the
+    verdict recommends another method.
+    """
     inputs = looked_at.read_all()
+    _say_views(looked_at)
     policy, dataset = inputs.policies[0], inputs.dataset
     target = looked_at.source.directory or Path("runs/suspects")
     with RunDirectory(target), resumable(timeout=timeout):
@@ -66,6 +73,18 @@ def suspects_command(
         if path is not None:
             say(f"written to {path}")
     console.print(found.sentence, soft_wrap=True, markup=False, style="bold")
+
+
+def _say_views(looked_at: PolicySource) -> None:
+    """Say which views are taken, where the run's verdict recommends others."""
+    if looked_at.source.directory is None or len(looked_at.source.policies) > 1:
+        return
+    judged = sources.judged_of(looked_at.source, as_recorded(model=looked_at.model))
+    known = judged.policy, judged.comparison, judged.recipe
+    best = deployed(*known)
+    if best.by_verdict and not best.whole:
+        taken = deployed(*known, method="policy")
+        say(f"{taken.text}: all of the policy, though the verdict recommends {best.text}")
 
 
 def _print(found: Suspects) -> None:

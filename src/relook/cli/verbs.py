@@ -86,8 +86,8 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "helps.",
         "report": "Write a run's report, one HTML file that needs no network; prints its path.",
         "show": "Show the transforms, a policy or a run; --image or --out also draw a picture.",
-        "suspects": "List images whose labels confident, agreeing views contradict, the most "
-        "suspect first.",
+        "suspects": "List images whose label the policy's average contradicts, least probable "
+        "label first.",
     },
     DEPLOY: {
         "predict": "Predict images without labels with a policy: top classes, entropy, views' "
@@ -100,7 +100,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "frozen policy.",
         "distil": "Teach the network what the policy's views predict together: part of their gain "
         "for one pass.",
-        "conformal": "Make sets of classes that hold the true one as often as asked for.",
+        "conformal": "Make sets of classes that contain the true class as often as you ask.",
     },
     MORE: {
         "doctor": "Say what is installed, what of it works here, and the one command that adds the "

@@ -106,6 +106,9 @@ def policy_sets(
         )
         for average, at in zip(averages, (plan.temperature, of_plain), strict=True)
     )
+    of_plain = all(sub.is_plain for sub in plan.policy)
+    if of_plain:  # at another temperature it would seem to differ from itself
+        plain = own
     report = None
     if others is not None:
         shown = _averages(predictor, others, plan, batch, progress)
@@ -114,6 +117,7 @@ def policy_sets(
             for rule, average in zip((own, plain), shown, strict=True)
         ]
         report = report_sets(sets[0], sets[1], others.labels, others.units)
+        report = replace(report, of_plain=of_plain)
     kept = plan.policy.temperatures
     if kept is None or kept[-1] != plan.temperature:
         kept = (plan.temperature,) * len(plan.policy)

@@ -1,4 +1,4 @@
-"""What prediction sets are worth on images that set no threshold: coverage and size."""
+"""What prediction sets are worth on images apart from the threshold's: coverage and size."""
 
 from __future__ import annotations
 
@@ -49,11 +49,15 @@ class SetPart:
 
 @dataclass(frozen=True)
 class SetReport:
-    """Figures of all images, unless they are too few, and of easy and hard ones apart."""
+    """Figures of all images, unless they are too few, and of easy and hard ones apart.
+
+    `of_plain`: the sets are the plain image's own, and there is nothing to compare.
+    """
 
     images: int
     figures: SetFigures | None
     parts: tuple[SetPart, ...]
+    of_plain: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON-able data."""

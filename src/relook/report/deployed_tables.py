@@ -13,11 +13,19 @@ from relook.report.tables import Cell, Column, Table
 if TYPE_CHECKING:
     from relook.deploy.distil.verdict import Line, Verdict
 
-_SETS_HEADS = (
+_WHOLE_SETS_HEADS = (
     "plain image's set",
     *("images", "covered %", "plain covered %"),
     *("size", "plain size", "size, views − plain"),
 )
+_SETS_HEADS = ("plain set", "images", "cov. %", "plain %", "size", "plain size", "change")
+_SETS_NOTE = (
+    "plain set: classes in the plain image's set; cov. %: sets that contain the true class; size: "
+    "classes in a set, on average; plain % and plain size: the same of the plain image's sets; "
+    "change: size − plain size"
+)
+_PLAIN_SETS_HEADS = ("classes in the set", "images", "covered %", "size")
+_PLAIN_SETS_NOTE = "covered: sets that contain the true class; size: classes in a set, on average"
 _DISTIL_HEADS = (
     *("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy"),
 )
@@ -52,7 +60,10 @@ def latency_table(latency: Latency) -> Table:
 def sets_table(report: SetReport, *, whole: bool = False) -> Table:
     """Return coverage and size of sets and of the plain image's: all images, then easy and hard.
 
-    The `whole` table has intervals of the sizes too, for which a terminal is too narrow.
+    Sets that are the plain image's own are not compared with it.
+
+    The `whole` table has long heads and intervals of the sizes too, for which a terminal is too
+    narrow; the short one explains its heads below.
     """
     rows = [("all", report.images, report.figures)]
     rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
@@ -61,36 +72,52 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
             Cell(name),
             Cell(f"{images:,}"),
             *(
-                (Cell("too few images"), *[Cell("")] * 4)
+                (Cell("too few images"), *[Cell("")] * (1 if report.of_plain else 4))
                 if one is None
-                else _set_figures(one, whole)
+                else _set_figures(one, whole, report.of_plain)
             ),
         )
         for name, images, one in rows
     ]
-    columns = tuple(Column(head, number=place > 0) for place, head in enumerate(_SETS_HEADS))
-    return Table(f"{report.images:,} images that set no threshold", columns, (tuple(lines),))
+    heads: tuple[str, ...]
+    heads, note = (_WHOLE_SETS_HEADS, "") if whole else (_SETS_HEADS, _SETS_NOTE)
+    if report.of_plain:
+        heads, note = _PLAIN_SETS_HEADS, note and _PLAIN_SETS_NOTE
+    # Where there is no room, the plain image's size goes first: the change says it too.
+    optional = {"plain size": 2, "plain %": 1}
+    columns = tuple(
+        Column(head, number=place > 0, optional=0 if whole else optional.get(head, 0))
+        for place, head in enumerate(heads)
+    )
+    title = f"{report.images:,} evaluation images"
+    return Table(title, columns, (tuple(lines),), note=note)
 
 
-def sets_sentence(figures: SetFigures | None, coverage: float) -> str:
-    """Say how often sets hold the true class, and how large they are."""
+def sets_sentence(report: SetReport, coverage: float) -> str:
+    """Say how often sets contain the true class, and how large they are."""
+    figures = report.figures
     if figures is None:
         return "Too few images to tell coverage and size"
     change = 100 * figures.size_change.estimate / max(figures.plain_size.estimate, 1e-9)
+    compared = "" if report.of_plain else f", {signed(change, 1)} % compared with the plain image's"
     empty = f"; {100 * figures.empty:.1f} % are empty" if figures.empty else ""
     return (
-        f"{100 * figures.coverage.estimate:.1f} % of the sets hold the true class (asked for: "
-        f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average, "
-        f"{signed(change, 1)} % compared with the plain image's{empty}"
+        f"{100 * figures.coverage.estimate:.1f} % of the sets contain the true class (asked for: "
+        f"{100 * coverage:g} %), with {figures.size.estimate:.2f} classes on average"
+        f"{compared}{empty}"
     )
 
 
-def _set_figures(one: SetFigures, whole: bool) -> tuple[Cell, ...]:
+def _set_figures(one: SetFigures, whole: bool, of_plain: bool) -> tuple[Cell, ...]:
     change = one.size_change
+    coverage = Cell(f"{100 * one.coverage.estimate:.1f}", interval=_ends(one.coverage, 1, 100))
+    size = Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2) if whole else "")
+    if of_plain:
+        return coverage, size
     return (
-        Cell(f"{100 * one.coverage.estimate:.1f}", interval=_ends(one.coverage, 1, 100)),
+        coverage,
         Cell(f"{100 * one.plain_coverage.estimate:.1f}"),
-        Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2) if whole else ""),
+        size,
         Cell(f"{one.plain_size.estimate:.2f}"),
         Cell(signed(change.estimate, 2), interval=interval(change, 2)),
     )

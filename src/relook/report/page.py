@@ -69,7 +69,7 @@ def render_report(run: RunFiles) -> str:
         figures=drawn,
         latency=run.latency and html(replace(latency_table(run.latency), title="", note="")),
         sets=run.sets and html(replace(sets_table(run.sets.report, whole=True), title="")),
-        sets_sentence=run.sets and sets_sentence(run.sets.report.figures, run.sets.coverage),
+        sets_sentence=run.sets and sets_sentence(run.sets.report, run.sets.coverage),
         gallery=_gallery(run),
         changed=kept_pictures([*named, *behind], run.examples, _CHANGED_SIDE),
         ranked=ranked,

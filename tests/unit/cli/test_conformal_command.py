@@ -1,11 +1,13 @@
 import json
 import shutil
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.support import refused
 from tests.unit.cli import command_line
 
@@ -15,7 +17,9 @@ from relook.io.identities import is_in
 from relook.models.small import new_small, save_small
 from relook.policy import Policy
 from relook.report import write_report
+from relook.report.deployed_tables import sets_table
 from relook.report.run_files import read_run
+from relook.report.tables import terminal
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:only .* images"),
@@ -48,7 +52,7 @@ def test_images_that_the_search_left_out_set_the_threshold_and_the_proofs_show_i
     out = tmp_path / "p.json"
     done = conformal(runs / "run", "--out", out, "--method", "policy")
     assert "90 images to set the threshold, 90 to show what it is worth" in done.stderr
-    assert "% of the sets hold the true class (asked for: 90 %)" in done.stdout
+    assert "% of the sets contain the true class (asked for: 90 %)" in done.stdout
     assert "relook export" in done.stderr
     policy = Policy.load(out)
     assert policy.sets is not None
@@ -81,6 +85,9 @@ def test_json_has_the_whole_report(runs: Path, tmp_path: Path) -> None:
 def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_path: Path) -> None:
     none_left = "neither the search nor its proof has used, got none: search with  --split 0.4:0.3"
     refused(none_left, conformal, runs / "whole", "--out", tmp_path / "p.json")
+    there = tmp_path / "there.json"  # that it exists is not what is wrong first
+    there.write_text("{}")
+    refused(none_left, conformal, runs / "whole", "--out", there)
     again = ("--data", f"npz:{runs}/digits.npz", "--out", tmp_path / "p.json")
     refused("300 of its 300 images .* search with  --split", conformal, runs / "whole", *again)
     others = ("--data", f"npz:{runs}/others.npz", "--out", tmp_path / "p.json")
@@ -130,6 +137,12 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
     text = write_report(run, figures=False).read_text()
     assert '<section id="sets">' in text
     assert "90 images set the threshold, 90 others show what they are worth" in text
+    shown = StringIO()
+    console = Console(width=80, file=shown)
+    console.print(terminal(sets_table(kept.report), console))
+    assert "…" not in shown.getvalue()
+    assert "change: size − plain size" in " ".join(shown.getvalue().split())
+    assert "size, views − plain" in text
     written = (run / "sets.json").read_bytes()
     (run / "sets.json").unlink()
     relook.load(run).conformal(method="policy", progress=False)
@@ -137,6 +150,22 @@ def test_the_report_has_what_sets_are_worth(runs: Path, tmp_path: Path) -> None:
     content = json.loads(written)
     (run / "sets.json").write_text(json.dumps({**content, "policy": "another"}))
     assert read_run(run).sets is None
+
+
+def test_the_plain_image_is_not_compared_with_itself(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "run", run)
+    plain = (run, "--out", tmp_path / "p.json", "--method", "plain", "--force")
+    shown = conformal(*plain).stdout
+    assert "the sets are the plain image's: there is nothing to compare" in shown
+    assert "compared with" not in shown
+    assert "change" not in shown
+    report: dict[str, Any] = json.loads(conformal(*plain, "--json").stdout)["report"]
+    assert report["of_plain"]
+    assert report["figures"]["size_change"]["estimate"] == 0
+    text = write_report(run, figures=False).read_text()
+    assert "The sets are the plain image's (score: aps), so there is nothing" in text
+    assert "views − plain" not in text
 
 
 def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:

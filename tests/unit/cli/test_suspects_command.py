@@ -1,6 +1,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,18 @@ def test_a_run_gives_a_table_a_csv_and_a_page(tmp_path: Path) -> None:
     read_html(text)
     found = json.loads(command_line.relook("suspects", run.path, "--json").stdout)
     assert [one["index"] for one in found["suspects"]] == [int(row["index"]) for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore::relook.RelookWarning")
+def test_it_says_which_views_it_takes_where_the_verdict_is_for_others(tmp_path: Path) -> None:
+    run = searched_run(tmp_path)
+    quick: Any = {"pool_size": 4, "length": 2, "progress": False}
+    found = relook.search(run.model, run.data, out=tmp_path / "own", **quick)
+    assert found.comparison.verdict.recommended_method == "plain"
+    said = command_line.relook("suspects", tmp_path / "own").stderr
+    assert "the learned policy with 2 views: all of the policy, though the verdict" in said
+    assert "recommends the plain image" in " ".join(said.split())
+    assert "though the verdict" not in command_line.relook("suspects", run.path).stderr
 
 
 def test_wrong_labels_are_found_and_too_few_images_said() -> None:
