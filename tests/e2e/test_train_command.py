@@ -62,6 +62,7 @@ def ended_after_a_checkpoint(out: Path, number: signal.Signals) -> tuple[int, st
     return process.returncode, messages.decode()
 
 
+@pytest.mark.slow
 def test_killed_terminated_and_continued_gives_the_same_bytes(
     relook: Relook, tmp_path: Path
 ) -> None:
