@@ -350,7 +350,7 @@ def test_tables_hold_the_figures(found: Results) -> None:
     text = "".join(printed(table) for table in tables(found))
     assert figure in text
     assert "GPS single" in text
-    shown, _, left_out = printed(tables(found)[0], 90).partition("not shown")
+    shown, _, left_out = printed(tables(found)[0], 90).partition("hidden")
     assert "best baseline" not in shown
     assert "best baseline" in left_out
     assert figure in STUDY.markdown(found)
