@@ -110,7 +110,7 @@ def _transfer(job: Job, study: StudyFile, search: int, score: int) -> int:
 
 def _ensembles(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes of one of the members."""
-    views = _views(study, ("cf", "mtrain", "mgrid"), study.ensembles, policies=3)
+    views = _views(study, study.ensembles.methods, study.ensembles, policies=3)
     predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
     alone = 1 - predicted / len(job.entries)  # the others' pools are there from their searches
     return round(alone * pool_size(study) * search) + views * score

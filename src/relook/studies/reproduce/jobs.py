@@ -220,6 +220,7 @@ def run_ensembles(inputs: JobInputs) -> Results:
         dataset,
         inputs.search_settings(entry, len(dataset)),
         test=inputs.test_images(entry, first),
+        methods=part.methods,
         budgets=part.budgets,
         options=_options(inputs),
         runs=part.runs,

@@ -223,13 +223,20 @@ class _Planner:
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
-        needs = (*self.networks(members), *self.searches(members), self.magnitudes(entry))
+        needs = (
+            *self.networks(members),
+            *self.searches(members),
+            *self.grid_search(entry, study.ensembles.methods),
+        )
         return Job("ensembles", name, members, self.common(entry, own), needs)
 
     def compared(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
         """Return what a comparison needs: the network, the policy and MGrid's magnitude."""
-        grid = (self.magnitudes(entry),) if "mgrid" in methods else ()
-        return (*self.network(entry), self.search(entry), *grid)
+        return (*self.network(entry), self.search(entry), *self.grid_search(entry, methods))
+
+    def grid_search(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
+        """Return the search for MGrid's magnitude, where it is compared with."""
+        return (self.magnitudes(entry),) if "mgrid" in methods else ()
 
     def network(self, entry: Entry) -> tuple[Job, ...]:
         return () if entry.augment == GIVEN else (self.train(entry),)

@@ -166,6 +166,7 @@ class EnsemblesPart:
     """Policies of ensembles: of the models that have several members, and of `models` together."""
 
     models: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("plain", "cf", "mtrain", "mgrid")
     budgets: Budgets = (5, 10, 20)
     runs: Count = 1
 

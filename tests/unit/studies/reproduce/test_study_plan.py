@@ -220,3 +220,19 @@ def test_the_batch_is_part_of_every_mark() -> None:
     judged = [(a, b) for a, b in zip(one, other, strict=True) if a.part != "train"]
     assert all(a.mark != b.mark for a, b in judged)
     assert all(a.mark == b.mark for a, b in zip(one, other, strict=True) if a.part == "train")
+
+
+def test_an_ensemble_searches_for_a_magnitude_only_where_it_is_compared(tmp_path: Path) -> None:
+    plans = (
+        make_plan(
+            load_study(
+                STUDIES / "shared-cifar10-paper.toml",
+                settings=[f"ensembles.methods={methods}"],
+                data=[f"CIFAR-10={tmp_path}"],
+            ),
+            ["ensembles"],
+        )
+        for methods in ('["plain", "cf"]', '["plain", "mgrid"]')
+    )
+    without, grid = ({job.part for job in plan} for plan in plans)
+    assert grid - without == {"magnitudes"}
