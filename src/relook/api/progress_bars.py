@@ -145,12 +145,13 @@ class _Log:
 
     def __init__(self) -> None:
         self.began = self.last = time.monotonic()
-        self.first: int | None = None  # what an earlier run has done says nothing of the speed
+        self.first = 0  # what an earlier run has done says nothing of the speed
+        self.total: int | None = None
 
     def is_due(self, done: int, total: int) -> bool:
         """Return whether the last line is old enough; the end has a line of its own."""
-        if self.first is None:
-            self.began, self.first = time.monotonic(), done
+        if total != self.total:  # the first call, or another stage of the same work
+            self.began, self.first, self.total = time.monotonic(), done, total
         if done >= total or time.monotonic() - self.last < LOG_SECONDS:
             return False
         self.last = time.monotonic()
@@ -159,7 +160,7 @@ class _Log:
     def line(self, done: int, total: int) -> str:
         """Return how far it is, and the time left."""
         text = f"{done:,} of {total:,} ({100 * done / total:.0f} %)"
-        made = done - (self.first or 0)
+        made = done - self.first
         if made <= 0:
             return text
         left = (time.monotonic() - self.began) * (total - done) / made

@@ -40,6 +40,18 @@ def test_a_log_gets_a_line_every_half_minute(
     ]
 
 
+def test_the_next_stage_of_the_same_work_is_timed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    text = shown(monkeypatch)
+    with progress_bars.progress_bar("search") as report:
+        for done, total in ((0, 1000), (999, 1000), (10, 200), (40, 200)):
+            report(done, total)
+            seconds[0] += 3000 if done == 999 else 31
+    assert "search: 10 of 200 (5 %)\n" in text.getvalue()
+    assert "40 of 200 (20 %), about 3 min left" in text.getvalue()
+
+
 def test_work_that_stands_still_has_no_time_left(
     monkeypatch: pytest.MonkeyPatch, seconds: list[float]
 ) -> None:
