@@ -124,8 +124,11 @@ def table_of(
     own = [results.where(**line.where) for line in lines]
     shown = list(columns[texts:])
     grid = [
-        [None if one.key else mine.get(**one.where) if one.where else None for one in shown]
-        for mine in own
+        [
+            None if one.key or not one.where else mine.get(**{**line.where, **one.where})
+            for one in shown
+        ]
+        for line, mine in zip(lines, own, strict=True)
     ]
     cells = [
         (

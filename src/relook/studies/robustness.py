@@ -38,8 +38,10 @@ from relook.report.tables import (
     table_of,
 )
 from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
+from relook.studies.corruptions.photos import corrupt_photos, resized_photos
 from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
 from relook.studies.study import Study, StudyKeywords, asked_for, corrected_change
+from relook.transforms.full_images import FullImages
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -76,8 +78,9 @@ def robustness(
     `dataset` holds clean images, of which those that the policy was found on are left out, with
     their corrupted versions and a warning, `validation` clean ones that
     MGrid may look for its magnitude on. `shift` says which corruptions, and where they come from
-    (default: all, made from the seed and the images' `indices`). What `policy` and the other
-    keywords mean is as in `relook.compare`.
+    (default: all, made from the seed and the images' `indices`). Photos are corrupted whole, at
+    the size that the plain view is cut from, and views are cut from what that gives. What `policy`
+    and the other keywords mean is as in `relook.compare`.
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
@@ -86,10 +89,14 @@ def robustness(
     shift = shift or Shift()
     names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
     unseen = unseen_part(dataset, policies, indices)
-    # Corrupted images have the size of the model's input, so the clean ones get it too.
+    images = unseen.dataset.images
+    if shift.source is not None:  # those have the size of the model's input
+        images = unseen.dataset.plain
+    elif isinstance(images, FullImages):
+        images = resized_photos(images)
     setup = replace(asked, runs=max(asked.runs, len(policies))).setup(
         predictor,
-        replace(unseen.dataset, images=unseen.dataset.plain),
+        replace(unseen.dataset, images=images),
         recipe,
         indices=unseen.indices,
         store_path=None if store_path is None else Path(store_path) / "clean.zarr",
@@ -271,14 +278,19 @@ def stratified_part(dataset: Dataset, images: int | None, seed: int) -> NDArray[
     return stratified_split(dataset.labels, share, seed, dataset.units)[1]
 
 
-def _shown(setup: Setup, condition: Condition, corrupted: Source | None, unseen: Unseen) -> Tensor:
+def _shown(
+    setup: Setup, condition: Condition, corrupted: Source | None, unseen: Unseen
+) -> Tensor | FullImages:
     """Return the images under a condition."""
     name, level = condition
-    clean = setup.dataset.plain
+    clean = setup.dataset.images
     if condition == CLEAN:
         return clean
     if corrupted is None:
-        return corrupt_images(clean, name, level, seed=setup.seed, indices=setup.places)
+        made: Any = {"seed": setup.seed, "indices": setup.places}
+        if isinstance(clean, FullImages):
+            return corrupt_photos(clean, name, level, **made)
+        return corrupt_images(clean, name, level, **made)
     found = corrupted(name, level)
     wanted = [unseen.given, *clean.shape[1:]]
     if list(found.shape) != wanted:
@@ -289,7 +301,9 @@ def _shown(setup: Setup, condition: Condition, corrupted: Source | None, unseen:
     return found[from_numpy(unseen.kept)]
 
 
-def _at(setup: Setup, condition: Condition, images: Tensor, progress: Progress | None) -> Setup:
+def _at(
+    setup: Setup, condition: Condition, images: Tensor | FullImages, progress: Progress | None
+) -> Setup:
     path = None if setup.store is None else Path(setup.store)
     if path is not None and condition != CLEAN:
         path = path.with_name(f"{condition[0]}-{condition[1]}.zarr")

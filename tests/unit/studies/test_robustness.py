@@ -246,7 +246,7 @@ def test_tables_hold_the_figures(dataset: Dataset) -> None:
     expected = "robustness,halves,plain,plain image (CC),1,1,20,fog,5,error,1.0,,,0.0"
     assert expected in lines
     markdown = STUDY.markdown(found)
-    assert "| snow | " in markdown
+    assert "| snow | **20.00** |" in markdown
     assert markdown.rstrip().endswith(found.sentence)
     made = latex(paper_table(found.labelled(data="CIFAR_10", model="a & b")))
     assert r"CIFAR\_10 & a \& b & \textbf{35.000}" in made

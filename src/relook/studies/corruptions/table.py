@@ -154,18 +154,20 @@ def corrupt_images(
     *,
     seed: int = 0,
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+    side: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
     """Return uint8 images `[n, c, h, w]` under a corruption of CORRUPTIONS at severity 1 … 5.
 
-    `indices` are the images' places in their data set (default 0 … n − 1). A result is a
-    function of its image, the seed, its index, the corruption and the severity alone.
+    `indices` are the images' places in their data set (default 0 … n − 1), and it is as strong as
+    for images of `side` pixels (default: their shorter side). A result is a function of its image,
+    the seed, its index, the corruption and the severity alone.
     """
     check_images(images)
     (name,), (level,) = check_corruptions([corruption]), check_severities([severity])
     row = CORRUPTIONS[name]
     places = _places(indices, len(images))
-    parameters = row.parameters(level, min(images.shape[2:]))
+    parameters = row.parameters(level, side or min(images.shape[2:]))
     corrupted = np.empty(tuple(images.shape), dtype=np.uint8)
     sources: Levels = np.ascontiguousarray(images.cpu().numpy())
     seed = check_seed(seed)
