@@ -243,7 +243,7 @@ def report_faults(
     if not wanted.skip_bad:
         raise FileFormatError(
             f"{where}: {count} cannot be read as images; the first is {named[0]}; mend or remove "
-            "them, or leave them out with --skip-bad"
+            "them, or leave them out with skip_bad=True (--skip-bad)"
         )
     if len(faults) == len(files):
         raise nothing_left(where, len(files))

@@ -57,7 +57,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             job.split.held_out,
             "held out",
             "the intervals will be wide and a small gain cannot be shown"
-            f"{'' if job.halves else ' (--cross-fit holds none out)'}",
+            f"{'' if job.halves else ' (cross_fit, --cross-fit, holds none out)'}",
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):
@@ -132,24 +132,25 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
     told += ", which is chance" if at_chance else ""
     order = _other_order(answers, labels, classes)
     if order is not None:
-        return f"{told}, and on {order}: check the order of the classes (--classes)"
+        return (
+            f"{told}, and on {order}: name the model's classes in its order with classes "
+            "(--classes FILE)"
+        )
     if at_chance:
         return (
-            f"{told}: check that the classes are in the model's order (--classes), its weights, "
+            f"{told}: check that the classes are in the model's order, its weights, "
             "and mean and std"
         )
     sure = float(np.exp(log_probs.max(axis=1), dtype=np.float64).mean())
     temperature = fit_temperature(log_probs, labels)
     told += f", but {100 * sure:.1f} % sure on average (temperature {temperature:.2g}): check "
     if temperature < _LOWEST:
-        return f"{told}whether it returns probabilities rather than logits (--outputs)"
+        return f"{told}whether it returns probabilities rather than logits (outputs)"
     at_most = right + 2 * math.sqrt(right * (1 - right) / images)
     if temperature > _HIGHEST or (
         at_most < _RIGHT_OF_SURE * sure and _crowds(answers[answers != labels], shares[1])
     ):
-        return (
-            f"{told}mean and std (--mean, --std), the scale of the pixels and the channels' order"
-        )
+        return f"{told}mean and std, the scale of the pixels and the channels' order"
     return None
 
 
