@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from relook.data.base import Dataset, are_numbers
+from relook.foundation.wording import count
 from relook.io.identities import union, why_unknown
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
@@ -75,9 +77,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
             "your own can have smaller ones"
         )
-    notes += _start_notes(job)
-    mistake = _tried_set_up(job)
-    return (*notes, *([] if mistake is None else [mistake]))
+    return (*notes, *_start_notes(job), *_tried_set_up(job))
 
 
 def _start_notes(job: SearchJob) -> list[str]:
@@ -101,7 +101,7 @@ def _start_notes(job: SearchJob) -> list[str]:
     return notes
 
 
-def _tried_set_up(job: SearchJob) -> str | None:
+def _tried_set_up(job: SearchJob) -> list[str]:
     """Predict a few images, one per group, and say what is probably wrong with the set-up."""
     places, groups = job.split.search, job.groups
     if groups is not None:
@@ -110,7 +110,23 @@ def _tried_set_up(job: SearchJob) -> str | None:
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
-    return set_up_note(log_probs, labels, job.dataset.classes)
+    notes = [
+        _folders_note(job.dataset, log_probs.shape[1]),
+        set_up_note(log_probs, labels, job.dataset.classes),
+    ]
+    return [note for note in notes if note is not None]
+
+
+def _folders_note(dataset: Dataset, outputs: int) -> str | None:
+    """Say that folders were taken for the model's first classes, by their names alone."""
+    known, folders = len(dataset.classes), dataset.name.startswith("folder:")
+    if not folders or known == outputs or not are_numbers(dataset.classes):
+        return None
+    missing = count(outputs - known, "class of the model has", "classes of the model have")
+    return (
+        f"the folders' names, 0 to {known - 1}, are taken for the numbers of the model's classes; "
+        f"{missing} no image"
+    )
 
 
 def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:
