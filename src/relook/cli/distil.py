@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
@@ -28,15 +29,27 @@ _TO_DEPLOY = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
 _STEP = 3  # passes that a step of training takes the time of
 
 
+@dataclass(frozen=True, kw_only=True)
+class DistilSource(PolicySource):
+    """Options of what the new weights are compared on; `--data` are the images to learn from."""
+
+    labelled: ClassVar[str] = "--test"
+    data: str | None = options.of_data(
+        "Labelled images that neither the search nor this has learned from.",
+        "--test",
+        shown="the search's held-out ones",
+    )
+
+
 @spelled_out
 def distil_command(
     *,
-    scored: PolicySource,
+    scored: DistilSource,
     images: str = options.of_data(
         "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
         "looked at.",
-        "--images",
-        "-i",
+        "--data",
+        "-d",
         default=...,
     ),
     out: Path = option(
