@@ -68,7 +68,7 @@ def distil_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Teach the network what the policy's views predict together: part of their gain for one pass.
+    """Train the network to predict as the policy's views together: part of their gain for one pass.
 
     It is fine-tuned on images without labels. Labelled images that neither the search nor this has
     learned from, by default the search's held-out ones, show what the new weights are worth. Where
@@ -133,8 +133,8 @@ def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_j
         print_json(cost)
         return
     typer.echo(
-        f"{passes:,} model passes and {steps:,} images taught: about {duration(whole)} with torch; "
-        "nothing was written"
+        f"{passes:,} model passes and {steps:,} training images: about {duration(whole)} with "
+        "torch; nothing was written"
     )
 
 

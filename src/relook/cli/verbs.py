@@ -98,7 +98,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "ones more.",
         "calibrate": "Fit a policy's temperatures on labelled images: other data, another model, a "
         "frozen policy.",
-        "distil": "Teach the network what the policy's views predict together: part of their gain "
+        "distil": "Train the network to predict as the policy's views together: part of their gain "
         "for one pass.",
         "conformal": "Make sets of classes that contain the true class as often as you ask.",
     },

@@ -46,14 +46,14 @@ def parse_split(text: str, images: int) -> Shares:
     if search < 1 or test < 1 or search + test > images:
         raise RelookError(
             f"split {text}: expected at least 1 image in each part and at most {images:,} in "
-            f"both, got {search:,} to search with and {test:,} to prove it on"
+            f"both, got {search:,} to search with and {test:,} to compare on"
         )
     used = search + test
     return Shares(test / used, (images - used) / images)
 
 
 class Split(NamedTuple):
-    """Which images a search sees, and which are held out for the proof, both ascending."""
+    """Which images a search sees, and which are held out to compare on, both ascending."""
 
     search: Indices
     held_out: Indices

@@ -210,7 +210,7 @@ def plan_search(
     resolve_objective(settings.objective)
     if len(split.held_out) < FEWEST_HELD_OUT:
         raise RelookError(
-            f"expected at least {FEWEST_HELD_OUT} images for the proof, got "
+            f"expected at least {FEWEST_HELD_OUT} held-out images, got "
             f"{len(split.held_out)} that are not searched too: hold out a larger share (split, "
             "holdout), or give more images"
         )
@@ -265,7 +265,7 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
     if len(again) > _SHARED_SHARE * len(test):
         raise RelookError(
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
-            "among those searched on: a gain on them proves nothing; leave them out"
+            "among those searched on: a gain on them says nothing; leave them out"
         )
     searched = np.arange(len(dataset))
     if settings.left_out:

@@ -89,14 +89,14 @@ def _start_notes(job: SearchJob) -> list[str]:
     lost = len(held_out) - len(job.split.held_out)
     if lost:
         notes.append(
-            f"{lost:,} of {len(held_out):,} held-out images are left out of the proof: a policy to "
-            "start from was found on them"
+            f"{lost:,} of {len(held_out):,} held-out images are left out of the comparison: a "
+            "policy to start from was found on them"
         )
     why = why_unknown(job.proof.identities, seen)
     if why:
         notes.append(
             "a policy to start from may have been found on images that are held out here "
-            f"({why}): then their figures prove less"
+            f"({why}): then their figures say less"
         )
     return notes
 

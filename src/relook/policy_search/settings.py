@@ -127,7 +127,7 @@ class SearchSettings:
     "auto": conservative where it applies, else greedy. The settings hold which. `pool_size` None is
     the recipe's own, but for a conservative search 80.
 
-    `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
+    `holdout` is the share held out, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
     With `cross_fit` nothing is held out: all images are searched on, and so is each half of them
     alone, whose views are scored on the other half. The views of the policies to `start_from` take
@@ -184,7 +184,7 @@ class SearchSettings:
     balanced: bool = _setting(False, "Give each class the same weight.", panel=SEARCH)
     cross_fit: bool = _setting(
         False,
-        "Hold nothing out: learn on all images, and prove it on all of them, each half by "
+        "Hold nothing out: learn on all images, and compare on all of them, each half by "
         "views that were learned on the other. For few images.",
     )
     holdout: float = 1 / 3
@@ -252,7 +252,7 @@ class SearchSettings:
             )
         if self.cross_fit and self.race:
             raise RelookError(
-                "a race drops candidates by all images, so that no half of them can prove "
+                "a race drops candidates by all images, so that no half of them can show "
                 "anything: leave out race, or cross_fit (--cross-fit)"
             )
         if self.strategy == "conservative" and self.pool_size is None:

@@ -139,7 +139,7 @@ class TimePlan:
     def __str__(self) -> str:
         candidates, images = self.size.candidates, self.size.search
         size = f"{count(candidates, 'candidate')} × {count(images, 'image')}"
-        size += f", then the proof on {self.size.proof:,}"
+        size += f", then {self.size.proof:,} held-out images"
         if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
             return f"Plan: {size}"
         speed = f"about {duration(self.estimate)} at {1 / self.seconds_a_pass:,.0f} passes/s"

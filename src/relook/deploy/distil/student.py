@@ -38,7 +38,7 @@ HELD_BACK = 0.1
 """The share of the images that decides which epoch is kept."""
 
 FEWEST = 20
-"""With fewer images nothing can be taught."""
+"""With fewer images nothing can be learned."""
 
 _DECAY = 0.99  # of the running mean of weights, per step
 _WARM_UP = 10  # steps in which that mean is shorter
