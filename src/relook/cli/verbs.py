@@ -143,6 +143,10 @@ class ShortHelpCommand(TyperCommand):
         if "--help-all" in args:
             super().format_help(ctx, ctx.make_formatter())
             ctx.exit()
+        known = {name for param in self.params for name in param.opts}
+        asked = {arg.partition("=")[0] for arg in args} - known
+        if "--images" in asked and "--data" in known:
+            raise RelookError(f"{ctx.command_path} takes its images as --data, got --images")
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
