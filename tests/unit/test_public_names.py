@@ -46,7 +46,7 @@ def test_a_policy_needs_no_source_model_or_report() -> None:
 )
 def test_errors_name_settings_as_python_does(package: str) -> None:
     """An option of the command line stands in brackets, after the keyword's name."""
-    alone = {}
+    alone: dict[str, Path] = {}
     for file in (Path(relook.__file__).parent / package).rglob("*.py"):
         nodes = ast.walk(ast.parse(file.read_text()))
         raised = [node for node in nodes if isinstance(node, ast.Raise)]

@@ -1,4 +1,4 @@
-"""From a model and labelled images to a policy: pool → predictions → selection → held-out proof.
+"""From a model and labelled images to a policy: pool → predictions → selection → comparison.
 
 The paper's Algorithm 1, with a share of the images held out so that a gain is never claimed
 on the images that it was found on.
