@@ -12,7 +12,7 @@ _BETWEEN = ("relook", "torch", "contextlib", "functools")  # torch calls the for
 
 
 class RelookError(Exception):
-    """Something a user can mend: the message says expected, got, where and what to do."""
+    """Something a user can correct: the message says expected, got, where and what to do."""
 
 
 class FileFormatError(RelookError):

@@ -59,7 +59,7 @@ def common(network: Path, policy: Path, digits: Dataset, tmp_path: Path) -> tupl
     labelled = written(tmp_path / "labelled.npz", digits.subset(np.arange(300, 500)))
     images = written(tmp_path / "images.npz", digits.subset(np.arange(480, 800)))
     out = tmp_path / "distilled"
-    return ("distil", policy, "-m", f"small@{network}", "-d", labelled, "-i", images, "-o", out)
+    return ("distil", policy, "-m", f"small@{network}", "--test", labelled, "-d", images, "-o", out)
 
 
 def test_weights_that_do_not_help_are_not_written(
@@ -108,5 +108,6 @@ def test_onnx_files_are_refused_in_one_line(
     Policy((SubPolicy(),), temperatures=(1.0,), seen=b"").save(plain)
     relook.ok("export", plain, "-m", f"small@{network}", "-d", data, "-o", file)
     common = ("distil", policy, "-m", f"onnx:{file}", "--outputs", "probabilities")
-    said = relook.refused(*common, "-d", data, "-i", data).err
+    assert "or else --test" in relook.refused(*common, "-d", data).err
+    said = relook.refused(*common, "--test", data, "-d", data).err
     assert "an ONNX file, a function and an ensemble cannot be" in " ".join(said.split())

@@ -86,7 +86,7 @@ def test_mistakes_are_one_line(
     assert "--model at least twice" in error(*members[:2])
     assert "got 10, 3 classes" in error(*members[:2], "--model", f"small@{three}")
     assert "--single: expected a member from 1 to 2" in error(*members, "--single", 3)
-    assert "--draws: expected fixed or fresh" in error(*members, "--draws", "new")
+    assert "draws: expected fixed or fresh" in error(*members, "--draws", "new")
     assert "one of --split and --test" in error(*members, "--test", data)
     assert "--name 2 times" in error(*members, "--name", "one")
     assert "unknown strategy" in error(*members, "--strategy", "best")

@@ -116,7 +116,7 @@ def test_probabilities_read_as_logits_are_said(
     model, data = "torch:softmaxed:build", made.data("digits", 0, 700)
     sources = ("search", "--model", model, "--data", data, *NORMALISED, *QUICK, "--dry-run")
     (note,) = notes_of(relook.ok(*sources))
-    assert "probabilities rather than logits (--outputs)" in note
+    assert "probabilities rather than logits (outputs)" in note
     assert notes_of(relook.ok(*sources, "--outputs", "probabilities")) == []
 
 

@@ -84,7 +84,7 @@ def test_listings_and_errors_name_what_a_package_brings(site: Path, recipe: Path
     wrong = ("search", "--model", "toynet:3", "--data", "toyset:")
     assert "expected a data set as toyset:IMAGES" in refused(relook(*wrong, site=site))
     without = relook(*SEARCH, "--recipe", recipe, site=None)
-    assert "unknown transform 'dim'" in refused(without)
+    assert "the transform 'dim' is not registered" in refused(without)
 
 
 def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_dry_run_lists_jobs_and_writes_nothing(
     ("options", "message"),
     [
         (("--set", "data.digits.test_images=100"), "expected 100 images, as data.digits.test_im"),
-        (("--set", "data.digits.split=100:100"), "data.digits.split: --split 100:100: expected"),
+        (("--set", "data.digits.split=100:100"), "data.digits.split: split 100:100: expected"),
         (("--set", "search.strategy=greedi"), "unknown strategy 'greedi': did you mean 'greedy'?"),
         (("--set", "data.digits.train=npz:none.npz"), "none.npz"),
         (("--data", "digit=x"), "did you mean 'digits'?"),

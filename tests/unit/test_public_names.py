@@ -1,7 +1,10 @@
 """The public names: each is there, loaded when it is used, and the command line starts at once."""
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,22 @@ def test_a_policy_needs_no_source_model_or_report() -> None:
     assert set(done.stdout.decode().split()) <= {
         *("errors", "version", "foundation", "io", "numerics", "transforms", "policy")
     }
+
+
+@pytest.mark.parametrize(
+    "package", ["data", "deploy/distil", "deploy/export", "models", "numerics", "policy_search"]
+)
+def test_errors_name_settings_as_python_does(package: str) -> None:
+    """An option of the command line stands in brackets, after the keyword's name."""
+    alone: dict[str, Path] = {}
+    for file in (Path(relook.__file__).parent / package).rglob("*.py"):
+        nodes = ast.walk(ast.parse(file.read_text()))
+        raised = [node for node in nodes if isinstance(node, ast.Raise)]
+        texts = [
+            one.value
+            for node in raised
+            for one in ast.walk(node)
+            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+        ]
+        alone.update({text: file for text in texts if re.search(r"(?<!\()--[a-z]", text)})
+    assert not alone

@@ -18,8 +18,8 @@ from relook.errors import RelookError
 class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A trained classifier that predicts by the views that are best for it.
 
-    `fit` learns which views of uint8 images `[n, c, h, w]` to average, and proves it on a part of
-    them: the model itself is not trained. `model` is what `relook.search` takes, whose keywords
+    `fit` learns which views of uint8 images `[n, c, h, w]` to average, and compares them on a part
+    of them: the model itself is not trained. `model` is what `relook.search` takes, whose keywords
     `options` are (`mean`, `std`, `recipe`, `length` …). `classes` are the labels of the model's
     outputs, in their order (default: 0, 1, 2 …). Views are those that the verdict recommends, or
     those of `method` ("policy", "plain" or "cf"). Fitted: `classes_`, sorted; `search_`, what the
@@ -42,7 +42,7 @@ class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.options = options
 
     def fit(self, images: ArrayLike, labels: ArrayLike) -> Self:
-        """Learn which views to average; the images are split for search and proof."""
+        """Learn which views to average; the images are split for search and comparison."""
         if self.model is None:
             raise RelookError("expected TTAClassifier(model) with a trained model, got None")
         names = None if self.classes is None else np.asarray(self.classes)

@@ -37,8 +37,8 @@ def distil(
     the `options`; it is left alone. `images` are arrays, tensors, PIL images or a text like
     "folder:DIR" (at any depth); labels are not looked at. The policy's calibrated prediction of
     each is what the network learns. `test` are labelled images that neither has seen, as a pair or
-    with labels inside: they prove what came of it, and where it does not help beyond doubt, the
-    network stays as it was. Without them nothing is proven.
+    with labels inside: the result is compared on them, and where it does not help beyond doubt,
+    the network stays as it was. Without them nothing is compared.
 
     With `out`, everything is kept in that directory: the same call goes on after an interruption.
     """

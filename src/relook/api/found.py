@@ -203,10 +203,10 @@ class FoundPolicy(PolicySearch):
     ) -> FoundPolicy:
         """Return the same with prediction sets, for `tta().predict_set` and exported files.
 
-        Images that neither the search nor its proof has used set their threshold: by default those
+        Images that the search has neither used nor held out set their threshold: by default those
         that its `split` left out. `coverage` (0.9), `score` ("lac", "aps" or "raps"), `per_class`,
         `penalty` and `free` say which sets; `method` and `views` are as for `tta`. In a run's
-        directory, what the proof's images show of the sets is kept for its report.
+        directory, what the held-out images show of the sets is kept for its report.
         """
         chosen = self._deployed(method, views)
         made = with_sets(
@@ -235,7 +235,7 @@ class FoundPolicy(PolicySearch):
     ) -> Distilled:
         """Return the searched network, fine-tuned on images without labels; see `relook.distil`.
 
-        The search's held-out images prove what came of it. `training` is `epochs`,
+        The result is compared on the search's held-out images. `training` is `epochs`,
         `learning_rate` and `seed`.
         """
         from relook.api.distilling import distilled
@@ -342,7 +342,7 @@ class FoundPolicy(PolicySearch):
         return used_images(where, self.policy)
 
     def _others(self) -> Dataset | None:
-        """The proof's images that nothing was learned on, if a run can keep what they show."""
+        """The held-out images that nothing was learned on, if a run can keep what they show."""
         if self.path is None:
             return None
         try:

@@ -42,7 +42,7 @@ STAGES = {
     "magnitude": ("MGrid, on search images", "views"),
     "calibrate": ("predicting", "views"),
     "targets": ("predicting the images without labels", "views"),
-    "teach": ("teaching", "images"),
+    "teach": ("training", "images"),
     "evaluate distilled": ("the same with the new weights", "views"),
 }
 """The title of each stage of a search and what follows, and what it counts."""

@@ -64,7 +64,7 @@ def search(
     run: str | Path | None = None,
     **keywords: Unpack[SearchKeywords],
 ) -> FoundPolicy:
-    """Learn which views of an image to average, and prove it on images held out for that.
+    """Learn which views of an image to average, and compare them on held-out images.
 
     `model` is a torch module (timm's and Hugging Face's too), an ONNX Runtime session, a path to an
     ONNX file, a spec such as "timm:resnet18@FILE", a function, a Predictor, or a list of these,
@@ -81,12 +81,12 @@ def search(
 
     The other keywords are the fields of `SearchSettings`, and some that are read with them.
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
-    transforms that make no sense for these images. A stratified share `holdout` (1/3) is kept for
-    the proof, unless separate `test` images are given (with their labels as a pair); `split` says
+    transforms that make no sense for these images. A stratified share `holdout` (1/3) is held
+    out, unless separate `test` images are given (with their labels as a pair); `split` says
     both parts instead: "0.5:0.5", "5000:5000", "2500:rest". `cross_fit=True` holds nothing out and
-    proves the gain on all images, each half by views that were learned on the other: for few.
+    compares on all images, each half by views that were learned on the other: for few.
 
-    The search and its proof fit into the `time` there is ("15m", "1h30m", or seconds; `effort`:
+    Search and comparison fit into the `time` there is ("15m", "1h30m", or seconds; `effort`:
     "quick" is 2 minutes, "normal" 15, "thorough" an hour): where it is short, there are fewer
     candidates and images. Normal holds unless `pool_size`, `split` or `holdout` say otherwise. With
     `out`, a run keeps its plan, `plan=RUN` repeats another's, and `finish=True` ends an

@@ -62,7 +62,7 @@ def _short_notes() -> Iterator[None]:
 
 
 def main() -> None:
-    """Run the command line; what a user can mend is one line on stderr and exit code 2."""
+    """Run the command line; what a user can correct is one line on stderr and exit code 2."""
     try:
         with ending_on_sigterm(), _short_notes():
             app()

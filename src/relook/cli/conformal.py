@@ -60,8 +60,8 @@ def conformal_command(
 ) -> None:
     """Make sets of classes that contain the true class as often as you ask.
 
-    Images that neither the search nor its proof has used set the threshold: those that --split of
-    the search left out, or --data. The proof's images show coverage and size of the sets. The
+    Images that the search has neither used nor held out set the threshold: those that --split of
+    the search left out, or --data. The held-out images show coverage and size of the sets. The
     policy remembers the images; TTA.predict_set and exported ONNX files return the sets.
     """
     source = scored.source

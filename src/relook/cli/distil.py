@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
@@ -28,15 +29,27 @@ _TO_DEPLOY = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
 _STEP = 3  # passes that a step of training takes the time of
 
 
+@dataclass(frozen=True, kw_only=True)
+class DistilSource(PolicySource):
+    """Options of what the new weights are compared on; `--data` are the images to learn from."""
+
+    labelled: ClassVar[str] = "--test"
+    data: str | None = options.of_data(
+        "Labelled images that neither the search nor this has learned from.",
+        "--test",
+        shown="the search's held-out ones",
+    )
+
+
 @spelled_out
 def distil_command(
     *,
-    scored: PolicySource,
+    scored: DistilSource,
     images: str = options.of_data(
         "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
         "looked at.",
-        "--images",
-        "-i",
+        "--data",
+        "-d",
         default=...,
     ),
     out: Path = option(
@@ -55,7 +68,7 @@ def distil_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Teach the network what the policy's views predict together: part of their gain for one pass.
+    """Train the network to predict as the policy's views together: part of their gain for one pass.
 
     It is fine-tuned on images without labels. Labelled images that neither the search nor this has
     learned from, by default the search's held-out ones, show what the new weights are worth. Where
@@ -120,8 +133,8 @@ def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_j
         print_json(cost)
         return
     typer.echo(
-        f"{passes:,} model passes and {steps:,} images taught: about {duration(whole)} with torch; "
-        "nothing was written"
+        f"{passes:,} model passes and {steps:,} training images: about {duration(whole)} with "
+        "torch; nothing was written"
     )
 
 

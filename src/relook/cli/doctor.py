@@ -1,4 +1,4 @@
-"""`relook doctor`: what is installed here, what of it works, and how to mend the rest.
+"""`relook doctor`: what is installed here, what of it works, and how to repair the rest.
 
 torch and the packages that need it are imported only once they are known to work.
 """

@@ -51,7 +51,7 @@ class TimeOptions:
     """How long a search may take, and what was planned for that."""
 
     time: str | None = option(
-        "How long the search and its proof may take: 90s, 15m, 1h30m. Where that is short, there "
+        "How long search and comparison may take: 90s, 15m, 1h30m. Where that is short, there "
         "are fewer candidates and images.",
         metavar="TIME",
         shown="15m; none with --pool-size, --split or --holdout",
@@ -143,7 +143,7 @@ def search_command(
     settings: Annotated[dict[str, Any], FieldsOf(SearchSettings)],
     split: options.SplitOption = None,
     holdout: float | None = option(
-        "Share of the images that is kept for the proof; short for a --split of them all.",
+        "Share of the images that is held out; short for a --split of them all.",
         shown="a third",
         panel=SEARCH,
     ),

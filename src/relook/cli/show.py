@@ -234,13 +234,13 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
 
 
 def _print_where(comparison: Comparison) -> None:
-    """Print where the policy gains and loses, and which confusions it mends and makes."""
+    """Print where the policy gains and loses, and which confusions it corrects and makes."""
     where = comparison.where
     if where is None:
         return
     console.print()
     console.print(terminal(where_table(where), console))
-    for verb, found in (("mends", where.mended), ("makes", where.made)):
+    for verb, found in (("corrects", where.mended), ("makes", where.made)):
         pairs = (
             f"{class_name(comparison.classes, one.label)} → "
             f"{class_name(comparison.classes, one.answer)} ({one.images})"

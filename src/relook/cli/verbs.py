@@ -98,7 +98,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "ones more.",
         "calibrate": "Fit a policy's temperatures on labelled images: other data, another model, a "
         "frozen policy.",
-        "distil": "Teach the network what the policy's views predict together: part of their gain "
+        "distil": "Train the network to predict as the policy's views together: part of their gain "
         "for one pass.",
         "conformal": "Make sets of classes that contain the true class as often as you ask.",
     },
@@ -143,6 +143,10 @@ class ShortHelpCommand(TyperCommand):
         if "--help-all" in args:
             super().format_help(ctx, ctx.make_formatter())
             ctx.exit()
+        known = {name for param in self.params for name in param.opts}
+        asked = {arg.partition("=")[0] for arg in args} - known
+        if "--images" in asked and "--data" in known:
+            raise RelookError(f"{ctx.command_path} takes its images as --data, got --images")
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -167,7 +167,7 @@ def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> No
     raise RelookError(
         f"expected as many classes in the data as the model has, got {count} in "
         f"{where} and {outputs} from the model: name the model's classes in its order "
-        "with --classes FILE"
+        "with classes (--classes FILE)"
     )
 
 

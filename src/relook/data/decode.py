@@ -242,8 +242,8 @@ def report_faults(
     count = f"{len(faults):,} of {len(files):,} files"
     if not wanted.skip_bad:
         raise FileFormatError(
-            f"{where}: {count} cannot be read as images; the first is {named[0]}; mend or remove "
-            "them, or leave them out with --skip-bad"
+            f"{where}: {count} cannot be read as images; the first is {named[0]}; repair or remove "
+            "them, or leave them out with skip_bad=True (--skip-bad)"
         )
     if len(faults) == len(files):
         raise nothing_left(where, len(files))

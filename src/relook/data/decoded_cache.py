@@ -145,7 +145,7 @@ def new_decoded(directory: Path, key: str) -> Iterator[tuple[Write, Callable[[De
         reason = error.strerror or str(error)
         raise RelookError(
             f"cannot keep decoded images in {one_line(str(directory))}: {reason}: give another "
-            "--cache, or --full-size no"
+            "cache, or full_size=False (--full-size no)"
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

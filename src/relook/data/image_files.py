@@ -231,8 +231,8 @@ def _check_disk(directory: Path, nbytes: int, where: str) -> None:
     if nbytes > free:
         raise RelookError(
             f"{where}: the full-size images take {nbytes / 1e9:.1f} GB, but {there} has "
-            f"{free / 1e9:.1f} GB free: give --cache on another disk, fewer images, or "
-            "--full-size no"
+            f"{free / 1e9:.1f} GB free: give a cache on another disk, fewer images, or "
+            "full_size=False (--full-size no)"
         )
 
 

@@ -107,7 +107,7 @@ def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str
         low, high = min(found, key=math.prod), max(found, key=math.prod)
         raise RelookError(
             f"{where}: expected images of one size, got {len(found)} sizes from "
-            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give --size, as 224"
+            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give a size, as 224"
         )
     channels = wanted.channels or (1 if grey else 3)
     return wanted.plan(target, channels)
@@ -156,7 +156,7 @@ def check_memory(images: int, plan: CentreCrop, where: str) -> int:
     if nbytes > half:
         raise RelookError(
             f"{where}: {images:,} images of {plan} take {nbytes / 1e9:.1f} GB, more than half of "
-            f"this machine's memory ({half / 1e9:.1f} GB): give a smaller --size or fewer images"
+            f"this machine's memory ({half / 1e9:.1f} GB): give a smaller size or fewer images"
         )
     return nbytes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,12 +121,17 @@ def _figures(
     covered, before = (one[images, labels].astype(np.float64) for one in (sets, plain))
     sizes, sizes_before = sets.sum(axis=1), plain.sum(axis=1)
     return SetFigures(
-        share_interval(covered, **how),
-        paired_interval(sizes, **how),
+        _from_0(share_interval(covered, **how)),
+        _from_0(paired_interval(sizes, **how)),
         float((sizes == 0).mean()),
-        share_interval(before, **how),
-        paired_interval(sizes_before, **how),
+        _from_0(share_interval(before, **how)),
+        _from_0(paired_interval(sizes_before, **how)),
         float((sizes_before == 0).mean()),
         share_interval(covered - before, **how),
         paired_interval(sizes - sizes_before, **how),
     )
+
+
+def _from_0(interval: Interval) -> Interval:
+    """Return an interval of what cannot be negative: these are made for differences."""
+    return replace(interval, low=max(0.0, interval.low))

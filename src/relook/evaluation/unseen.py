@@ -90,7 +90,7 @@ def unseen_places(
     if len(left) < min(FEWEST, len(dataset)):
         raise RelookError(
             f"{dataset.name}: expected at least {FEWEST} images that no policy was found on, got "
-            f"{len(left)} of {len(dataset):,}: a gain on the others proves nothing; give other "
+            f"{len(left)} of {len(dataset):,}: a gain on the others says nothing; give other "
             "images"
         )
     return left
@@ -110,7 +110,7 @@ def unused_part(dataset: Dataset, used: bytes, how_to_leave: str) -> Dataset:
     doubt = doubt_of(dataset.identities, used)
     if doubt or left is None:
         raise RelookError(
-            f"{dataset.name}: expected images that neither the search nor its proof has used, got "
+            f"{dataset.name}: expected images that the search has neither used nor held out, got "
             f"{'some of which nobody knows that' if doubt else 'none'}: {how_to_leave}"
         )
     return left

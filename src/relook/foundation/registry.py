@@ -89,7 +89,7 @@ def load_plugins() -> None:
         except Exception as error:  # whatever it is, relook works without the plug-in
             warn(
                 f"the plug-in {entry.name!r} ({entry.value}) cannot be loaded: "
-                f"{type(error).__name__}: {first_line(error)}; mend or uninstall it"
+                f"{type(error).__name__}: {first_line(error)}; repair or uninstall it"
             )
 
 

@@ -67,13 +67,13 @@ class RunDirectory:
         try:
             stored = read_json(self.settings, what="the settings of a relook run")
         except RelookError as error:
-            raise RunError(f"{error}: use another --out or delete {self.path}") from error
+            raise RunError(f"{error}: use another directory or delete {self.path}") from error
         different = [line.removeprefix("settings.") for line in differences(stored, record)]
         if different:
             more = f"; {len(different) - 3} more" if len(different) > 3 else ""
             raise RunError(
                 f"{self.path} holds a run with other settings "
-                f"({'; '.join(different[:3])}{more}): use another --out or delete {self.path}"
+                f"({'; '.join(different[:3])}{more}): use another directory or delete {self.path}"
             )
 
     def _check_is_ours(self) -> None:
@@ -84,7 +84,7 @@ class RunDirectory:
         if not lock.is_file() or lock.read_bytes()[: len(_SIGN)] != _SIGN:
             raise RunError(
                 f"{self.path}: expected a relook run or an empty directory, got one with "
-                f"{visible[0]!r}: use another --out"
+                f"{visible[0]!r}: use another directory"
             )
 
     def _take_lock(self) -> None:
@@ -96,7 +96,7 @@ class RunDirectory:
             self._release()
             raise RunError(
                 f"{self.path} is in use by process {holder.decode('ascii', 'replace') or 'unknown'}"
-                ": wait until it has finished, or use another --out"
+                ": wait until it has finished, or use another directory"
             ) from None
         sign = _SIGN + b"%d\n" % os.getpid()
         # Overwritten before it is cut: the sign is never absent once it has been there.

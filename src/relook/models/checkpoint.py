@@ -108,7 +108,7 @@ def _losses(path: Path, metadata: Mapping[str, str], belongs_to: str) -> tuple[f
         raise _damaged(path, f"its metadata has no {_FORMAT!r}") from None
     if own != belongs_to:
         raise RunError(
-            f"{path} belongs to a training with other data or settings: use another --out, or "
+            f"{path} belongs to a training with other data or settings: use another directory, or "
             "delete that file"
         )
     if not losses or not all(math.isfinite(loss) for loss in losses):

@@ -354,12 +354,12 @@ def _module(
 def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
     if seen is None and said is None:
         raise RelookError(
-            f"{path}: the graph does not say what it returns: say --outputs logits, "
+            f"{path}: the graph does not say what it returns: say which with outputs: logits, "
             "probabilities or log_probs"
         )
     if seen is not None and said not in (None, seen):
         raise RelookError(
             f"{path}: expected outputs {seen}, as the graph ends in a softmax; got {said}: "
-            "leave --outputs out"
+            "leave outputs out"
         )
     return said or seen or "logits"

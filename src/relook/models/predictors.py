@@ -331,7 +331,7 @@ def _common_input(specs: Sequence[InputSpec | None]) -> InputSpec | None:
         if replace(spec, interpolation=known[0].interpolation) != known[0]:
             raise RelookError(
                 "expected models that take the same images for an ensemble, got "
-                f"{_shown(known[0])} and {_shown(spec)}: say which with --size and --crop"
+                f"{_shown(known[0])} and {_shown(spec)}: say which with size and crop"
             )
     return known[0] if known else None
 

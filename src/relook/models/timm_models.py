@@ -32,8 +32,8 @@ def load_timm(rest: str, options: ModelOptions) -> Predictor:
         raise RelookError(f"expected a model as {FORM}, got 'timm:{rest}'")
     if bool(checkpoint) == options.pretrained:
         raise RelookError(
-            f"expected weights for timm:{name}: either timm:{name}@FILE or --pretrained, "
-            f"got {'both' if checkpoint else 'neither'}"
+            f"expected weights for timm:{name}: either timm:{name}@FILE or pretrained=True "
+            f"(--pretrained), got {'both' if checkpoint else 'neither'}"
         )
     timm = import_timm()
     _check_name(timm, name)

@@ -45,15 +45,15 @@ def parse_split(text: str, images: int) -> Shares:
     search, test = (images - sum(c or 0 for c in counts) if c is None else c for c in counts)
     if search < 1 or test < 1 or search + test > images:
         raise RelookError(
-            f"--split {text}: expected at least 1 image in each part and at most {images:,} in "
-            f"both, got {search:,} to search with and {test:,} to prove it on"
+            f"split {text}: expected at least 1 image in each part and at most {images:,} in "
+            f"both, got {search:,} to search with and {test:,} to compare on"
         )
     used = search + test
     return Shares(test / used, (images - used) / images)
 
 
 class Split(NamedTuple):
-    """Which images a search sees, and which are held out for the proof, both ascending."""
+    """Which images a search sees, and which are held out to compare on, both ascending."""
 
     search: Indices
     held_out: Indices
@@ -95,7 +95,7 @@ def _count(part: str, images: int, text: str) -> int:
 
 def _bad_split(text: str) -> RelookError:
     return RelookError(
-        "--split: expected SEARCH:TEST as shares (0.5:0.5), numbers of images (5000:5000) or "
+        "split: expected SEARCH:TEST as shares (0.5:0.5), numbers of images (5000:5000) or "
         f"with the rest (2500:rest), got {text!r}"
     )
 

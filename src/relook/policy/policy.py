@@ -235,9 +235,17 @@ class Policy(Sequence[SubPolicy]):
     def load(cls, path: str | Path) -> Policy:
         """Read a policy file, or take `preset:NAME`; a damaged one raises and says where."""
         from relook.policy.file import load_policy
-        from relook.policy.presets import is_preset, named_preset
+        from relook.policy.presets import is_preset, named_preset, nearest_preset
 
-        return named_preset(path) if is_preset(path) else load_policy(Path(path))
+        if is_preset(path):
+            return named_preset(path)
+        meant = nearest_preset(path)
+        if meant is not None:
+            raise RelookError(
+                f"expected a policy file or a preset, got {str(path)!r}, which is neither: "
+                f"did you mean {meant}?"
+            )
+        return load_policy(Path(path))
 
     @classmethod
     def preset(

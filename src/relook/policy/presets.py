@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
@@ -113,6 +114,12 @@ def is_preset(policy: object) -> bool:
 def preset_name(text: str | Path) -> str:
     """Return NAME of `preset:NAME?views=10`."""
     return str(text).removeprefix(PREFIX).partition("?")[0]
+
+
+def nearest_preset(path: str | Path) -> str | None:
+    """Return the preset, as `preset:NAME`, that the path of no file probably means."""
+    near = get_close_matches(str(path), PRESETS, n=1)
+    return PREFIX + near[0] if near and not Path(path).exists() else None
 
 
 def preset_of(policy: Policy) -> str | None:

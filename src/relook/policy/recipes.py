@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield "expected a name of up to 200 printable characters"
     for name in recipe.transforms:
         if name not in TRANSFORMS:
-            yield str(unknown_name("transform", name, TRANSFORMS))
+            yield (
+                f"the transform {name!r} is not registered: {_hint(name)}for one of your own, "
+                "import the module that registers it; for the command line, install its package"
+            )
         if name in STARTS + _CROPS:
             yield f"{name} can only be the start or the finish"
     if len(set(recipe.transforms)) != len(recipe.transforms):
@@ -99,6 +103,11 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     if recipe.image_size is not None and not 8 <= recipe.image_size <= _LARGEST_SIDE:
         size = describe(recipe.image_size)
         yield f"expected an image size of at least 8 and at most {_LARGEST_SIDE}, got {size}"
+
+
+def _hint(name: str) -> str:
+    near = get_close_matches(name, TRANSFORMS, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _problems_of_group(recipe: Recipe, group: Group) -> Iterator[str]:

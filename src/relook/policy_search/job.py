@@ -210,14 +210,14 @@ def plan_search(
     resolve_objective(settings.objective)
     if len(split.held_out) < FEWEST_HELD_OUT:
         raise RelookError(
-            f"expected at least {FEWEST_HELD_OUT} images for the proof, got "
-            f"{len(split.held_out)} that are not searched too: hold out a larger share (--split, "
-            "--holdout), or give more images"
+            f"expected at least {FEWEST_HELD_OUT} held-out images, got "
+            f"{len(split.held_out)} that are not searched too: hold out a larger share (split, "
+            "holdout), or give more images"
         )
     if len(split.search) > MOST_SEARCHED:
         raise RelookError(
             f"expected at most {MOST_SEARCHED:,} images to search with, got "
-            f"{len(split.search):,}: search with fewer (--split)"
+            f"{len(split.search):,}: search with fewer (split)"
         )
     if test is not None:
         _outputs(predictor, test)
@@ -225,8 +225,9 @@ def plan_search(
     job = SearchJob(predictor, dataset, test, settings, split, *drawn, directory, store)
     if settings.cross_fit and job.plan.mapped:
         raise RelookError(
-            f"--cross-fit holds the predictions in memory, {size_text(job.plan.predictions)}, got "
-            f"a limit of {size_text(job.plan.limit)}: raise --memory, or leave it out"
+            "cross_fit (--cross-fit) holds the predictions in memory, "
+            f"{size_text(job.plan.predictions)}, got a limit of "
+            f"{size_text(job.plan.limit)}: raise memory, or leave it out"
         )
     return job
 
@@ -259,12 +260,12 @@ def split_images(dataset: Dataset, settings: SearchSettings, test: Dataset | Non
         shares = None if settings.cross_fit else Shares(settings.holdout, settings.left_out)
         return held_out_split(dataset, shares, settings.seed)
     if settings.cross_fit:
-        raise RelookError("--cross-fit holds no images out: leave out --test, or it")
+        raise RelookError("cross_fit (--cross-fit) holds no images out: leave out test, or it")
     again = np.flatnonzero(is_in(test.identities, set_of(dataset.identities)))
     if len(again) > _SHARED_SHARE * len(test):
         raise RelookError(
             f"{test.name}: {len(again)} of its {len(test)} images (image {again[0]} first) are "
-            "among those searched on: a gain on them proves nothing; leave them out"
+            "among those searched on: a gain on them says nothing; leave them out"
         )
     searched = np.arange(len(dataset))
     if settings.left_out:
@@ -280,8 +281,9 @@ def _unseen(split: Split, proof: Dataset, settings: SearchSettings) -> Split:
     again = is_in(proof.identities[split.held_out], seen)
     if settings.cross_fit and again.any():
         raise RelookError(
-            f"--cross-fit proves each half of the images by the other, and --start-from was found "
-            f"on {again.sum():,} of them: leave out one of the two"
+            "cross_fit (--cross-fit) scores each half of the images by views learned on the other, "
+            f"but start_from (--start-from) was found on {again.sum():,} of them: leave "
+            "out one of the two"
         )
     return Split(split.search, split.held_out[~again])
 
@@ -322,7 +324,7 @@ def plan_pool(
         if held > limit:
             raise RelookError(
                 f"a race holds its predictions in memory, up to {size_text(held)}, "
-                f"got a limit of {size_text(limit)}: raise --memory, or search without --race"
+                f"got a limit of {size_text(limit)}: raise memory, or search without race"
             )
     return plan_selection(
         (left, images, classes),

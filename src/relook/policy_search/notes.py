@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from relook.data.base import Dataset, are_numbers
+from relook.foundation.wording import count
 from relook.io.identities import union, why_unknown
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
@@ -57,7 +59,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             job.split.held_out,
             "held out",
             "the intervals will be wide and a small gain cannot be shown"
-            f"{'' if job.halves else ' (--cross-fit holds none out)'}",
+            f"{'' if job.halves else ' (cross_fit, --cross-fit, holds none out)'}",
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):
@@ -75,9 +77,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             f"{size}, and its crops move them by up to {recipe.finish.magnitude:g}: a recipe of "
             "your own can have smaller ones"
         )
-    notes += _start_notes(job)
-    mistake = _tried_set_up(job)
-    return (*notes, *([] if mistake is None else [mistake]))
+    return (*notes, *_start_notes(job), *_tried_set_up(job))
 
 
 def _start_notes(job: SearchJob) -> list[str]:
@@ -89,19 +89,19 @@ def _start_notes(job: SearchJob) -> list[str]:
     lost = len(held_out) - len(job.split.held_out)
     if lost:
         notes.append(
-            f"{lost:,} of {len(held_out):,} held-out images are left out of the proof: a policy to "
-            "start from was found on them"
+            f"{lost:,} of {len(held_out):,} held-out images are left out of the comparison: a "
+            "policy to start from was found on them"
         )
     why = why_unknown(job.proof.identities, seen)
     if why:
         notes.append(
             "a policy to start from may have been found on images that are held out here "
-            f"({why}): then their figures prove less"
+            f"({why}): then their figures say less"
         )
     return notes
 
 
-def _tried_set_up(job: SearchJob) -> str | None:
+def _tried_set_up(job: SearchJob) -> list[str]:
     """Predict a few images, one per group, and say what is probably wrong with the set-up."""
     places, groups = job.split.search, job.groups
     if groups is not None:
@@ -110,7 +110,23 @@ def _tried_set_up(job: SearchJob) -> str | None:
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
-    return set_up_note(log_probs, labels, job.dataset.classes)
+    notes = [
+        _folders_note(job.dataset, log_probs.shape[1]),
+        set_up_note(log_probs, labels, job.dataset.classes),
+    ]
+    return [note for note in notes if note is not None]
+
+
+def _folders_note(dataset: Dataset, outputs: int) -> str | None:
+    """Say that folders were taken for the model's first classes, by their names alone."""
+    known, folders = len(dataset.classes), dataset.name.startswith("folder:")
+    if not folders or known == outputs or not are_numbers(dataset.classes):
+        return None
+    missing = count(outputs - known, "class of the model has", "classes of the model have")
+    return (
+        f"the folders' names, 0 to {known - 1}, are taken for the numbers of the model's classes; "
+        f"{missing} no image"
+    )
 
 
 def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> str | None:
@@ -132,24 +148,25 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
     told += ", which is chance" if at_chance else ""
     order = _other_order(answers, labels, classes)
     if order is not None:
-        return f"{told}, and on {order}: check the order of the classes (--classes)"
+        return (
+            f"{told}, and on {order}: name the model's classes in its order with classes "
+            "(--classes FILE)"
+        )
     if at_chance:
         return (
-            f"{told}: check that the classes are in the model's order (--classes), its weights, "
+            f"{told}: check that the classes are in the model's order, its weights, "
             "and mean and std"
         )
     sure = float(np.exp(log_probs.max(axis=1), dtype=np.float64).mean())
     temperature = fit_temperature(log_probs, labels)
     told += f", but {100 * sure:.1f} % sure on average (temperature {temperature:.2g}): check "
     if temperature < _LOWEST:
-        return f"{told}whether it returns probabilities rather than logits (--outputs)"
+        return f"{told}whether it returns probabilities rather than logits (outputs)"
     at_most = right + 2 * math.sqrt(right * (1 - right) / images)
     if temperature > _HIGHEST or (
         at_most < _RIGHT_OF_SURE * sure and _crowds(answers[answers != labels], shares[1])
     ):
-        return (
-            f"{told}mean and std (--mean, --std), the scale of the pixels and the channels' order"
-        )
+        return f"{told}mean and std, the scale of the pixels and the channels' order"
     return None
 
 

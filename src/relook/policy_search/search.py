@@ -1,4 +1,4 @@
-"""From a model and labelled images to a policy: pool → predictions → selection → held-out proof.
+"""From a model and labelled images to a policy: pool → predictions → selection → comparison.
 
 The paper's Algorithm 1, with a share of the images held out so that a gain is never claimed
 on the images that it was found on.
@@ -156,8 +156,8 @@ def planned(
     elsewhere = current_engine() is not None  # what is fastest here says nothing about workers
     if elsewhere and wish is not None and wish.asked:
         raise RelookError(
-            "--time and --effort measure the speed of this machine, got --engine: give "
-            "--pool-size and --split instead"
+            "time and effort measure the speed of this machine, got an engine: give "
+            "pool_size (--pool-size) and split instead"
         )
     settings = job.settings
     model = accelerate_run(

@@ -98,8 +98,8 @@ def start_policies(given: StartFrom | Sequence[StartFrom] | None) -> tuple[Polic
         fresh = next((view for view in views if not view.is_fixed), None)
         if fresh is not None:
             raise RelookError(
-                f"--start-from: expected fixed views, got “{fresh}”, which is drawn anew for each "
-                "image: freeze the policy first, with  relook policy freeze"
+                f"start_from (--start-from): expected fixed views, got “{fresh}”, which is drawn "
+                "anew for each image: freeze the policy first, with  relook policy freeze"
             )
         found.append(Policy(views, recipe=policy.recipe, seen=policy.seen))
     return tuple(found)
@@ -112,8 +112,8 @@ def start_views(policies: Sequence[Policy], recipe: Recipe) -> tuple[SubPolicy, 
         begins = bool(view.steps) and view.steps[0].transform in STARTS
         if (begins and recipe.start is None) or (view.finish and recipe.finish is None):
             raise RelookError(
-                f"--start-from: expected views as the recipe {recipe.name!r} makes them, got "
-                f"“{view}”, which crops otherwise: leave it out, or name its --recipe"
+                f"start_from (--start-from): expected views as the recipe {recipe.name!r} "
+                f"makes them, got “{view}”, which crops otherwise: leave it out, or name its recipe"
             )
     return views
 
@@ -127,7 +127,7 @@ class SearchSettings:
     "auto": conservative where it applies, else greedy. The settings hold which. `pool_size` None is
     the recipe's own, but for a conservative search 80.
 
-    `holdout` is the share kept for the proof, of what is not `left_out` of it all. `memory`
+    `holdout` is the share held out, of what is not `left_out` of it all. `memory`
     limits the selection, in bytes; above 200 classes it may decide picks, and a run keeps it.
     With `cross_fit` nothing is held out: all images are searched on, and so is each half of them
     alone, whose views are scored on the other half. The views of the policies to `start_from` take
@@ -184,7 +184,7 @@ class SearchSettings:
     balanced: bool = _setting(False, "Give each class the same weight.", panel=SEARCH)
     cross_fit: bool = _setting(
         False,
-        "Hold nothing out: learn on all images, and prove it on all of them, each half by "
+        "Hold nothing out: learn on all images, and compare on all of them, each half by "
         "views that were learned on the other. For few images.",
     )
     holdout: float = 1 / 3
@@ -234,7 +234,7 @@ class SearchSettings:
         if self.strategy not in STRATEGIES:
             raise unknown_name("strategy", self.strategy, STRATEGIES)
         if self.draws not in _DRAWS:
-            raise RelookError(f"--draws: expected {' or '.join(_DRAWS)}, got {self.draws!r}")
+            raise RelookError(f"draws: expected {' or '.join(_DRAWS)}, got {self.draws!r}")
         if self.view_temperature is not None and not 0.05 <= self.view_temperature <= 20:
             raise RelookError(
                 f"expected a view temperature from 0.05 to 20, got {self.view_temperature}"
@@ -252,8 +252,8 @@ class SearchSettings:
             )
         if self.cross_fit and self.race:
             raise RelookError(
-                "a race drops candidates by all images, so that no half of them can prove "
-                "anything: leave out --race, or --cross-fit"
+                "a race drops candidates by all images, so that no half of them can show "
+                "anything: leave out race, or cross_fit (--cross-fit)"
             )
         if self.strategy == "conservative" and self.pool_size is None:
             object.__setattr__(self, "pool_size", CONSERVATIVE_SIZE)
@@ -263,8 +263,8 @@ class SearchSettings:
         object.__setattr__(self, "start_from", start_policies(self.start_from))
         if self.draws == "fresh":
             raise RelookError(
-                "--start-from gives fixed views, got fresh draws: leave it out, or --draws fresh "
-                "and --strategy paper"
+                "start_from (--start-from) gives fixed views, got fresh draws: leave it out, or "
+                "draws fresh and strategy paper"
             )
 
     @classmethod
@@ -279,7 +279,9 @@ class SearchSettings:
         if split is None:
             return self
         if self.cross_fit:
-            raise RelookError("--cross-fit splits the images itself: leave out --split, or it")
+            raise RelookError(
+                "cross_fit (--cross-fit) splits the images itself: leave out split, or it"
+            )
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)
 
@@ -304,7 +306,9 @@ class SearchSettings:
         if not self.race:
             return stored_type(self.store_precision, classes)
         if self.store_precision == "float16":
-            raise RelookError("a race works in float32: leave out --store-precision, or --race")
+            raise RelookError(
+                "a race works in float32: leave out race, or store_precision (--store-precision)"
+            )
         return stored_type("float32", classes)
 
     def record(self) -> dict[str, JSON]:

@@ -59,7 +59,7 @@ _STEPS = 100  # between two of them
 _MARGIN = 0.85  # of the time that a plan may fill: passes slow down as machines get busy
 _SELECTED_A_SECOND = 3e7  # predictions × steps of a selection, where others work too
 _BESIDE = 5.0  # seconds for what is compiled at the first step, intervals and files
-_OTHER = "use another --out"
+_OTHER = "use another directory"
 _PARTS = re.compile(
     r"(?:([0-9.]+)\s*h)?\s*(?:([0-9.]+)\s*m(?:in)?)?\s*(?:([0-9.]+)\s*s?)?", re.IGNORECASE
 )
@@ -139,7 +139,7 @@ class TimePlan:
     def __str__(self) -> str:
         candidates, images = self.size.candidates, self.size.search
         size = f"{count(candidates, 'candidate')} × {count(images, 'image')}"
-        size += f", then the proof on {self.size.proof:,}"
+        size += f", then {self.size.proof:,} held-out images"
         if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
             return f"Plan: {size}"
         speed = f"about {duration(self.estimate)} at {1 / self.seconds_a_pass:,.0f} passes/s"
@@ -151,8 +151,8 @@ class TimePlan:
             return None
         return (
             f"the least that makes sense takes about {duration(self.estimate or 0)}, more than "
-            f"{duration(self.seconds)}, and runs all the same: for less, give --pool-size and "
-            "--split"
+            f"{duration(self.seconds)}, and runs all the same: for less, give "
+            "pool_size (--pool-size) and split"
         )
 
     def applied(self, settings: SearchSettings, wish: TimeWish) -> SearchSettings:
@@ -194,10 +194,10 @@ class TimeWish:
         asked = {name: given.pop(name, None) for name in TIME_KEYWORDS}
         named, effort, plan = asked["time"], asked["effort"], asked["plan"]
         if sum(one is not None for one in (named, effort, plan)) > 1:
-            raise RelookError("expected one of --time, --effort and --plan, got more: give one")
+            raise RelookError("expected one of time, effort and plan, got more: give one")
         if effort is not None and effort not in EFFORTS:
             raise unknown_name("effort", effort, tuple(EFFORTS))
-        seconds = seconds_of(named, "--time") if named is not None else EFFORTS.get(effort)
+        seconds = seconds_of(named, "time") if named is not None else EFFORTS.get(effort)
         pool_free = given.get("pool_size") is None
         parted = split is not None or given.get("holdout") is not None
         if seconds is None and plan is None and pool_free and not parted:
@@ -272,7 +272,7 @@ class TimeWish:
 def _plan_file(path: Path) -> Path:
     file = RunDirectory(path).plan if path.is_dir() else path
     if not file.is_file():
-        raise RelookError(f"--plan: expected a run with a plan.json, or that file, got {path}")
+        raise RelookError(f"plan: expected a run with a plan.json, or that file, got {path}")
     return file
 
 
@@ -317,7 +317,7 @@ class Rounds:
         if so_far is None:
             if self.wish.finish and not stored:
                 raise RelookError(
-                    "--finish: expected a complete round of candidates in "
+                    "finish: expected a complete round of candidates in "
                     f"{self.job.directory}, got none: run the same command without it"
                 )
             self._ends = [self.now()]

@@ -139,7 +139,7 @@ def _check_disk(store: PredictionStore) -> None:
     if needed > free:
         raise RunError(
             f"{store.path}: expected {size_text(needed)} of free disk for the predictions as one "
-            f"file, got {size_text(free)}: free some, or raise --memory above what they take; "
+            f"file, got {size_text(free)}: free some, or raise memory above what they take; "
             "what is predicted is kept"
         )
 

@@ -219,7 +219,7 @@ def _check_same_answers(passes: Passes, store: PredictionStore) -> None:
     if apart > _SAME:
         raise RunError(
             f"the model no longer answers as it did when {store.name} was begun: its "
-            f"log-probabilities differ by up to {apart:.2g}: use another --out or delete "
+            f"log-probabilities differ by up to {apart:.2g}: use another directory or delete "
             f"{store.name}"
         )
 

@@ -309,17 +309,18 @@ def _claim(place: Place, record: dict[str, JSON]) -> None:
             if foreign is not None:
                 raise RunError(
                     f"{place.name}: expected relook's predictions or an empty directory, got "
-                    f"{foreign!r} without a {MANIFEST}: use another --out or delete {place.name}"
+                    f"{foreign!r} without a {MANIFEST}: use another directory or delete "
+                    f"{place.name}"
                 )
             place.keep_manifest(record)
             stored = place.manifest()
     except FileFormatError as error:
-        raise RunError(f"{error}: use another --out or delete {place.name}") from error
+        raise RunError(f"{error}: use another directory or delete {place.name}") from error
     different = differences(_without_views(stored), _without_views(record))
     if different:
         raise RunError(
             f"{place.name} holds the predictions of something else ({'; '.join(different[:4])}): "
-            f"use another --out or delete {place.name}"
+            f"use another directory or delete {place.name}"
         )
 
 
@@ -353,7 +354,8 @@ def _open_array(place: Place, plan: BatchPlan, dtype: str) -> zarr.Array[Any]:
             return array
         problem = f"expected a {dtype} array {plan.shape} with checksums"
     raise RunError(
-        f"{place.name}/zarr.json is damaged ({problem}): use another --out or delete {place.name}"
+        f"{place.name}/zarr.json is damaged ({problem}): use another directory or delete "
+        f"{place.name}"
     )
 
 

@@ -135,7 +135,7 @@ def select(
             raise RunError(
                 f"{path} was begun with a memory limit of {trace.memory:,} bytes, got "
                 f"{plan.limit:,}: with this many classes the limit can decide picks; leave "
-                "--memory out to go on, or delete that file"
+                "memory out to go on, or delete that file"
             )
     say(f"selection: {plan}")
     if 0 < len(trace.picks) < length:

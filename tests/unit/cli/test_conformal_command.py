@@ -83,7 +83,7 @@ def test_json_has_the_whole_report(runs: Path, tmp_path: Path) -> None:
 
 
 def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_path: Path) -> None:
-    none_left = "neither the search nor its proof has used, got none: search with  --split 0.4:0.3"
+    none_left = "the search has neither used nor held out, got none: search with  --split 0.4:0.3"
     refused(none_left, conformal, runs / "whole", "--out", tmp_path / "p.json")
     there = tmp_path / "there.json"  # that it exists is not what is wrong first
     there.write_text("{}")

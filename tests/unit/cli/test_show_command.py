@@ -35,7 +35,7 @@ def test_a_run_shows_where_it_gains(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = run("show", write_example_run(tmp_path / "run"))
     assert "zero                     60  −0.0600 [−0.1000, −0.0200]" in text
     assert "1 too small to tell" in text
-    assert "confusions it mends (true class → answer): zero → one (4), one → two (3)" in text
+    assert "confusions it corrects (true class → answer): zero → one (4), one → two (3)" in text
 
 
 def test_transforms_as_a_picture(tmp_path: Path) -> None:

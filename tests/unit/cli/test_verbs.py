@@ -69,3 +69,9 @@ def test_a_new_verb_is_one_file_and_one_row(monkeypatch: pytest.MonkeyPatch) -> 
     app = listing()
     assert "Greet someone." in CliRunner().invoke(app, ["study", "--help"]).output
     assert CliRunner().invoke(app, ["study", "greet", "you"]).output == "hello you\n"
+
+
+@pytest.mark.parametrize("verb", ["predict", "distil"])
+def test_images_are_given_as_data(verb: str) -> None:
+    done = CliRunner().invoke(listing(), [verb, "--images", "photos"])
+    assert str(done.exception) == f"relook {verb} takes its images as --data, got --images"

@@ -85,7 +85,7 @@ def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relook.data.image_files.look_at", None)
-    says = r"got 3 in folder:.* and 10 from the model: name the model's classes .*--classes FILE"
+    says = r"got 3 in folder:.* and 10 from the model: .*with classes \(--classes FILE\)"
     refused(says, as_dataset, root, outputs=10)
 
 
@@ -170,7 +170,7 @@ def test_names_that_break_lines_are_written_on_one(tmp_path: Path) -> None:
 
 def test_sizes_that_differ_need_a_size(root: Path) -> None:
     photo(30, 30).save(root / "cat" / "small.png")
-    refused(r"2 sizes from 30×30 to 40×60 .*give --size", load_data, f"folder:{root}")
+    refused(r"2 sizes from 30×30 to 40×60 .*give a size", load_data, f"folder:{root}")
     told: list[str] = []
     loaded = load_data(f"folder:{root}", Preparation(size=(28, 28), log=told.append))
     assert loaded.images.shape == (10, 3, 28, 28)

@@ -195,7 +195,7 @@ class TestCache:
 
     def test_a_place_that_cannot_be_written_to_is_told(self, photos: Path, tmp_path: Path) -> None:
         (tmp_path / "cache").write_text("a file")
-        refused("give another --cache", read_full, photos, cache=tmp_path / "cache")
+        refused("give another cache", read_full, photos, cache=tmp_path / "cache")
 
     def test_a_full_disk_is_told_before(
         self, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -218,7 +218,9 @@ class TestHostileFiles:
         return photos
 
     def test_they_are_an_error(self, photos: Path) -> None:
-        with pytest.raises(FileFormatError, match=r"3 of 10 files cannot be read.*--skip-bad"):
+        with pytest.raises(
+            FileFormatError, match=r"3 of 10 files cannot be read.*skip_bad=True \(--skip-bad\)"
+        ):
             read_full(photos)
 
     @pytest.mark.parametrize("cached", [False, True])

@@ -90,7 +90,7 @@ def test_the_classes_are_those_of_the_source_or_given() -> None:
 
 def test_sizes_and_modes_are_brought_together() -> None:
     mixed = [photo(30, 40), photo().convert("L"), np.zeros((20, 20), np.uint8), TENSORS[0]]
-    refused("give --size", from_torch, Pairs(mixed))
+    refused("give a size", from_torch, Pairs(mixed))
     loaded = from_torch(Pairs(mixed), preparation=Preparation((16, 16)))
     assert loaded.images.shape == (4, 3, 16, 16)
     grey = from_torch(Pairs([Image.new("L", (8, 9), i) for i in range(4)]))

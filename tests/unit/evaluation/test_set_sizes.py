@@ -27,6 +27,8 @@ def test_coverage_and_sizes_are_counted_and_easy_images_stand_apart_from_hard_on
     assert hard is not None
     assert report.parts[2].figures is None  # too few to tell
     assert (easy.coverage.estimate, easy.empty, easy.plain_empty) == (0, 1, 0)
+    assert (easy.coverage.low, easy.plain_coverage.high) == (0, 1)
+    assert easy.coverage.high < 0.05
     changes = hard.coverage_change, hard.size_change
     found = [one.estimate for one in (hard.coverage, hard.plain_coverage, *changes)]
     assert found == pytest.approx([0.5, 1, -0.5, -1])

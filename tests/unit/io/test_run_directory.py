@@ -136,7 +136,7 @@ def test_other_settings_are_refused_with_both_values(tmp_path: Path) -> None:
             run.check_settings(here)
         assert str(caught.value) == (
             f'{tmp_path} holds a run with other settings (pool.draws: "fixed" there, "fresh" here; '
-            f"seed: 1 there, 2 here): use another --out or delete {tmp_path}"
+            f"seed: 1 there, 2 here): use another directory or delete {tmp_path}"
         )
         with pytest.raises(RunError, match=r"a: nothing there, 0 here; b: .*; c: .*; 4 more\)"):
             run.check_settings(dict.fromkeys("abcd", 0))

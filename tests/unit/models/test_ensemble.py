@@ -75,7 +75,7 @@ def test_members_take_the_same_images() -> None:
     bilinear = InputSpec((224, 224), 0.95, "bilinear", 3)
     assert EnsemblePredictor([sized(spec), member(1), sized(bilinear)]).input == spec
     assert EnsemblePredictor([member(1)]).input is None
-    with pytest.raises(RelookError, match=r"3×224×224 \(crop 0.95\) and 3×192×192 .*--size"):
+    with pytest.raises(RelookError, match=r"3×224×224 \(crop 0.95\) and 3×192×192 .*size and crop"):
         EnsemblePredictor([sized(spec), sized(InputSpec((192, 192), 0.95, "bicubic", 3))])
     refused("at least one model", EnsemblePredictor, [])
 

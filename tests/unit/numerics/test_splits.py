@@ -193,7 +193,7 @@ def test_nothing_left_out_is_the_plain_split_and_groups_stay_together() -> None:
     "text", ["", ":", "0.5", "a:b", "rest:rest", "1:2:3", "-5:10", "1.5:0.5", "0.0:1.0", "nan:0.5"]
 )
 def test_other_splits_are_refused(text: str) -> None:
-    refused("--split: expected SEARCH:TEST as shares", parse_split, text, 100)
+    refused("split: expected SEARCH:TEST as shares", parse_split, text, 100)
 
 
 @pytest.mark.parametrize("text", ["60:60", "100:rest", "0:50", "0.9:0.2", "0.001:50"])

@@ -41,6 +41,9 @@ def test_a_preset_stands_where_a_policy_file_does(tmp_path: Path) -> None:
     assert asked == Policy.preset("crops", views=7, recipe="imagenet", seed=2)
     refused("expected views as a whole number, got 'x'", Policy.load, "preset:crops?views=x")
     refused("unknown preset option 'view'", Policy.load, "preset:crops?view=2")
+    for misspelt in ("10cc", Path("10cc")):
+        refused(r"got '10cc', .* did you mean preset:10c\?", Policy.load, misspelt)
+        refused("did you mean preset:10c", relook.TTA, network(), misspelt)
     # A path is a file, whatever its name; a bare name is a preset's.
     Policy.preset("d4").save(tmp_path / "flip")
     assert Policy.load(tmp_path / "flip") == Policy.preset("d4")

@@ -122,6 +122,10 @@ def test_only_what_nobody_chose_is_open_to_change() -> None:
         ('base = "cifar"\nname = "a\\nb"', "printable characters"),
         ('base = "cifar"\nimage_size = "big"', 'image_size: expected a whole number, got "big"'),
         ('base = "cifar"\ntransforms = ["rotat"]', "did you mean 'rotate'"),
+        (
+            'base = "cifar"\ntransforms = ["dim"]',
+            "'dim' is not registered: for one of your own, import the module that registers it",
+        ),
         ('base = "cifar"\ntransforms = ["rotate", "rotate"]', "listed twice"),
         ('base = "cifar"\ntransforms = ["crop"]', "start or the finish"),
         ('base = "cifar"\ntransforms = []', "no transform is left"),

@@ -106,9 +106,9 @@ def test_an_order_that_has_a_name_is_called_by_it() -> None:
     log_probs, labels = network(100, margin=9)
     by_text = sorted(NUMBERS[:100])
     as_text = np.array([by_text.index(str(label)) for label in labels])
-    assert "if its classes are sorted by number: check" in note(log_probs, as_text, *by_text)
+    assert "if its classes are sorted by number: name" in note(log_probs, as_text, *by_text)
     names = [f"{99 - label:02}" for label in range(100)]
-    assert "if its classes are sorted by name: check" in note(log_probs, 99 - labels, *names)
+    assert "if its classes are sorted by name: name" in note(log_probs, 99 - labels, *names)
 
 
 @pytest.mark.parametrize(("classes", "moved"), [(10, 10), (10, 3), (100, 100)])
@@ -135,7 +135,7 @@ def test_answers_that_crowd_and_are_surer_than_right_point_to_the_normalisation(
     crowd = generator.choice([2, 6], 256)
     right = generator.random(256) < 0.25
     crowded = answered(np.where(right, labels, crowd), 10, 0.7)
-    assert "check mean and std (--mean, --std)" in note(crowded, labels)
+    assert "check mean and std, the scale" in note(crowded, labels)
     spread = answered(np.where(right, labels, generator.integers(0, 10, 256)), 10, 0.7)
     assert note(spread, labels) == "", "a network that overfits"
 
@@ -145,7 +145,7 @@ def test_extreme_temperatures_are_noticed() -> None:
     assert "check mean and std" in note(log_probs, labels)
     probabilities = np.exp(network(margin=6)[0])
     told = note(temper(probabilities, 1.0), network(margin=6)[1])
-    assert "probabilities rather than logits (--outputs)" in told
+    assert "probabilities rather than logits (outputs)" in told
 
 
 def test_answers_may_be_classes_that_the_data_has_no_name_for() -> None:

@@ -150,7 +150,7 @@ def test_many_classes_are_kept_in_half_precision_and_can_be_gone_on_with(
     assert searched(None, 300, memory=10**9).policy == found.policy
     with pytest.raises(StopError):
         searched(tmp_path / "cut", 300, memory=10**9, progress=stop_in("select", 2))
-    with pytest.raises(RunError, match="leave --memory out to go on"):
+    with pytest.raises(RunError, match="leave memory out to go on"):
         searched(tmp_path / "cut", 300, memory=2 * 10**9)
     assert searched(tmp_path / "cut", 300).trace == found.trace
     single = searched(tmp_path / "single", 300, store_precision="float32")

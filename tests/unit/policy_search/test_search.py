@@ -182,3 +182,20 @@ def test_images_that_are_tiny_for_a_recipe_s_crops_give_a_note(side: int, noted:
     notes = search_notes(plan_search(model, dataset, SearchSettings.of("small")))
     told = f"these have {side}, and its crops move them by up to 3"
     assert any(told in note for note in notes) == noted
+
+
+@pytest.mark.parametrize("outputs", [3, 10])
+def test_folders_taken_for_the_model_s_first_classes_give_a_note(outputs: int) -> None:
+    pixels = torch.randint(256, (300, 1, 32, 32), generator=torch.manual_seed(0)).byte()
+    model = CallablePredictor(lambda images: images[:, 0, 0, :outputs] / 99, outputs="logits")
+    dataset = replace(as_dataset(pixels, np.arange(300) % 3), name="folder:photos")
+    notes = search_notes(plan_search(model, dataset, SearchSettings.of("small")))
+    told = [note for note in notes if "folders" in note]
+    assert told == (
+        [
+            "the folders' names, 0 to 2, are taken for the numbers of the model's classes; "
+            "7 classes of the model have no image"
+        ]
+        if outputs == 10
+        else []
+    )

@@ -125,7 +125,7 @@ def test_what_is_asked_about_time() -> None:
     assert wish(pool_size=80, time=60).seconds == 60
     assert not wish("0.5:0.5", time=60).images_free
     assert not wish(cross_fit=True).images_free
-    refused("expected one of --time, --effort and --plan", wish, time="2m", effort="quick")
+    refused("expected one of time, effort and plan", wish, time="2m", effort="quick")
     refused("unknown effort 'quik'", wish, effort="quik")
 
 
@@ -219,7 +219,7 @@ def test_a_run_keeps_its_time(tmp_path: Path, speed: Speed) -> None:
     search_dataset(MODEL, DIGITS, replace(SETTINGS, pool_size=8), run=tmp_path / "other")
     with pytest.raises(RunError, match="begun with no time, got 60 s"):
         searched(tmp_path / "other", wish(time="1m"))
-    refused("--plan: expected a run with a plan.json", searched, None, wish(plan=tmp_path / "no"))
+    refused("plan: expected a run with a plan.json", searched, None, wish(plan=tmp_path / "no"))
 
 
 def test_rounds_change_no_byte(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
 
     with pytest.raises(KeyboardInterrupt):
         found(run, wish(pool_size=80), progress=stop_at(0.1))
-    refused("--finish: expected a complete round", found, run, wish(pool_size=80, finish=True))
+    refused("finish: expected a complete round", found, run, wish(pool_size=80, finish=True))
     with pytest.raises(KeyboardInterrupt):
         found(run, wish(pool_size=80), progress=stop_at(0.5))
     first = found(run, wish(pool_size=80, finish=True), log=said.append)

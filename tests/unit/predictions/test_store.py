@@ -215,7 +215,7 @@ def test_a_store_of_something_else_is_refused_and_left_alone(
         PredictionStore.open(filled.path, {**MANIFEST, **change}, plan)
     message = str(caught.value)
     assert says in message
-    assert f"use another --out or delete {filled.path}" in message
+    assert f"use another directory or delete {filled.path}" in message
     assert "\n" not in message
     np.testing.assert_array_equal(
         PredictionStore.open(filled.path, MANIFEST, PLAN).read(), values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,8 @@ def of_images(text: str, default: str) -> Any:
 class PolicySource:
     """Options of what is scored: policies, and a model with images that no search has seen."""
 
+    labelled: ClassVar[str] = "--data"
+    """The option that gives the images."""
     source: sources.RunOrPolicy
     model: options.SearchedModelOption = None
     data: str | None = of_images(
@@ -153,7 +155,8 @@ class PolicySource:
         policies, given = self.source.policies, self._given()
         run = self.source.searched(given.get("model"))
         if run is None:
-            missing = [f"--{name}" for name in ("model", "data") if name not in given]
+            asked = {"model": "--model", "data": self.labelled}
+            missing = [option for name, option in asked.items() if name not in given]
             missing += [] if policies else ["a policy file"]
             for path in policies:
                 if missing and not path.exists():
@@ -176,7 +179,7 @@ class PolicySource:
             recorded["group"] = loading.group_of_test(recorded.get("group"))
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
-            raise RelookError(f"{run} was searched from Python: give --model and --data")
+            raise RelookError(f"{run} was searched from Python: give --model and {self.labelled}")
         return _Completed(merged, tuple(policies), record)
 
 

@@ -106,7 +106,7 @@ BatchOption = Annotated[
 SplitOption = Annotated[
     str | None,
     option(
-        "How many images to search with and to prove the result on, stratified by class: shares "
+        "How many images to search with and to compare the result on, stratified by class: shares "
         "(0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond both are left out.",
         metavar="SEARCH:TEST",
         shown="two thirds : a third",

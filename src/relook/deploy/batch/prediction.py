@@ -141,7 +141,7 @@ def _predict_blocks(
             if block.faults and not skip_bad:
                 place, reason = next(iter(block.faults.items()))
                 raise FileFormatError(
-                    f"{source.names[place]} cannot be read as an image: {reason}; mend or remove "
+                    f"{source.names[place]} cannot be read as an image: {reason}; repair or remove "
                     "it, or leave such files out with --skip-bad"
                 )
             faults = tuple((source.names[i], why) for i, why in block.faults.items())

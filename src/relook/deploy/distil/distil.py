@@ -116,7 +116,7 @@ def distil_policy(
     progress: StageProgress | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Distilled:
-    """Teach a network what the policy's views of images predict together, and prove it on others.
+    """Train a network to predict as the policy's views together; compare it on other images.
 
     The labels of `dataset` are not looked at. Images that are in `proof` too are left out. With
     `out` everything is kept in that directory: the same call goes on after an interruption, and

@@ -38,7 +38,7 @@ HELD_BACK = 0.1
 """The share of the images that decides which epoch is kept."""
 
 FEWEST = 20
-"""With fewer images nothing can be taught."""
+"""With fewer images nothing can be learned."""
 
 _DECAY = 0.99  # of the running mean of weights, per step
 _WARM_UP = 10  # steps in which that mean is shorter
@@ -102,7 +102,7 @@ def trainable(predictor: object) -> TorchPredictor:
         return predictor
     raise RelookError(
         f"expected one torch network to fine-tune, got a {type(predictor).__name__}: an ONNX file, "
-        "a function and an ensemble cannot be; give the network that it was made of, as --model "
+        "a function and an ensemble cannot be; give the network that it was made of, as "
         "timm:NAME@FILE, torch:MODULE:FACTORY@FILE, cifar:NAME@FILE or hf:DIR"
     )
 
@@ -188,7 +188,9 @@ def train_student(
         loss = _run_epoch(predictor, own, optimizer, batches, temperature, rate)
         distance, _ = measure(copy_of(predictor, own.average))
         if not math.isfinite(loss) or not math.isfinite(distance):
-            raise RelookError(f"the loss is {loss} after epoch {epoch + 1}: lower --learning-rate")
+            raise RelookError(
+                f"the loss is {loss} after epoch {epoch + 1}: lower learning_rate (--learning-rate)"
+            )
         if distance < min([before, *found[1::2]]):
             own.best.load_state_dict(own.average.state_dict())
         found += [loss, distance]

@@ -95,7 +95,7 @@ def check_target(
     if known < needed:
         raise RelookError(
             f"{target}: {known:,} {_units(groups)} to learn on are too few to support it: at least "
-            f"{needed:,} are needed, half of them to make the rule and half to prove it"
+            f"{needed:,} are needed, half of them to make the rule and half to check it"
         )
 
 

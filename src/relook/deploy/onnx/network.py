@@ -152,7 +152,7 @@ def to_bytes(model: Any) -> bytes:
             return data
     raise RelookError(
         f"expected a model of at most 2 GB, what one ONNX file can hold; got {size / 1e9:.1f} GB: "
-        "export with --format torch-export, or a network of half precision"
+        "export with format torch-export, or a network of half precision"
     )
 
 

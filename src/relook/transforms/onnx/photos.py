@@ -174,7 +174,10 @@ def cut_view(photos: Photos, steps: Sequence[AppliedStep]) -> tuple[str, Sequenc
     if row is None or row.full_size is None:
         return photos.centre, steps
     if row.onnx_full_size is None:
-        message = f"{row.name} of full-size photos has no ONNX form: give --full-size no"
+        message = (
+            f"{row.name} of full-size photos has no ONNX form: export with full_size=False "
+            "(--full-size no)"
+        )
         raise StepError(steps[0], RelookError(message))
     return load_form(row.onnx_full_size)(photos, steps[0]), steps[1:]
 

@@ -44,7 +44,7 @@ def _form(step: AppliedStep) -> str:
     if form is None:
         message = (
             f"{step.transform} has no ONNX form: export with format torch-export, deploy "
-            f"relook.TTA, or search again without it (--exclude {step.transform})"
+            f"relook.TTA, or search again without it (exclude {step.transform})"
         )
         raise StepError(step, RelookError(message))
     return form
