@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
 from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.compare import compare, plan_comparison
-from relook.evaluation.comparison import Comparison, Row, save_comparison
+from relook.evaluation.comparison import Comparison, Row, place_for, save_comparison
 from relook.evaluation.cross_validation import check_protocol
 from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
@@ -119,7 +120,9 @@ class OutputOptions:
         "Write what --require found to this JUnit file, for the CI's page.", panel=_FILES
     )
     out: Path | None = option(
-        "Where comparison.json and predictions go: RUN, or else runs/compare.", panel=_FILES
+        "Where comparison.json and predictions go: RUN, or else runs/compare. Without --out a "
+        "comparison.json with more rows is kept, and the new one goes to RUN/narrower.",
+        panel=_FILES,
     )
     as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
     latex: Path | None = option("Write a table like the paper's to this file.", panel=_FILES)
@@ -206,11 +209,15 @@ def compare_command(
             ood=() if asked.ood is None else _foreign(asked.ood, inputs),
             **keywords,
         )
-        save_comparison(target, comparison, inputs.dataset, inputs.indices)
-        latency = None if limit is None else _latency(as_given, comparison, limit, target)
+        written = target if results.out is not None else place_for(target, comparison)
+        save_comparison(written, comparison, inputs.dataset, inputs.indices)
+        latency = None if limit is None else _latency(as_given, comparison, limit, written)
+    if written != target:
+        kept = shlex.quote(str(target))
+        say(f"{target}/comparison.json has more rows and is kept; --out {kept} replaces it")
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
-    _print(comparison, results.picked(comparison), latency, checked, target, as_json)
+    _print(comparison, results.picked(comparison), latency, checked, written, as_json)
     log_at_end(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)

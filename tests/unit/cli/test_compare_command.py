@@ -68,6 +68,20 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun, tmp_path: Pa
     assert "compare" in settings["command"] or "relook" in settings["command"]
 
 
+def test_a_fuller_comparison_is_kept_unless_told(run: SearchedRun) -> None:
+    relook_compare(run.path)
+    fuller = (run.path / "comparison.json").read_bytes()
+    narrower = (run.path, "--methods", "cf", "--budgets", "2")
+    result = compare(*narrower, "--json")
+    assert "comparison.json has more rows and is kept; --out" in result.stderr
+    assert json.loads(result.stdout)["out"] == str(run.path / "narrower")
+    assert (run.path / "comparison.json").read_bytes() == fuller
+    written = load_comparison(run.path / "narrower" / "comparison.json")
+    assert {row.method for row in written.rows} == {"plain", "cf", "gps"}
+    compare(*narrower, "--out", run.path)
+    assert load_comparison(run.path / "comparison.json").budgets == (2,)
+
+
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
     few = ["--methods", "cf,mgrid", "--grid-views", "2"]
     tried = compare(run.path, *few, "--dry-run")
