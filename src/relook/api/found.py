@@ -18,6 +18,7 @@ from relook.api.judging import calibrated, compared, images_for, with_sets
 from relook.data.base import Dataset
 from relook.data.class_map import names_of
 from relook.errors import RelookError, warn
+from relook.evaluation.baselines import check_methods
 from relook.evaluation.comparison import Comparison, place_for, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
 from relook.evaluation.setup import ComparisonKeywords
@@ -146,6 +147,7 @@ class FoundPolicy(PolicySearch):
         "auto" is the search's engine. In a run's directory the comparison is kept, as by `relook
         compare`: in `narrower` if the one that is there has its rows and more.
         """
+        check_methods(keywords.get("methods"))
         indices = None
         if images is None:
             job = self._job

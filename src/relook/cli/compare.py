@@ -28,7 +28,7 @@ from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.baselines import BASELINES, Options, check_methods
 from relook.evaluation.compare import compare, plan_comparison
 from relook.evaluation.comparison import Comparison, Row, place_for, save_comparison
 from relook.evaluation.cross_validation import check_protocol
@@ -92,9 +92,11 @@ class ComparisonOptions:
 
     def keywords(self) -> ComparisonKeywords:
         """Return the options as `compare` takes them."""
+        methods = None if self.methods is None else loading.names(self.methods)
+        check_methods(methods)
         return {
             "budgets": loading.read_budgets(self.budgets),
-            "methods": None if self.methods is None else loading.names(self.methods),
+            "methods": methods,
             "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
             "seed": self.seed,
             "runs": self.runs,
@@ -184,7 +186,8 @@ def compare_command(
         print_json(planned.to_json())
         return
     planned.model.tell(say)
-    say(f"{planned} (--methods and --budgets for fewer)")
+    fewer = planned.fewer(lambda left: f"--methods {','.join(left)}")
+    say(f"{planned} (--methods and --budgets for fewer){fewer}")
     if dry_run:
         return
     as_given, inputs = inputs, inputs.on(planned.model)
