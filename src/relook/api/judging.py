@@ -133,7 +133,7 @@ def calibrated(
     if used is not None:
         check_unused(dataset, used, "reuse_images=True")
     if is_shown(progress):
-        say(f"calibrating {policy.views} views on {len(dataset):,} images")
+        say(f"calibrating {views_text(policy.views)} on {len(dataset):,} images")
     with chosen_bars(progress) as bars:
         return calibrate_policy(
             predictor,

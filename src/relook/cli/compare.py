@@ -61,7 +61,7 @@ class ComparisonOptions:
     """What is compared and how, as options."""
 
     budgets: str = option("Numbers of views to compare at.", default="1,5,10,20")
-    methods: str | None = option(f"Baselines, all by default: {','.join(BASELINES)}.")
+    methods: str | None = option(f"Baselines, all by default: {', '.join(BASELINES)}.")
     runs: options.RunsOption = 1
     margin: float = options.of_details(
         "A difference in cLL that you would not care about.", default=MARGIN, min=0
@@ -112,7 +112,9 @@ class OutputOptions:
     """Where results go, and which row of them is picked."""
 
     budget_views: int | None = option("Pick the best method that takes at most N views.", min=1)
-    max_slowdown: float | None = option("Pick the best method within N times one plain pass.")
+    max_slowdown: float | None = options.of_latency(
+        "Pick the best method within N times one plain pass."
+    )
     require: list[str] | None = option(
         "End with exit code 1 unless this holds of what is recommended: helps, 'cll>=0.01', "
         "'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against best|METHOD|FORMER.json'. "

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from relook.foundation.wording import count
 from relook.io.identities import union, why_unknown
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.calibration import fit_temperature
@@ -61,7 +62,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):
-            notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
+            notes.append(f"only {count(len(indices), 'image')} {what} ({classes} classes): {means}")
     shape, meant = job.dataset.images.shape[1:], recipe.image_size
     size, fits = min(shape[1:]), recipe_for(*shape)[0].name
     if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:

@@ -1,7 +1,10 @@
 import io
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console
+from rich.progress import Task
 
 from relook.api import progress_bars
 from relook.foundation import wording
@@ -38,6 +41,14 @@ def test_a_log_gets_a_line_every_half_minute(
         "predicting: 1,600 of 5,000 (32 %), about 6 min left",
         "predicting: 1,900 of 5,000 (38 %), about 5 min left",
     ]
+
+
+def test_a_rate_of_one_is_singular() -> None:
+    def rate(speed: float) -> str:
+        task = SimpleNamespace(finished_speed=None, speed=speed)
+        return progress_bars._Rate("epochs").render(cast(Task, task)).plain
+
+    assert [rate(one) for one in (1.2, 2, 1234)] == ["1 epoch/s", "2 epochs/s", "1,234 epochs/s"]
 
 
 def test_work_that_stands_still_has_no_time_left(
