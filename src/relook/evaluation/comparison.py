@@ -391,7 +391,8 @@ def place_for(directory: Path, comparison: Comparison) -> Path:
 
 
 def _of_what(comparison: Comparison) -> tuple[object, ...]:
-    marks = (comparison.settings.get(name, {}).get("fingerprint") for name in ("model", "data"))
+    about = (comparison.settings.get(name) for name in ("model", "data"))
+    marks = (one.get("fingerprint") if isinstance(one, Mapping) else None for one in about)
     return comparison.policy, *marks
 
 
