@@ -261,7 +261,7 @@ def report_faults(
 def nothing_left(where: str, files: int) -> RelookError:
     """Build the error for a data set of which no file can be read."""
     return FileFormatError(
-        f"{where}: expected images, but none of {count(files, 'file')} can be read as one"
+        f"{where}: expected images, but none of the {files:,} files can be read as one"
     )
 
 
