@@ -48,6 +48,7 @@ def warn(text: str) -> None:
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> RelookError:
     """Build the error for a name that is in no table, with the nearest known one."""
     names = list(known)
-    near = get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    lower = {one.lower(): one for one in names}
+    near = get_close_matches(str(name).lower(), lower, n=1)
+    hint = f"did you mean {lower[near[0]]!r}?" if near else f"known: {', '.join(names)}"
     return RelookError(f"unknown {kind} {name!r}: {hint}")

@@ -162,4 +162,4 @@ def test_policies_in_the_wrong_order_and_other_channels_are_refused(
         *("study", "transfer", "-m", large, "-p", run.policy, "-d", f"npz:{colour}?layout=nchw"),
         *("--out", tmp_path / "o", *QUICK),
     )
-    assert "was searched on images with 1 channels, those of large have 3" in done.err
+    assert "was searched on images with 1 channel, those of large have 3" in done.err

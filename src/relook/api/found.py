@@ -18,7 +18,8 @@ from relook.api.judging import calibrated, compared, images_for, with_sets
 from relook.data.base import Dataset
 from relook.data.class_map import names_of
 from relook.errors import RelookError, warn
-from relook.evaluation.comparison import Comparison, save_comparison
+from relook.evaluation.baselines import check_methods
+from relook.evaluation.comparison import Comparison, place_for, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
 from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.unseen import part_not_in
@@ -144,8 +145,9 @@ class FoundPolicy(PolicySearch):
         Images and labels are of any kind that `relook.search` takes, the keywords those of
         `relook.compare`. `ood` are foreign images of the same size, to see how well they are told.
         "auto" is the search's engine. In a run's directory the comparison is kept, as by `relook
-        compare`.
+        compare`: in `narrower` if the one that is there has its rows and more.
         """
+        check_methods(keywords.get("methods"))
         indices = None
         if images is None:
             job = self._job
@@ -168,7 +170,8 @@ class FoundPolicy(PolicySearch):
         )
         if self.path is not None:
             with RunDirectory(self.path):
-                save_comparison(self.path, found.comparison, found.dataset, found.indices)
+                place = place_for(self.path, found.comparison)
+                save_comparison(place, found.comparison, found.dataset, found.indices)
         return found.comparison
 
     def calibrate(

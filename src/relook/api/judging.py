@@ -14,6 +14,7 @@ from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import as_images, prepared_for
 from relook.deploy.calibrate import calibrate_policy
 from relook.errors import RelookError
+from relook.evaluation.baselines import check_methods
 from relook.evaluation.compare import compare, plan_comparison
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.setup import ComparisonKeywords
@@ -73,6 +74,7 @@ def compared(
 
     `engine` says how the model runs, as `accelerate_run` takes it.
     """
+    check_methods(keywords.get("methods"))
     policies = policies_of(policy)
     dataset = images_for(predictor, images, labels, policies[0], **reading)
     if validation is not None:
@@ -94,7 +96,8 @@ def compared(
         planned.model.tell(say)
         own = views_text(policies[0].views)
         say(f"comparing {own} with the baselines on {len(dataset):,} images")
-        say(f"{planned} (methods=… and budgets=… for fewer)")
+        fewer = planned.fewer(lambda left: f"methods={left}")
+        say(f"{planned} (methods=… and budgets=… for fewer){fewer}")
     with chosen_bars(progress) as bars:
         found = compare(
             planned.model.predictor,
@@ -130,7 +133,7 @@ def calibrated(
     if used is not None:
         check_unused(dataset, used, "reuse_images=True")
     if is_shown(progress):
-        say(f"calibrating {policy.views} views on {len(dataset):,} images")
+        say(f"calibrating {views_text(policy.views)} on {len(dataset):,} images")
     with chosen_bars(progress) as bars:
         return calibrate_policy(
             predictor,

@@ -63,12 +63,13 @@ class ProgressCallback(Protocol):
 class _Rate(ProgressColumn):
     def __init__(self, unit: str) -> None:
         super().__init__()
-        self.unit = unit
+        self.units = unit.removesuffix("s"), unit
 
     def render(self, task: Task) -> Text:
         """Show how many units a second are done."""
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} {self.unit}/s", style="dim")
+        rate = "" if speed is None else wording.count(round(speed), *self.units)
+        return Text(rate and f"{rate}/s", style="dim")
 
 
 @contextmanager

@@ -35,13 +35,15 @@ def calibrate_command(
         "Where to write the calibrated policy; next to the old one by default."
     ),
     force: options.ForceOption = False,
-    balanced: bool | None = option("Give each class the same weight.", shown="as the search did"),
+    balanced: bool | None = options.of_details(
+        "Give each class the same weight.", shown="as the search did"
+    ),
     weights: str = option(
         "How the views count: equal (as the policy has them), learn (learned on the images, and "
         "kept if held-out ones say that this is better), or always (kept in any case).",
         default="equal",
     ),
-    keep_view_temperature: bool = option(
+    keep_view_temperature: bool = options.of_details(
         "Average the views as the policy says, instead of learning that anew.",
         "--keep-view-temperature",
         default=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,9 +28,9 @@ from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
 from relook.errors import RelookError
-from relook.evaluation.baselines import BASELINES, Options
+from relook.evaluation.baselines import BASELINES, Options, check_methods
 from relook.evaluation.compare import compare, plan_comparison
-from relook.evaluation.comparison import Comparison, Row, save_comparison
+from relook.evaluation.comparison import Comparison, Row, place_for, save_comparison
 from relook.evaluation.cross_validation import check_protocol
 from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.evaluation.requirement import Checked, Requirement, check, read_requirement
@@ -60,7 +61,7 @@ class ComparisonOptions:
     """What is compared and how, as options."""
 
     budgets: str = option("Numbers of views to compare at.", default="1,5,10,20")
-    methods: str | None = option(f"Baselines, all by default: {','.join(BASELINES)}.")
+    methods: str | None = option(f"Baselines, all by default: {', '.join(BASELINES)}.")
     runs: options.RunsOption = 1
     margin: float = options.of_details(
         "A difference in cLL that you would not care about.", default=MARGIN, min=0
@@ -91,9 +92,11 @@ class ComparisonOptions:
 
     def keywords(self) -> ComparisonKeywords:
         """Return the options as `compare` takes them."""
+        methods = None if self.methods is None else loading.names(self.methods)
+        check_methods(methods)
         return {
             "budgets": loading.read_budgets(self.budgets),
-            "methods": None if self.methods is None else loading.names(self.methods),
+            "methods": methods,
             "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
             "seed": self.seed,
             "runs": self.runs,
@@ -109,7 +112,9 @@ class OutputOptions:
     """Where results go, and which row of them is picked."""
 
     budget_views: int | None = option("Pick the best method that takes at most N views.", min=1)
-    max_slowdown: float | None = option("Pick the best method within N times one plain pass.")
+    max_slowdown: float | None = options.of_latency(
+        "Pick the best method within N times one plain pass."
+    )
     require: list[str] | None = option(
         "End with exit code 1 unless this holds of what is recommended: helps, 'cll>=0.01', "
         "'accuracy>=-0.1', 'ece<=0.03', 'views<=10'; 'cll>=0 against best|METHOD|FORMER.json'. "
@@ -119,7 +124,9 @@ class OutputOptions:
         "Write what --require found to this JUnit file, for the CI's page.", panel=_FILES
     )
     out: Path | None = option(
-        "Where comparison.json and predictions go: RUN, or else runs/compare.", panel=_FILES
+        "Where comparison.json and predictions go: RUN, or else runs/compare. Without --out a "
+        "comparison.json with more rows is kept, and the new one goes to RUN/narrower.",
+        panel=_FILES,
     )
     as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
     latex: Path | None = option("Write a table like the paper's to this file.", panel=_FILES)
@@ -181,7 +188,8 @@ def compare_command(
         print_json(planned.to_json())
         return
     planned.model.tell(say)
-    say(f"{planned} (--methods and --budgets for fewer)")
+    fewer = planned.fewer(lambda left: f"--methods {','.join(left)}")
+    say(f"{planned} (--methods and --budgets for fewer){fewer}")
     if dry_run:
         return
     as_given, inputs = inputs, inputs.on(planned.model)
@@ -206,11 +214,15 @@ def compare_command(
             ood=() if asked.ood is None else _foreign(asked.ood, inputs),
             **keywords,
         )
-        save_comparison(target, comparison, inputs.dataset, inputs.indices)
-        latency = None if limit is None else _latency(as_given, comparison, limit, target)
+        written = target if results.out is not None else place_for(target, comparison)
+        save_comparison(written, comparison, inputs.dataset, inputs.indices)
+        latency = None if limit is None else _latency(as_given, comparison, limit, written)
+    if written != target:
+        kept = shlex.quote(str(target))
+        say(f"{target}/comparison.json has more rows and is kept; --out {kept} replaces it")
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
-    _print(comparison, results.picked(comparison), latency, checked, target, as_json)
+    _print(comparison, results.picked(comparison), latency, checked, written, as_json)
     log_at_end(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)

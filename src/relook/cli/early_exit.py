@@ -48,7 +48,7 @@ def early_exit_command(
         shown="early-exit.json next to the policy",
     ),
     force: options.ForceOption = False,
-    figures: bool = option("Draw the curves, as SVG and PNG.", default=True),
+    figures: bool = options.of_details("Draw the curves, as SVG and PNG.", default=True),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,

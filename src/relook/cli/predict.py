@@ -108,7 +108,7 @@ def _print(done: Predicted, as_json: bool) -> None:
     if len(done.faults) > _SHOWN:
         say(f"… and {len(done.faults) - _SHOWN:,} more")
     if done.faults_file is not None:
-        say(f"{len(done.faults):,} files could not be read: listed in {done.faults_file}")
+        say(f"{count(len(done.faults), 'file')} could not be read: listed in {done.faults_file}")
     if as_json:
         bad = [{"file": name, "reason": reason} for name, reason in done.faults]
         print_json({"out": str(done.out), "images": done.images, "bad": bad})

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from relook.data.prepare import Preparation, check_memory, is_grey, to_array
 from relook.errors import FileFormatError, RelookError, warn
+from relook.foundation.memory import size_text
 from relook.foundation.threads import made_ahead
-from relook.foundation.wording import first_line
+from relook.foundation.wording import count, first_line
 from relook.io.files import one_line
 from relook.io.identities import Identities, file_identity
 from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Size
@@ -86,7 +87,7 @@ def decode_all(
     nbytes = check_memory(len(heads), plan, where)
     if wanted.log is not None:
         shown = plan.described(head.size for head in heads.values())
-        wanted.log(f"{where}: {len(heads):,} images of {shown}, {nbytes / 1e6:,.1f} MB")
+        wanted.log(f"{where}: {len(heads):,} images of {shown}, {size_text(nbytes)}")
     images = torch.empty((len(heads), plan.channels, *plan.size), dtype=torch.uint8)
     rows, row_of = images.numpy(), {place: row for row, place in enumerate(heads)}
     places, identities = np.array(list(heads), np.int64), np.zeros(len(heads), np.uint64)
@@ -239,16 +240,16 @@ def report_faults(
     if not faults:
         return
     named = [f"{_name(files[i])}: {reason}" for i, reason in faults.items()]
-    count = f"{len(faults):,} of {len(files):,} files"
+    some = f"{len(faults):,} of {count(len(files), 'file')}"
     if not wanted.skip_bad:
         raise FileFormatError(
-            f"{where}: {count} cannot be read as images; the first is {named[0]}; repair or remove "
+            f"{where}: {some} cannot be read as images; the first is {named[0]}; repair or remove "
             "them, or leave them out with skip_bad=True (--skip-bad)"
         )
     if len(faults) == len(files):
         raise nothing_left(where, len(files))
     more = [f"… and {len(named) - _NAMED:,} more"] if len(named) > _NAMED else []
-    heading = f"{where}: {count} skipped, as they cannot be read as images"
+    heading = f"{where}: {some} skipped, as they cannot be read as images"
     if wanted.log is None:
         warn(f"{heading}; the first is {named[0]}")
         return

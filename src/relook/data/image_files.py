@@ -43,6 +43,8 @@ from relook.data.decoded_cache import (
 )
 from relook.data.prepare import Preparation, in_mode, make_plan
 from relook.errors import RelookError
+from relook.foundation.memory import size_text
+from relook.foundation.wording import count
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import Identities
 from relook.transforms.centre_crop import (
@@ -220,9 +222,8 @@ def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:
 
 
 def _amount(found: Decoded) -> str:
-    nbytes = len(found.pixels)
-    size = f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
-    return f"{int((found.fingerprints != '').sum()):,} full-size images, {size}"
+    images = int((found.fingerprints != "").sum())
+    return f"{count(images, 'full-size image')}, {size_text(len(found.pixels))}"
 
 
 def _check_disk(directory: Path, nbytes: int, where: str) -> None:

@@ -6,7 +6,8 @@ use it; a method's figures at all budgets come from prefixes of one list of view
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.evaluation.baselines import (
+    BASELINES,
     GRID,
     POLICY_METHOD,
     is_asked,
@@ -69,7 +71,7 @@ from relook.models.accelerate import Accelerated, accelerate_run
 from relook.numerics.intervals import Interval, group_numbers, mean_and_deviation
 from relook.policy import Policy
 from relook.policy.recipes import Recipe
-from relook.predictions.passes import Images, KnownViews, distinct_views, estimate
+from relook.predictions.passes import Images, KnownViews, View, distinct_views, estimate
 
 
 def compare(
@@ -335,12 +337,28 @@ def _of_predictions(
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """The model on its engine; the passes to find MGrid's magnitude, and of all methods' views."""
+    """The model on its engine; the passes to find MGrid's magnitude, and of all methods' views.
+
+    `baselines` has what each takes by itself, the costliest first.
+    """
 
     model: Accelerated
     grid_passes: int
     passes: int
     seconds_a_pass: float
+    baselines: Mapping[str, int]
+
+    def fewer(self, methods: Callable[[Sequence[str]], str]) -> str:
+        """Say what most passes are for, and the option that leaves it out, if one baseline's are.
+
+        `methods` writes the option with the methods that are left.
+        """
+        total, most = self.grid_passes + self.passes, next(iter(self.baselines), "")
+        left = [one for one in BASELINES if one in self.baselines and one != most]
+        if not left or 2 * self.baselines[most] < total:
+            return ""
+        share = self.baselines[most] / total
+        return f"; {100 * share:.0f} % of them are for {most}, which {methods(left)} leaves out"
 
     def to_json(self) -> dict[str, Any]:
         """Return the engine's name and the numbers."""
@@ -373,11 +391,20 @@ def plan_comparison(
     # Any magnitude will do: their views are equally many.
     setup = replace(setup, options=replace(setup.options, grid_magnitude=GRID[-1]))
     lines = [line for method in methods for line in lines_of(setup, method, policies)]
-    views, _ = distinct_views([view for line in lines for view in line.views])
+
+    def views_of(*chosen: str) -> tuple[View, ...]:
+        own = [view for line in lines if line.method in chosen for view in line.views]
+        return distinct_views(own)[0]
+
+    views = views_of(*methods)
     grid = 0
     if validation is not None and "mgrid" in methods:
         grid = len(GRID) * setup.options.grid_views * len(validation)
     passes = len(views) * len(dataset)
     model = accelerate_run(predictor, dataset.images, passes=grid + passes, **engine)
     seconds = estimate(model.predictor, dataset.images, views, seed=setup.seed, batch=setup.batch)
-    return ComparisonPlan(model, grid, passes, seconds)
+    baselines = [method for method in methods if method not in ("plain", POLICY_METHOD)]
+    costs = Counter({method: len(views_of(method)) * len(dataset) for method in baselines})
+    if grid:
+        costs["mgrid"] += grid
+    return ComparisonPlan(model, grid, passes, seconds, dict(costs.most_common()))

@@ -374,6 +374,28 @@ def load_comparison(path: Path) -> Comparison:
     return COMPARISON.read(path)
 
 
+def place_for(directory: Path, comparison: Comparison) -> Path:
+    """Return where a comparison is saved: apart, if the one in the directory has more rows.
+
+    That is so where it is of the same policy, model and images and has all the rows of this one.
+    """
+    try:
+        kept = load_comparison(directory / "comparison.json")
+    except RelookError:
+        return directory
+    rows, more = ({(row.method, row.budget) for row in one.rows} for one in (comparison, kept))
+    narrower = rows < more and bool(kept.ood or not comparison.ood)
+    return (
+        directory / "narrower" if narrower and _of_what(kept) == _of_what(comparison) else directory
+    )
+
+
+def _of_what(comparison: Comparison) -> tuple[object, ...]:
+    about = (comparison.settings.get(name) for name in ("model", "data"))
+    marks = (one.get("fingerprint") if isinstance(one, Mapping) else None for one in about)
+    return comparison.policy, *marks
+
+
 def class_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
     """Return the data set's names, and numbers for classes that only the model knows."""
     return (*dataset.classes, *(str(i) for i in range(len(dataset.classes), classes)))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import RelookError
-from relook.foundation.wording import first_line
+from relook.foundation.wording import count, first_line
 from relook.io.fingerprint import fingerprint as fingerprint_of
 from relook.models.base import (
     InputSpec,
@@ -100,8 +100,8 @@ class TorchPredictor:
         for name, values in zip(("mean", "std"), self.normalisation, strict=True):
             if isinstance(values, tuple) and len(values) != channels:
                 raise RelookError(
-                    f"expected images with {len(values)} channels, one per value of {name}; "
-                    f"got {channels}: convert the images, or change {name}"
+                    f"expected images with {count(len(values), 'channel')}, one per value of "
+                    f"{name}; got {channels}: convert the images, or change {name}"
                 )
         images = images.to(self.device, non_blocking=True)
         return normalised(images, self.normalisation).to(self._dtype)
@@ -305,8 +305,8 @@ def network_failed(error: Exception, images: Tensor) -> RelookError:
     wrong = _CHANNEL_MESSAGE.search(str(error))
     if wrong and int(wrong[2]) == channels:
         return RelookError(
-            f"expected images with {wrong[1]} channels, as the network takes; got {channels}: "
-            "convert the images, or choose another network"
+            f"expected images with {count(int(wrong[1]), 'channel')}, as the network takes; "
+            f"got {channels}: convert the images, or choose another network"
         )
     return RelookError(
         f"the network failed on images {list(images.shape)}: "

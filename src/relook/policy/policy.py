@@ -12,6 +12,7 @@ from typing import Literal, SupportsIndex, overload
 
 from relook.errors import RelookError, unknown_name
 from relook.foundation import notebook
+from relook.foundation.wording import count, views_text
 from relook.io.identities import UNKNOWN, checked_set
 from relook.numerics.arrays import LogProbs
 from relook.numerics.calibration import SOUND_TEMPERATURES, temper
@@ -270,7 +271,8 @@ class Policy(Sequence[SubPolicy]):
         return notebook.html(self)
 
     def __repr__(self) -> str:
-        return f"Policy({len(self)} entries, {self.views} views, recipe={self.recipe!r})"
+        entries = count(len(self), "entry", "entries")
+        return f"Policy({entries}, {views_text(self.views)}, recipe={self.recipe!r})"
 
     def __str__(self) -> str:
         lines = [f"{count:>3} × {sub}" for sub, count in self.counts()]

@@ -63,7 +63,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):
-            notes.append(f"only {len(indices)} images {what} ({classes} classes): {means}")
+            notes.append(f"only {count(len(indices), 'image')} {what} ({classes} classes): {means}")
     shape, meant = job.dataset.images.shape[1:], recipe.image_size
     size, fits = min(shape[1:]), recipe_for(*shape)[0].name
     if meant is not None and not meant / 2 <= size <= meant * 2 and recipe.name != fits:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from relook.errors import MissingExtraError
 from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
 from relook.evaluation.verdict import frontier
+from relook.foundation.wording import views_text
 from relook.io.files import write_bytes_atomic
 from relook.numerics.metrics import Selective
 from relook.policy.transform_counts import TransformUse
@@ -281,8 +282,8 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
         axes.annotate("recommended", place, (9, -6), fontsize=10, **how)
     finish(figure, axes, list(styles.values()), legend)
     words = "; ".join(
-        f"{styles[row.method].label} with {row.views} views costs {row.slowdown:.1f} times one "
-        f"pass and reaches {row.metrics['cll'].mean:.4f}"
+        f"{styles[row.method].label} with {views_text(row.views)} costs {row.slowdown:.1f} times "
+        f"one pass and reaches {row.metrics['cll'].mean:.4f}"
         for row in best
     )
     return Drawing("frontier", "The frontier of cLL against measured cost", words + ".", figure)

@@ -24,7 +24,7 @@ from relook.report.style import PAGE_VARIABLES
 from relook.report.summary import summary_of
 
 _SIDE = 64
-_MOST_ROWS = 8
+_MOST_ROWS = 30
 _MOST_VIEWS = 40
 _WIDTH = 100
 # A notebook has a theme of its own: text and lines take its colour.
@@ -65,15 +65,15 @@ def html(shown: object) -> str:
 
 
 def text(shown: Comparison | PolicySearch) -> str:
-    """Return the verdict and a small table: of many rows plain image, policy and best rival."""
+    """Return verdict and table; of very many rows those of the policy, its rivals, and the last."""
     comparison = shown if isinstance(shown, Comparison) else shown.comparison
-    own = [row for row in shown_rows(comparison) if row.method == POLICY_METHOD]
-    kept = {("plain", 1), *((row.method, row.budget) for row in own)}
-    kept |= {(row.rival, row.budget) for row in own if row.rival is not None}
-    rows = comparison.rows
+    rows = shown_rows(comparison)
     if len(rows) > _MOST_ROWS:
-        rows = tuple(row for row in rows if (row.method, row.budget) in kept)
-    few = replace(comparison, rows=rows)
+        own = [row for row in rows if row.method == POLICY_METHOD]
+        kept = {(method, row.budget) for row in own for method in (row.method, row.rival)}
+        kept |= {row.method: row.budget for row in rows}.items()  # each method's most views
+        rows = [row for row in rows if (row.method, row.budget) in kept]
+    few = replace(comparison, rows=tuple(rows))
     file = io.StringIO()
     # In a notebook, Rich would show the table by itself, in colours, and leave the text empty.
     console = Console(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,16 @@ class RunFiles:
     def name(self) -> str:
         """The run's name: that of its directory."""
         return self.path.resolve().name
+
+    @property
+    def title(self) -> str:
+        """The run's name; where that is a mere seed, the model and the images come first."""
+        origin = self.record.get("origin")
+        if not isinstance(origin, Mapping) or not re.fullmatch(r"seed-\d+", self.name):
+            return self.name
+        known = [_text(origin[part]) for part in ("model", "data") if part in origin]
+        what = " on ".join(re.sub(r"[^@:]*[/\\]", "", one) for one in known)
+        return f"{what}, {self.name}" if what else self.name
 
     @property
     def commands(self) -> tuple[str, ...]:

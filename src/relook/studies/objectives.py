@@ -18,7 +18,7 @@ from relook.evaluation.results import Result, Results, difference, measured
 from relook.evaluation.scoring import Key, MethodRun, score_budgets
 from relook.evaluation.setup import ComparisonSettings, Setup, checked_budgets
 from relook.foundation.progress import StageProgress, stage_of
-from relook.foundation.wording import with_minus_signs
+from relook.foundation.wording import count, views_text, with_minus_signs
 from relook.io.fingerprint import fingerprint
 from relook.models import Predictor
 from relook.numerics.intervals import Interval, paired_interval
@@ -164,7 +164,7 @@ def paper_table(results: Results) -> Table:
         best_of_column,
         title="",
         caption=f"Greedy policy search with different objectives, measured on {row['data']}: "
-        f"held-out performance of {most} views, {row['runs']} runs.",
+        f"held-out performance of {views_text(most)}, {count(row['runs'], 'run')}.",
         label="table:gps_metrics",
     )
 
@@ -185,7 +185,7 @@ def figures(results: Results) -> list[Drawing]:
             if method == PLAIN or budget == most
         }
         where = f"{model}: policies" if len(models) > 1 else "Policies"
-        title = f"{where} of {most} views by what they were searched with"
+        title = f"{where} of {views_text(most)} by what they were searched with"
         name = f"objectives_{number}" if len(models) > 1 else "objectives"
         drawn.append(dots_drawing(name, title, series, colors))
     return drawn

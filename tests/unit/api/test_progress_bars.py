@@ -1,7 +1,10 @@
 import io
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console
+from rich.progress import Task
 
 from relook.api import progress_bars
 from relook.foundation import wording
@@ -50,6 +53,14 @@ def test_the_next_stage_of_the_same_work_is_timed_by_itself(
             seconds[0] += 3000 if done == 999 else 31
     assert "search: 10 of 200 (5 %)\n" in text.getvalue()
     assert "40 of 200 (20 %), about 3 min left" in text.getvalue()
+
+
+def test_a_rate_of_one_is_singular() -> None:
+    def rate(speed: float) -> str:
+        task = SimpleNamespace(finished_speed=None, speed=speed)
+        return progress_bars._Rate("epochs").render(cast(Task, task)).plain
+
+    assert [rate(one) for one in (1.2, 2, 1234)] == ["1 epoch/s", "2 epochs/s", "1,234 epochs/s"]
 
 
 def test_work_that_stands_still_has_no_time_left(

@@ -68,6 +68,20 @@ def test_a_run_is_compared_on_its_held_out_images(run: SearchedRun, tmp_path: Pa
     assert "compare" in settings["command"] or "relook" in settings["command"]
 
 
+def test_a_fuller_comparison_is_kept_unless_told(run: SearchedRun) -> None:
+    relook_compare(run.path)
+    fuller = (run.path / "comparison.json").read_bytes()
+    narrower = (run.path, "--methods", "cf", "--budgets", "2")
+    result = compare(*narrower, "--json")
+    assert "comparison.json has more rows and is kept; --out" in result.stderr
+    assert json.loads(result.stdout)["out"] == str(run.path / "narrower")
+    assert (run.path / "comparison.json").read_bytes() == fuller
+    written = load_comparison(run.path / "narrower" / "comparison.json")
+    assert {row.method for row in written.rows} == {"plain", "cf", "gps"}
+    compare(*narrower, "--out", run.path)
+    assert load_comparison(run.path / "comparison.json").budgets == (2,)
+
+
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:
     few = ["--methods", "cf,mgrid", "--grid-views", "2"]
     tried = compare(run.path, *few, "--dry-run")
@@ -76,7 +90,10 @@ def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> N
     assert f"{grid:,} of them for MGrid's magnitude: about " in tried.stderr
     assert tried.stdout == ""
     assert not (run.path / "comparison.json").exists()
+    assert " % of them are for mgrid, which --methods cf leaves out" in tried.stderr
     cost = json.loads(relook_compare(run.path, "--dry-run", "--json").stdout)
+    assert "leaves out" not in relook_compare(run.path, "--dry-run").stderr
+    assert list(cost["baselines"]) == ["cf", "flip"]  # the costliest first
     assert cost["grid_passes"] == 0  # as flip and cf need none
     assert "model passes at most: about " in relook_compare(run.path).stderr
 
@@ -238,6 +255,12 @@ def test_what_is_missing_is_said(arguments: list[str], message: str) -> None:
     with pytest.raises(RelookError) as caught:
         relook_compare(*arguments)
     assert message in str(caught.value)
+
+
+def test_a_wrong_method_is_said_before_anything_is_read() -> None:
+    for wrong, right in (("mgird", "mgrid"), ("MGrid", "mgrid"), ("CF", "cf")):
+        message = f"unknown method {wrong!r}: did you mean {right!r}"
+        refused(message, compare, "nowhere", "--methods", wrong)
 
 
 def test_budgets_are_whole_numbers(run: SearchedRun) -> None:

@@ -48,6 +48,11 @@ def test_short_help_names_what_says_how_a_model_is_fed(verb: str) -> None:
     assert last == (f"… more, such as --size, --mean, --std, --outputs: relook {verb} --help-all")
 
 
+def test_short_help_has_the_option_that_asks_for_a_time() -> None:
+    for verb in ("compare", "export"):
+        assert "--latency" in _listed_by(VERBS[verb], "--help")[0]
+
+
 def _listed_by(verb: Verb, asked: str) -> tuple[set[str], str]:
     """Return the options that a help lists, and its last line."""
     shown = CliRunner().invoke(listing(), [*verb.name.split(), asked], env={"COLUMNS": "300"})

@@ -176,7 +176,7 @@ def test_sizes_that_differ_need_a_size(root: Path) -> None:
     assert loaded.images.shape == (10, 3, 28, 28)
     assert told == [
         f"folder:{root}: 10 images of 3×28×28 (resized, bicubic; the centre crop keeps 0.875), "
-        "0.0 MB"
+        "23.5 kB"
     ]
 
 

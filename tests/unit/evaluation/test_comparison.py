@@ -12,7 +12,9 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import (
     Comparison,
     load_comparison,
+    place_for,
 )
+from relook.policy import Policy, SubPolicy
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,29 @@ def test_a_row_is_found_by_method_and_budget(comparison: Comparison) -> None:
     assert (found.method, found.budget) == ("d4", 8)
     assert comparison.row("d4", 4) is None
     assert comparison.row("cf", 4) is None
+
+
+def test_a_narrower_comparison_does_not_take_the_place_of_a_fuller_one(
+    comparison: Comparison, tmp_path: Path
+) -> None:
+    def place(new: Comparison) -> str:
+        return place_for(tmp_path, new).relative_to(tmp_path).as_posix()
+
+    narrower = replace(comparison, rows=comparison.rows[:-1])
+    assert place(narrower) == "."  # there is none yet
+    comparison.save(tmp_path / "comparison.json")
+    assert place(comparison) == "."
+    assert place(narrower) == "narrower"
+    marked = {"model": {"fingerprint": "1"}, "data": {"fingerprint": "2"}}
+    for settings in ({"model": marked["model"]}, {"data": marked["data"]}):  # others than before
+        new = replace(narrower, settings={**comparison.settings, **settings})
+        assert place(new) == "."
+    assert place(replace(narrower, policy=Policy((SubPolicy(),)))) == "."
+    assert place(replace(narrower, rows=(*narrower.rows, replace(narrower.rows[0], budget=9)))) == (
+        "."
+    )
+    narrower.save(tmp_path / "comparison.json")
+    assert place(comparison) == "."
 
 
 def spoil(content: dict[str, Any], path: list[str | int], value: object) -> None:

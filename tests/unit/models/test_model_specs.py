@@ -239,4 +239,4 @@ def test_a_small_network_brings_its_own_normalisation(tmp_path: Path) -> None:
     want = network.eval()(grey.float() / 255).log_softmax(dim=1)
     torch.testing.assert_close(predictor(grey), want)
     refused("leave them out", load_model, f"small@{path}", mean=0.5)
-    refused("expected images with 1 channels", predictor, grey.expand(2, 3, 32, 32))
+    refused("expected images with 1 channel", predictor, grey.expand(2, 3, 32, 32))

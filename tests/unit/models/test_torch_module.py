@@ -151,7 +151,7 @@ def test_a_wrong_channel_count_says_both_counts(images: Tensor) -> None:
     refused(r"expected images with 3 channels.*got 1", TorchPredictor(nn.Conv2d(3, 4, 3)), grey)
     with pytest.raises(RelookError, match=r"expected images with 3 channels.*mean.*got 1"):
         TorchPredictor(linear(), mean=(0.5, 0.5, 0.5))(grey)
-    with pytest.raises(RelookError, match=r"expected images with 1 channels.*std.*got 3"):
+    with pytest.raises(RelookError, match=r"expected images with 1 channel.*std.*got 3"):
         TorchPredictor(linear(), std=[0.5])(images)
 
 

@@ -54,6 +54,17 @@ def test_text_is_plain_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> Non
     assert repr(comparison) == usual
 
 
+def test_text_has_every_baseline_and_of_very_many_rows_the_most_views_of_each() -> None:
+    comparison = example_comparison()
+    shown = repr(comparison)
+    assert "more row" not in shown
+    labels = {row.label for row in comparison.rows}
+    assert all(label in shown for label in labels)
+    many = repr(replace(comparison, budgets=tuple({row.budget for row in comparison.rows})))
+    assert all(label in many for label in labels)
+    assert "more rows in to_pandas() and report()." in many
+
+
 def test_a_notebook_finds_the_picture_of_a_figure() -> None:
     assert example_comparison().plot()._repr_png_().startswith(b"\x89PNG")
 

@@ -20,6 +20,8 @@ from relook.errors import FileFormatError, RunError
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.report import write_report
+from relook.report.page import render_report
+from relook.report.run_files import read_run
 from relook.report.summary import summary_of, when_not_to_answer
 
 HOSTILE = (
@@ -224,6 +226,25 @@ def test_names_from_outside_stay_text(tmp_path: Path, page: Element) -> None:
     assert HOSTILE[3] in found.with_id("changes").words()
     assert HOSTILE[1] in found.with_id("settings").words()
     assert found.all("h1")[0].words() == "<img src=x onerror=alert(6)>"
+
+
+def test_a_run_that_is_named_by_a_seed_is_titled_by_model_and_images(tmp_path: Path) -> None:
+    def title(name: str, **origin: object) -> str:
+        run = replace(read_run(write_example_run(tmp_path / name)), record={"origin": origin})
+        return read_html(render_report(run)).all("h1")[0].words()
+
+    origin = {"model": "timm:resnet18@/home/me/weights.safetensors", "data": "folder:a/photos"}
+    assert title("mine", **origin) == "mine"
+    assert title("seed-0") == "seed-0"
+    assert title("seed-1", **origin) == (
+        "timm:resnet18@weights.safetensors on folder:photos, seed-1"
+    )
+
+
+def test_a_narrow_table_hides_no_column(tmp_path: Path) -> None:
+    text = render_report(read_run(write_example_run(tmp_path / "run")))
+    narrow = text.split("@media screen and (max-width")[1].split("@media")[0]
+    assert "display: none" not in narrow
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,11 @@ def _completed(given: Any, full: Callable[[str], str]) -> Any:
 of_model: Callable[..., Any] = partial(option, panel=PANEL)
 of_speed: Callable[..., Any] = partial(option, panel="Speed")
 of_details: Callable[..., Any] = partial(option, panel="Details")
+of_latency: Callable[..., Any] = partial(option, panel="Latency")
 of_data: Callable[..., Any] = partial(option, callback=data_specs)
 of_classifier: Callable[..., Any] = partial(
     option,
-    "The classifier: timm:NAME@FILE, torch:package.module:factory\\[@FILE], onnx:FILE, hf:DIR, "
+    "The classifier: timm:NAME@FILE, torch:MODULE:NAME\\[@FILE], onnx:FILE, hf:DIR, "
     "cifar:NAME@FILE or small@FILE. Given several times: their mean.",
     "--model",
     "-m",
@@ -258,19 +259,15 @@ class InputOptions:
         return predictor, dataset, proof
 
 
-_LATENCY = "Latency"
-
-
 @dataclass(frozen=True)
 class LatencyOptions:
     """What a call of the deployed model may take."""
 
     latency: str | None = option(
         "Take the best views whose call is no slower than this, as 40ms: a median, measured here "
-        "on the file.",
-        panel=_LATENCY,
+        "on the file."
     )
-    latency_batch: int = option("Images in a call for --latency.", default=1, min=1, panel=_LATENCY)
+    latency_batch: int = of_latency("Images in a call for --latency.", default=1, min=1)
 
     def limit(self) -> Limit | None:
         """Return what was asked for, read."""

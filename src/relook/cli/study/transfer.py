@@ -20,6 +20,7 @@ from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
+from relook.foundation.wording import count
 from relook.models.base import input_of
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -242,7 +243,8 @@ def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunReco
         shape = None if record is None else record.data.get("shape")
         if isinstance(shape, list) and shape and shape[0] != here:
             raise RelookError(
-                f"the policy of {name} was searched on images with {shape[0]} channels, those of "
+                f"the policy of {name} was searched on images with "
+                f"{count(shape[0], 'channel')}, those of "
                 f"{target} have {here}: read them alike with --channels, or leave it out"
             )
 

@@ -13,6 +13,7 @@ from relook.deploy.onnx.check import Check
 from relook.deploy.onnx.model import ImageInput, ModelPlan, Output
 from relook.errors import RelookError
 from relook.evaluation.latency import milliseconds
+from relook.foundation.memory import size_text
 from relook.foundation.wording import at_view_temperature, count, views_text
 from relook.io.files import one_line, write_bytes_atomic
 from relook.io.identities import UNKNOWN
@@ -66,7 +67,7 @@ class Export:
     def __str__(self) -> str:
         timed = "" if self.latency is None else f"; {self.latency}"
         return (
-            f"{one_line(str(self.path))}: {self.nbytes / 1e6:.1f} MB, {self.input} in, "
+            f"{one_line(str(self.path))}: {size_text(self.nbytes)}, {self.input} in, "
             f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g}"
             f"{at_view_temperature(self.view_temperature)} out; {self.check}{timed}"
         )

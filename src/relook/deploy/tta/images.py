@@ -17,6 +17,7 @@ from relook.data.image_files import kept
 from relook.data.prepare import in_mode
 from relook.deploy.tta.network import is_traced
 from relook.errors import RelookError
+from relook.foundation.wording import count
 from relook.models.base import InputSpec
 from relook.policy import Policy
 from relook.policy.recipes import RECIPES
@@ -157,8 +158,8 @@ def check_fit(
     given, height, width = images.shape[1:]
     if channels is not None and given != channels:
         raise RelookError(
-            f"expected images with {channels} channels, as the network takes; got {given}: "
-            "convert the images"
+            f"expected images with {count(channels, 'channel')}, as the network takes; "
+            f"got {given}: convert the images"
         )
     if size is not None:
         if (height, width) != size:

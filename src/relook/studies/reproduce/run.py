@@ -155,7 +155,7 @@ def _facts(study: StudyFile, missing: int) -> list[str]:
     ]
     if len(study.given) < len(study.models):
         trainings = " and ".join(study.train.augments)
-        facts.append(f"Networks trained for {study.train.epochs:,} epochs with {trainings}.")
+        facts.append(f"Networks trained for {count(study.train.epochs, 'epoch')} with {trainings}.")
     if missing:
-        facts.append(f"Unfinished: {missing} jobs of the study are not done yet.")
+        facts.append(f"Unfinished: {count(missing, 'job')} of the study still to do.")
     return facts
