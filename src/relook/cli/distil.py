@@ -48,6 +48,7 @@ def distil_command(
     images: str = options.of_data(
         "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
         "looked at.",
+        "--images",
         "--data",
         "-d",
         default=...,
