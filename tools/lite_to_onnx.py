@@ -22,12 +22,10 @@ SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
 
 
 def main() -> None:
-    """Write the networks that are asked for, or those of the study."""
+    """Write the networks that are asked for, or the first two."""
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("out", type=Path)
-    options.add_argument(
-        "names", nargs="*", default=["lite0", "lite1", "lite0-240"], metavar="NAME"
-    )
+    options.add_argument("names", nargs="*", default=["lite0", "lite1"], metavar="NAME")
     given = options.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     network = importlib.import_module("efficientnet_lite_pytorch").EfficientNet
