@@ -1,11 +1,12 @@
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from relook.cli.app import main
-from relook.data import load_data
+from relook.data import Dataset, load_data
 from relook.models.small import new_small, save_small
 
 Words = tuple[object, ...]
@@ -58,19 +59,22 @@ def relook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return Relook(monkeypatch, capsys)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    """The spec of a small network with random weights."""
-    path = tmp_path / "model.safetensors"
+@cache
+def some_digits() -> Dataset:
+    """Return 240 digits."""
+    return load_data("digits").subset(np.arange(240))
+
+
+def save_model(directory: Path) -> str:
+    """Save a small network with random weights and return its spec."""
+    path = directory / "model.safetensors"
     save_small(new_small(seed=1), path)
     return f"small@{path}"
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    """The spec of 240 digits, with a patient for each four of them."""
-    digits = load_data("digits").subset(np.arange(240))
-    path = tmp_path / "digits.npz"
+def save_data(directory: Path) -> str:
+    """Save 240 digits, with a patient for each four of them, and return their spec."""
+    digits, path = some_digits(), directory / "digits.npz"
     np.savez(
         path,
         images=digits.plain.numpy(),
@@ -79,6 +83,18 @@ def data(tmp_path: Path) -> str:
         patient=np.arange(240) // 4,
     )
     return f"npz:{path}?layout=nchw"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """The spec of a small network with random weights."""
+    return save_model(tmp_path)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    """The spec of 240 digits, with a patient for each four of them."""
+    return save_data(tmp_path)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import relook as package
 from relook.cli.verbs import VERBS
 from relook.policy.recipes import load_recipe
+from relook.policy_search.job import SearchJob
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -23,6 +24,8 @@ def test_the_readmes_example_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # As on a slow machine, where a search has fewer candidates and images.
+    monkeypatch.setattr(SearchJob, "seconds_a_pass", lambda job: 0.05)
     (example,) = blocks(ROOT / "README.md", "python")
     names: dict[str, Any] = {}
     exec(compile(example, "README.md", "exec"), names)  # noqa: S102

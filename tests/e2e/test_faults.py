@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,22 +27,40 @@ from tests.e2e.faults import (
     warm_up,
 )
 
+from relook.models.small import new_small, save_small
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    warm_up()
+    return new_workplace(tmp_path_factory.mktemp("inputs"))
+
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+def place(inputs: Workplace, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     monkeypatch.setattr("relook.deploy.batch.image_source.BLOCK", 8)
-    warm_up()
-    root = tmp_path / "inputs"
-    root.mkdir()
-    return new_workplace(root)
+    return inputs
 
 
-def whole_results(command: str, place: Workplace, tmp_path: Path) -> dict[str, object]:
-    out = tmp_path / "whole"
-    out.mkdir()
-    done = run(tmp_path / "log", *getattr(place, command)(out))
-    assert done.code == 0, done.lines
-    return results(command, out)
+@pytest.fixture(scope="module")
+def finished(inputs: Workplace, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the directory of a command that nothing happened to; it is run once."""
+
+    @cache
+    def make(command: str) -> Path:
+        base = tmp_path_factory.mktemp(command)
+        out = base / "whole"
+        out.mkdir()
+        done = run(base / "log", *getattr(inputs, command)(out))
+        assert done.code == 0, done.lines
+        return out
+
+    return make
+
+
+@pytest.fixture
+def whole(command: str, place: Workplace, finished: Callable[[str], Path]) -> dict[str, object]:
+    return results(command, finished(command))
 
 
 MIDDLE = {"search": 30, "compare": 22, "predict": 14}
@@ -71,9 +90,8 @@ def small_disk(path: Path, kilobytes: int) -> Iterator[Callable[[str], None]]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_line_and_the_command_goes_on(
-    command: str, place: Workplace, tmp_path: Path
+    command: str, place: Workplace, whole: dict[str, object], tmp_path: Path
 ) -> None:
-    whole = whole_results(command, place, tmp_path)
     out, full = tmp_path / "small", 0
     with small_disk(out, 4) as remount:
         for kilobytes in (4, 48, 192, 20_000):
@@ -90,12 +108,15 @@ def test_a_full_disk_is_one_line_and_the_command_goes_on(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_may_not_grow_is_one_line(
-    command: str, place: Workplace, tmp_path: Path
+    command: str,
+    place: Workplace,
+    whole: dict[str, object],
+    finished: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
-    whole = whole_results(command, place, tmp_path)
     out = tmp_path / "limited"
     out.mkdir()
-    limit = max(1, max(p.stat().st_size for p in (tmp_path / "whole").rglob("*")) // 2)
+    limit = max(1, max(p.stat().st_size for p in finished(command).rglob("*")) // 2)
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -136,9 +157,12 @@ PARTS = {"search": "predictions.zarr/c/*/*/*", "predict": "out.csv.unfinished/pa
 
 @pytest.mark.parametrize("command", PARTS)
 def test_a_flipped_bit_in_what_is_done_is_found(
-    command: str, place: Workplace, killed: Callable[[str], Path], tmp_path: Path
+    command: str,
+    place: Workplace,
+    whole: dict[str, object],
+    killed: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
-    whole = whole_results(command, place, tmp_path)
     out, draws = killed(command), random.Random(0)  # noqa: S311
     parts = [path for path in out.glob(PARTS[command]) if path.suffix != ".partial"]
     assert len(parts) >= 2
@@ -152,10 +176,11 @@ def test_a_flipped_bit_in_what_is_done_is_found(
 
 
 def test_a_flipped_bit_in_the_trace_of_a_selection_is_found(
-    place: Workplace, tmp_path: Path
+    place: Workplace, finished: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    whole = whole_results("search", place, tmp_path)
+    whole = results("search", finished("search"))
     out = tmp_path / "whole"
+    shutil.copytree(finished("search"), out)
     trace = out / "selection.json"
     data = trace.read_text()
     pick = data.split('"candidate": ')[1].split(",")[0]
@@ -169,9 +194,12 @@ def test_a_flipped_bit_in_the_trace_of_a_selection_is_found(
 
 @pytest.mark.parametrize("command", ["search", "compare", "predict"])
 def test_truncated_records_are_one_line_or_made_again(
-    command: str, place: Workplace, killed: Callable[[str], Path], tmp_path: Path
+    command: str,
+    place: Workplace,
+    whole: dict[str, object],
+    killed: Callable[[str], Path],
+    tmp_path: Path,
 ) -> None:
-    whole = whole_results(command, place, tmp_path)
     out = killed(command)
     records = sorted(path for path in out.rglob("*.json") if not path.name.startswith("."))
     assert records
@@ -190,8 +218,9 @@ def test_truncated_records_are_one_line_or_made_again(
 
 
 @pytest.mark.parametrize("command", ["search", "compare", "predict"])
-def test_of_two_processes_one_is_refused(command: str, place: Workplace, tmp_path: Path) -> None:
-    whole = whole_results(command, place, tmp_path)
+def test_of_two_processes_one_is_refused(
+    command: str, place: Workplace, whole: dict[str, object], tmp_path: Path
+) -> None:
     out, log = tmp_path / "out", tmp_path / "first"
     out.mkdir()
 
@@ -208,8 +237,9 @@ def test_of_two_processes_one_is_refused(command: str, place: Workplace, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["search", "predict"])
-def test_a_clock_that_jumps_changes_nothing(command: str, place: Workplace, tmp_path: Path) -> None:
-    whole = whole_results(command, place, tmp_path)
+def test_a_clock_that_jumps_changes_nothing(
+    command: str, place: Workplace, whole: dict[str, object], tmp_path: Path
+) -> None:
     out = tmp_path / "jumping"
     out.mkdir()
 
@@ -321,9 +351,10 @@ def test_a_model_that_answers_otherwise_is_refused(
 def test_other_weights_under_the_same_name_are_refused(
     command: str, place: Workplace, killed: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    from relook.models.small import new_small, save_small
-
     out = killed(command)
-    save_small(new_small(seed=2), place.root / "model.safetensors")
+    weights = place.root / "model.safetensors"
+    before = weights.read_bytes()
+    save_small(new_small(seed=2), weights)
     done = run(tmp_path / "log", *getattr(place, command)(out))
+    weights.write_bytes(before)
     check_one_line(done, "other settings", "model", "delete")

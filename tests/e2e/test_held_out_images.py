@@ -1,10 +1,12 @@
 """No command claims a gain on images that the policy or its numbers were found on."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.e2e.conftest import Relook
+from tests.e2e import faults
+from tests.e2e.conftest import Relook, save_data, save_model
 from tests.unit.data.image_files import write_classes
 
 from relook.data import load_data
@@ -13,12 +15,20 @@ QUICK = ("--recipe", "small", "--pool-size", "12", "--length", "4", "--batch", "
 ONE = ("--budgets", "2", "--methods", "plain")
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("searched")
+    sources = ("--model", save_model(place), "--data", save_data(place))
+    how = (*QUICK, "--strategy", "greedy", "--draws", "fresh", "--out", place / "run")
+    done = faults.run(place / "log", "search", *sources, *how)
+    assert done.code == 0, done.lines
+    return place / "run"
+
+
 @pytest.fixture
-def run(relook: Relook, model: str, data: str, tmp_path: Path) -> Path:
-    out = tmp_path / "run"
-    fresh = ("--strategy", "greedy", "--draws", "fresh")
-    relook.ok("search", "--model", model, "--data", data, "--out", out, *QUICK, *fresh)
-    return out
+def run(searched: Path, tmp_path: Path) -> Path:
+    """A run that a test can change."""
+    return Path(shutil.copytree(searched, tmp_path / "run"))
 
 
 @pytest.mark.parametrize("reading", [("--crop", "0.9"), ("--size", "20")])

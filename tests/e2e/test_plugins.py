@@ -5,9 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.e2e.faults import Ended, run
+
+from relook.foundation import registry
 
 PACKAGE = Path(__file__).parents[1] / "plugin_package" / "toy_relook.py"
 SEARCH = ("search", "--model", "toynet:3", "--data", "toyset:60", "--pool-size", "6")
@@ -23,23 +27,36 @@ def installed(directory: Path, target: str = "toy_relook:register") -> Path:
     return directory
 
 
-def relook(*arguments: object, site: Path | None) -> subprocess.CompletedProcess[str]:
-    own = [str(site)] if site else []
-    path = os.pathsep.join([*own, *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "relook", *map(str, arguments)]
+def python(*arguments: object, site: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def relook(tmp_path: Path) -> Callable[..., Ended]:
+    """Run a command in a child of its own, in which no plug-in has been looked for."""
+
+    def command(*arguments: object, site: Path | None) -> Ended:
+        def installed() -> None:
+            registry._plugins_wanted = True
+            sys.path[:0] = [str(site)] if site else []
+
+        return run(tmp_path / "log", *arguments, before=installed)
+
+    return command
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2, done.stdout
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
+def said(done: Ended) -> str:
+    assert done.code == 0, done.lines
+    return "\n".join(done.lines)
+
+
+def refused(done: Ended) -> str:
+    assert done.code == 2, done.lines
+    assert not [line for line in done.lines if "Traceback" in line]
+    return done.last
 
 
 @pytest.fixture
@@ -59,7 +76,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_search_and_compare_use_all_that_a_package_brings(
-    site: Path, recipe: Path, tmp_path: Path
+    relook: Callable[..., Ended], site: Path, recipe: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     options = ("--recipe", recipe, "--objective", "mean_right", "--length", 3, "--no-plain")
@@ -75,7 +92,9 @@ def test_search_and_compare_use_all_that_a_package_brings(
     assert "expected the transform 'dim' of toy_relook, which is not registered" in refused(without)
 
 
-def test_listings_and_errors_name_what_a_package_brings(site: Path, recipe: Path) -> None:
+def test_listings_and_errors_name_what_a_package_brings(
+    relook: Callable[..., Ended], site: Path, recipe: Path
+) -> None:
     shown = json.loads(said(relook("show", "transforms", "--json", site=site)))
     assert shown["transforms"]["dim"]["unit"] == "grey levels"
     assert "corners" in said(relook("compare", "--help", site=site))
@@ -89,8 +108,8 @@ def test_listings_and_errors_name_what_a_package_brings(site: Path, recipe: Path
 
 def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:
     site = installed(tmp_path, target="toy_relook:no_such_thing")
-    done = relook("show", "transforms", site=site)
-    assert "rotate" in said(done)
+    done = python("-m", "relook", "show", "transforms", site=site)
+    assert "rotate" in done.stdout
     (line,) = [line for line in done.stderr.splitlines() if "plug-in" in line]
     assert "the plug-in 'toy' (toy_relook:no_such_thing) cannot be loaded: AttributeError" in line
     assert "Warning" not in done.stderr
@@ -105,6 +124,4 @@ def test_plug_ins_are_loaded_only_when_they_are_needed(site: Path) -> None:
         "images = torch.zeros((4, 1, 12, 12), dtype=torch.uint8); "
         "t.check_model_source('toynet:3', images)"
     )
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    python("-c", program, site=site)

@@ -18,9 +18,8 @@ from relook.transforms.centre_crop import CentreCrop
 def pictures(tmp_path: Path) -> Path:
     root = tmp_path / "pictures"
     root.mkdir()
-    for i in range(12):
-        digit = load_data("digits").plain[i : i + 1].numpy()
-        Image.fromarray(digit[0, 0]).save(root / f"{i:02d}.png")
+    for i, digit in enumerate(load_data("digits").plain[:12].numpy()):
+        Image.fromarray(digit[0]).save(root / f"{i:02d}.png")
     return root
 
 

@@ -207,6 +207,7 @@ def quick(study: Path) -> tuple[str, ...]:
     return ("train.augments=['randaugment']", "models.A.members=1")
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on_to_the_same_bytes(study: Path, tmp_path: Path) -> None:
     parts, settings = ("compare", "transfer"), quick(study)
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -61,7 +61,7 @@ def assert_is_plain_search(
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    candidates=st.integers(2, 60),
+    candidates=st.integers(2, 30),
     images=st.integers(1, 40),
     classes=st.integers(2, 100),
     skill=st.floats(0, 8),

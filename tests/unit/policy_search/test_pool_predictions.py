@@ -1,6 +1,7 @@
 """A search whose selection is stopped, whose predictions do not fit, whose classes are many."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,17 @@ def stop_in(wanted: str, after: int) -> Any:
     return progress
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PolicySearch]:
+    """A search that was not stopped, and its directory."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    return run, searched(run, memory=10**9)
+
+
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: int) -> None:
-    searched(tmp_path / "whole", memory=10**9)
+def test_a_stopped_selection_goes_on_to_the_same_files(
+    whole: tuple[Path, PolicySearch], tmp_path: Path, steps: int
+) -> None:
     with pytest.raises(StopError):
         searched(tmp_path / "cut", memory=10**9, progress=stop_in("select", TRIALS + steps))
     assert len(json.loads((tmp_path / "cut/selection.json").read_text())["picks"]) == steps
@@ -80,11 +89,11 @@ def test_a_stopped_selection_goes_on_to_the_same_files(tmp_path: Path, steps: in
     searched(tmp_path / "cut", memory=10**9, log=told.append)
     assert any(f"going on after {steps} steps" in line for line in told)
     for name in FILES:
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "cut" / name).read_bytes() == (whole[0] / name).read_bytes()
 
 
-def test_a_cut_trace_is_computed_again(tmp_path: Path) -> None:
-    searched(tmp_path)
+def test_a_cut_trace_is_computed_again(whole: tuple[Path, PolicySearch], tmp_path: Path) -> None:
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
     before = [(tmp_path / name).read_bytes() for name in FILES[:2]]
     trace = (tmp_path / "selection.json").read_text()
     (tmp_path / "selection.json").write_text(trace[:80])
@@ -120,14 +129,16 @@ def test_a_greedy_search_has_no_trials() -> None:
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(tmp_path: Path) -> None:
-    roomy = searched(tmp_path / "roomy", memory=10**9)
+def test_predictions_beyond_the_limit_are_mapped_and_nothing_else_changes(
+    whole: tuple[Path, PolicySearch], tmp_path: Path
+) -> None:
+    run, roomy = whole
     assert roomy.selection is not None
     assert not roomy.selection.mapped
     tight = searched(tmp_path / "tight", memory=roomy.selection.memory - 1)
     assert tight.selection is not None
     assert tight.selection.mapped
-    assert not (tmp_path / "roomy/predictions.zarr/mapped.npy").exists()
+    assert not (run / "predictions.zarr/mapped.npy").exists()
     assert (tmp_path / "tight/predictions.zarr/mapped.npy").exists()
     assert tight.policy == roomy.policy
     assert tight.trace == roomy.trace
@@ -160,9 +171,9 @@ def test_many_classes_are_kept_in_half_precision_and_can_be_gone_on_with(
 
 
 def test_equal_candidates_are_predicted_once_and_the_first_is_picked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, PolicySearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    single = searched(tmp_path / "single")
+    _, single = whole
     three_times = tuple(sub for sub in single.pool for _ in range(3))
     pool = Pool(three_times, 3 * SETTINGS.draw_pool().defaults)
     monkeypatch.setattr(SearchSettings, "draw_pool", lambda _: pool)

@@ -36,6 +36,7 @@ from relook.policy_search.time_plan import (
 from relook.predictions.store import BatchPlan
 
 DIGITS = load_data("digits").subset(np.arange(700))
+FEW = DIGITS.subset(np.arange(300))
 MODEL = TorchPredictor(new_small(seed=1))
 SETTINGS = SearchSettings.of("small", length=3, batch=64, accelerate="torch")
 Speed = Callable[[float], None]
@@ -183,7 +184,7 @@ def test_images_are_left_out_beside_a_separate_test(speed: Speed) -> None:
 def test_a_run_that_goes_on_and_one_that_repeats_its_plan_give_the_same_bytes(
     tmp_path: Path, speed: Speed
 ) -> None:
-    speed(0.02)
+    speed(0.05)
     first = tmp_path / "first"
 
     def stop(stage: str, done: int, total: int, score: float | None = None, /) -> None:
@@ -211,12 +212,12 @@ def test_a_run_that_goes_on_and_one_that_repeats_its_plan_give_the_same_bytes(
 
 
 def test_a_run_keeps_its_time(tmp_path: Path, speed: Speed) -> None:
-    speed(1e-5)
+    speed(0.003)
     run = tmp_path / "run"
     searched(run, wish(time="1m"))
     with pytest.raises(RunError, match=r"begun for 60 s, got 2 min: leave the time out"):
         searched(run, wish(time="2m"))
-    search_dataset(MODEL, DIGITS, replace(SETTINGS, pool_size=8), run=tmp_path / "other")
+    search_dataset(MODEL, FEW, replace(SETTINGS, pool_size=8), run=tmp_path / "other")
     with pytest.raises(RunError, match="begun with no time, got 60 s"):
         searched(tmp_path / "other", wish(time="1m"))
     refused("plan: expected a run with a plan.json", searched, None, wish(plan=tmp_path / "no"))
@@ -224,9 +225,9 @@ def test_a_run_keeps_its_time(tmp_path: Path, speed: Speed) -> None:
 
 def test_rounds_change_no_byte(tmp_path: Path) -> None:
     settings, said = replace(SETTINGS, pool_size=40), list[str]()
-    search_dataset(MODEL, DIGITS, settings, run=tmp_path / "one")
+    search_dataset(MODEL, FEW, settings, run=tmp_path / "one")
     how: dict[str, Any] = {"wish": wish(pool_size=40), "log": said.append}
-    search_dataset(MODEL, DIGITS, settings, run=tmp_path / "rounds", **how)
+    search_dataset(MODEL, FEW, settings, run=tmp_path / "rounds", **how)
     for name in ("policy.json", "search.json", "settings.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "rounds" / name).read_bytes()
     assert not (tmp_path / "rounds" / "plan.json").exists()
@@ -239,7 +240,7 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
     said: list[str] = []
 
     def found(run: Path, own: TimeWish, **how: Any) -> PolicySearch:
-        return search_dataset(MODEL, DIGITS, settings, run=run, wish=own, **how)
+        return search_dataset(MODEL, FEW, settings, run=run, wish=own, **how)
 
     def stop_at(share: float) -> Any:
         def stop(stage: str, done: int, total: int, score: float | None = None, /) -> None:

@@ -97,7 +97,7 @@ def _in_a_process(rank: int, size: int, file: str, results: Any) -> None:
 
 def test_distributed_processes() -> None:
     size = 2
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # which need not import torch again
     results = context.Queue()
     with tempfile.TemporaryDirectory() as folder:
         workers = [
