@@ -56,8 +56,8 @@ def test_several_models_are_searched_and_compared_as_one(
     assert "the mean of 2 models" in done.err
     record = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
     assert record["model"] == specs
-    relook.ok("compare", "--run", "run", "--methods", "plain", "--budgets", "1")
-    comparison = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    relook.ok("compare", "run", "--methods", "plain", "--budgets", "1")
+    comparison = json.loads((tmp_path / "run" / "narrower" / "comparison.json").read_text())
     assert comparison["settings"]["model"]["spec"] == " + ".join(specs)
 
 

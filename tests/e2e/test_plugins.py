@@ -97,7 +97,7 @@ def test_listings_and_errors_name_what_a_package_brings(
 ) -> None:
     shown = json.loads(said(relook("show", "transforms", "--json", site=site)))
     assert shown["transforms"]["dim"]["unit"] == "grey levels"
-    assert "corners" in said(relook("compare", "--help", site=site))
+    assert "corners" in python("-m", "relook", "compare", "--help", site=site).stdout
     wrong = ("search", "--model", "toyne:3", "--data", "toyset:60")
     assert "did you mean 'toynet'" in refused(relook(*wrong, site=site))
     wrong = ("search", "--model", "toynet:3", "--data", "toyset:")

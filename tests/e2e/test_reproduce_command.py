@@ -131,7 +131,7 @@ def test_only_runs_parts_with_what_they_need(relook: Relook, study: Path, tmp_pa
     common = ("study", "run", study, "--out", out, "--jobs", jobs, "--set", "models.A.members=1")
     relook.ok(*common, "--only", "search")
     assert sorted(path.name for path in jobs.iterdir() if path.is_dir()) == ["search", "train"]
-    assert "not done yet" in (out / "index.md").read_text(encoding="utf-8")
+    assert "still to do" in (out / "index.md").read_text(encoding="utf-8")
     other = relook.refused(*common, "--only", "serch")
     assert "unknown part 'serch': did you mean 'search'?" in other.err
 
