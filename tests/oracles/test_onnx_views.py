@@ -21,8 +21,8 @@ from relook.models.onnx_runtime import is_installed, open_session
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy, freeze_subpolicy
 from relook.transforms import TRANSFORMS
+from relook.transforms.onnx.geometry import resize
 from relook.transforms.onnx.graph import Graph, Shape
-from relook.transforms.onnx.resize import resize
 from relook.transforms.resampling import Box
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")

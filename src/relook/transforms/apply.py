@@ -1,13 +1,16 @@
 """Steps applied to images: compiled on the CPU, by the table's own kernels elsewhere.
 
-A compiled plan is made of operations; a transform without a compiled form is one, too.
+A compiled plan is a few operations, run block by block within the cache on torch's threads.
+Neighbours become one where the bytes stay equal; a transform without a compiled form is an
+operation, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relook.errors import RelookError
+from relook.foundation.threads import share_work
 from relook.transforms.steps import AppliedStep, StepError
-from relook.transforms.table import TRANSFORMS
+from relook.transforms.table import TRANSFORMS, load_form
 
 Shape = tuple[int, ...]
 """Of the images: `[n, c, h, w]`."""
 Pixels = NDArray[np.uint8]
+
+# So many bytes of images go through all steps before the next ones: they stay in the cache.
+_BLOCK = 1 << 19
+# Below this many bytes, a second thread costs more than it brings.
+_BYTES_PER_THREAD = 1 << 17
+_BYTES_PER_THREAD_LIGHT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,7 @@ def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     """
     compiled = any(TRANSFORMS[step.transform].cpu for step in steps)
     if compiled and images.device.type == "cpu":
-        from relook.transforms.cpu.run import run_steps  # numba: only where it is used
-
-        return run_steps(images, steps)
+        return _run_steps(images, steps)
     return apply_kernels(images, steps)
 
 
@@ -61,6 +69,59 @@ def apply_kernels(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
         except RelookError as error:
             raise StepError(step, error) from error
     return images
+
+
+def _run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
+    """Apply the steps to uint8 images `[n, c, h, w]` on the CPU; makes new images."""
+    plan = make_plan(steps, tuple(images.shape)) if len(images) else []
+    if not plan:
+        return images.clone(memory_format=torch.contiguous_format)
+    pixels = images.contiguous().numpy()
+    out = np.empty_like(pixels)
+    light = all(operation.light for operation in plan)
+    worth = pixels.nbytes // (_BYTES_PER_THREAD_LIGHT if light else _BYTES_PER_THREAD)
+    threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
+    # A single step needs no cache: each image is read once.
+    most = max(1, _BLOCK // pixels[0].nbytes) if len(plan) > 1 else len(pixels)
+    blocks = _blocks(len(pixels), most, threads)
+    share_work(partial(_run, plan, pixels, out), blocks, threads)
+    return torch.from_numpy(out)
+
+
+def _blocks(count: int, most: int, threads: int) -> list[slice]:
+    """Cut `count` images into equal blocks, as many for each thread; the last may be smaller."""
+    rounds = -(-count // (most * threads))
+    length = -(-count // (rounds * threads))
+    return [slice(start, min(start + length, count)) for start in range(0, count, length)]
+
+
+def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]) -> None:
+    """Take blocks until none is left; whichever thread takes one, its bytes are the same."""
+    spare: list[Pixels] = []
+    for part in blocks:
+        source = images[part]
+        while len(spare) < min(2, len(plan) - 1):
+            spare.append(np.empty_like(source))
+        for i, operation in enumerate(plan):
+            target = out[part] if i + 1 == len(plan) else spare[i % 2][: len(source)]
+            rows = (array[part] for array in operation.for_each)
+            operation.kernel(source, target, *rows, *operation.shared)
+            source = target
+
+
+def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
+    """Return the kernels for images `[n, c, h, w]`; none where the steps change nothing.
+
+    A compiled form `(step, shape)` returns an operation; a part of one, whose class has `merged`
+    to make one of neighbours; or None where it leaves the images as they are.
+    """
+    forms = [(step, TRANSFORMS[step.transform].cpu) for step in steps]
+    parts = [load_form(form)(step, shape) if form else by_kernel(step) for step, form in forms]
+    operations: list[Operation] = []
+    for kind, run in groupby((part for part in parts if part is not None), key=type):
+        alike = list(run)
+        operations += alike if kind is Operation else [kind.merged(alike)]
+    return operations
 
 
 def by_kernel(step: AppliedStep) -> Operation:

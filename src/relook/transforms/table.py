@@ -90,7 +90,9 @@ ONNX_LEVELS, ONNX_MOVES = "onnx.views:levels", "onnx.views:moves"
 _point = partial(Transform, cpu="cpu.color:by_level", onnx=ONNX_LEVELS)
 # ... that only move pixels, or blacken some, ...
 _move = partial(Transform, onnx=ONNX_MOVES)
+_translation = partial(_move, value=lambda m: 0.015 * m, draws=("sign",))
 _crop = partial(_move, value=lambda m: m, unit="pixels")
+_shear = partial(Transform, value=lambda m: m / 60, draws=("sign", "edge"))
 # ... that resample a box, and that blend by a factor whose sign belongs to the step.
 _scale_crop = partial(
     Transform,
@@ -99,163 +101,69 @@ _scale_crop = partial(
     trend=-1,
     identity_at_zero=False,
     cpu="cpu.resize:scale_crop",
-    onnx="onnx.resize:scale_crop",
+    onnx="onnx.geometry:scale_crop",
     full_size="full_images:scale_crop",
     onnx_full_size="onnx.photos:scale_crop",
 )
 _enhancement = partial(Transform, unit="change of factor", signed=True)
+_BOX = ("area", "aspect", "x", "y")
 
+# fmt: off
 _ROWS = (
     _point("identity", color.identity, _nothing, "none", trend=0),
-    Transform(
-        "shear_x",
-        geometry.shear_x,
-        lambda m: m / 60,
-        "width/height",
-        draws=("sign", "edge"),
-        cpu="cpu.shear:shear_x",
-        onnx="onnx.warps:shear_x",
-    ),
-    Transform(
-        "shear_y",
-        geometry.shear_y,
-        lambda m: m / 60,
-        "height/width",
-        draws=("sign", "edge"),
-        cpu="cpu.shear:shear_y",
-        onnx="onnx.warps:shear_y",
-    ),
-    _move(
-        "translate_x",
-        geometry.translate_x,
-        lambda m: 0.015 * m,
-        "of the width",
-        draws=("sign",),
-        cpu="cpu.moves:translate_x",
-    ),
-    _move(
-        "translate_y",
-        geometry.translate_y,
-        lambda m: 0.015 * m,
-        "of the height",
-        draws=("sign",),
-        cpu="cpu.moves:translate_y",
-    ),
-    Transform(
-        "rotate",
-        geometry.rotate,
-        lambda m: 4 / 3 * m,
-        "degrees",
-        draws=("sign",),
-        cpu="cpu.rotate:rotate",
-        onnx="onnx.warps:rotate",
-    ),
-    Transform(
-        "autocontrast",
-        color.autocontrast,
-        lambda m: m / 3,
-        "% cut off",
-        identity_at_zero=False,
-        cpu="cpu.color:autocontrast",
-        onnx="onnx.points:autocontrast",
-    ),
+    _shear("shear_x", geometry.shear_x, unit="width/height",
+           cpu="cpu.shear:shear_x", onnx="onnx.geometry:shear_x"),
+    _shear("shear_y", geometry.shear_y, unit="height/width",
+           cpu="cpu.shear:shear_y", onnx="onnx.geometry:shear_y"),
+    _translation("translate_x", geometry.translate_x, unit="of the width",
+                 cpu="cpu.moves:translate_x"),
+    _translation("translate_y", geometry.translate_y, unit="of the height",
+                 cpu="cpu.moves:translate_y"),
+    Transform("rotate", geometry.rotate, lambda m: 4 / 3 * m, "degrees", draws=("sign",),
+              cpu="cpu.rotate:rotate", onnx="onnx.geometry:rotate"),
+    Transform("autocontrast", color.autocontrast, lambda m: m / 3, "% cut off",
+              identity_at_zero=False,
+              cpu="cpu.color:autocontrast", onnx="onnx.color:autocontrast"),
     _point("solarize", color.solarize, _solarize_threshold, "grey level", trend=-1),
     _point("solarize_add", color.solarize_add, _solarize_threshold, "grey level", trend=-1),
     _point("posterize", color.posterize, lambda m: max(0.0, 8 - 0.2 * m), "bits", trend=-1),
-    _enhancement(
-        "contrast",
-        color.contrast,
-        lambda m: 2 / 75 * m,
-        cpu="cpu.color:contrast",
-        onnx="onnx.points:contrast",
-    ),
+    _enhancement("contrast", color.contrast, lambda m: 2 / 75 * m,
+                 cpu="cpu.color:contrast", onnx="onnx.color:contrast"),
     _point("brightness", color.brightness, lambda m: 2 / 75 * m, "change of factor", signed=True),
-    _enhancement(
-        "color", color.color, lambda m: 0.03 * m, cpu="cpu.color:color", onnx="onnx.points:color"
-    ),
-    _enhancement(
-        "sharpness",
-        color.sharpness,
-        lambda m: 0.03 * m,
-        cpu="cpu.color:sharpness",
-        onnx="onnx.points:sharpness",
-    ),
-    _move(
-        "cutout",
-        geometry.cutout,
-        lambda m: m / 60,
-        "of the width",
-        draws=("x", "y"),
-        cpu="cpu.moves:cutout",
-    ),
+    _enhancement("color", color.color, lambda m: 0.03 * m,
+                 cpu="cpu.color:color", onnx="onnx.color:color"),
+    _enhancement("sharpness", color.sharpness, lambda m: 0.03 * m,
+                 cpu="cpu.color:sharpness", onnx="onnx.color:sharpness"),
+    _move("cutout", geometry.cutout, lambda m: m / 60, "of the width", draws=("x", "y"),
+          cpu="cpu.moves:cutout"),
     # ImageNet's list has these two as well (appendix A).
     _point("invert", color.invert, _nothing, "none", trend=0, identity_at_zero=False),
-    Transform(
-        "equalize",
-        color.equalize,
-        _nothing,
-        "none",
-        trend=0,
-        identity_at_zero=False,
-        cpu="cpu.color:equalize",
-        onnx="onnx.points:equalize",
-    ),
+    Transform("equalize", color.equalize, _nothing, "none", trend=0, identity_at_zero=False,
+              cpu="cpu.color:equalize", onnx="onnx.color:equalize"),
     # How an ImageNet sub-policy starts.
-    _scale_crop(
-        "scale_crop_flip",
-        geometry.flipping(geometry.scale_crop),
-        draws=("area", "aspect", "x", "y", "flip"),
-    ),
-    _scale_crop("scale_crop", geometry.scale_crop, draws=("area", "aspect", "x", "y")),
+    _scale_crop("scale_crop_flip", geometry.flipping(geometry.scale_crop), draws=(*_BOX, "flip")),
+    _scale_crop("scale_crop", geometry.scale_crop, draws=_BOX),
     # The usual random resized crop, for the random-crops baseline: any area from the value to 1.
-    _scale_crop(
-        "resized_crop_flip",
-        geometry.flipping(geometry.resized_crop),
-        draws=("area", "aspect", "x", "y", "flip"),
-    ),
-    _scale_crop("resized_crop", geometry.resized_crop, draws=("area", "aspect", "x", "y")),
+    _scale_crop("resized_crop_flip", geometry.flipping(geometry.resized_crop),
+                draws=(*_BOX, "flip")),
+    _scale_crop("resized_crop", geometry.resized_crop, draws=_BOX),
     # How a CIFAR sub-policy ends; the magnitude is the padding in pixels.
-    _crop(
-        "crop_flip",
-        geometry.flipping(geometry.crop),
-        draws=("x", "y", "flip"),
-        identity_at_zero=False,
-        cpu="cpu.moves:crop",
-    ),
+    _crop("crop_flip", geometry.flipping(geometry.crop), draws=("x", "y", "flip"),
+          identity_at_zero=False, cpu="cpu.moves:crop"),
     _crop("crop", geometry.crop, draws=("x", "y"), cpu="cpu.moves:crop"),
     # The same in the image's reflection, as torchvision's padding_mode="reflect".
-    _crop(
-        "reflect_crop_flip",
-        geometry.flipping(geometry.reflect_crop),
-        draws=("x", "y", "flip"),
-        identity_at_zero=False,
-        cpu="cpu.moves:reflect_crop",
-    ),
+    _crop("reflect_crop_flip", geometry.flipping(geometry.reflect_crop), draws=("x", "y", "flip"),
+          identity_at_zero=False, cpu="cpu.moves:reflect_crop"),
     _crop("reflect_crop", geometry.reflect_crop, draws=("x", "y"), cpu="cpu.moves:reflect_crop"),
     # What the usual baselines need: mirror images, quarter turns and enlarged crops.
-    _move(
-        "flip",
-        geometry.flip,
-        _nothing,
-        "none",
-        trend=0,
-        identity_at_zero=False,
-        cpu="cpu.moves:flip",
-    ),
+    _move("flip", geometry.flip, _nothing, "none", trend=0, identity_at_zero=False,
+          cpu="cpu.moves:flip"),
     _move("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns"),
-    Transform(
-        "zoom",
-        geometry.zoom,
-        lambda m: max(0.125, 1 - m / 60),
-        "of the side",
-        trend=-1,
-        draws=("x", "y"),
-        cpu="cpu.resize:zoom",
-        onnx="onnx.resize:zoom",
-        full_size="full_images:zoom",
-        onnx_full_size="onnx.photos:zoom",
-    ),
+    Transform("zoom", geometry.zoom, lambda m: max(0.125, 1 - m / 60), "of the side", trend=-1,
+              draws=("x", "y"), cpu="cpu.resize:zoom", onnx="onnx.geometry:zoom",
+              full_size="full_images:zoom", onnx_full_size="onnx.photos:zoom"),
 )
+# fmt: on
 
 
 TRANSFORMS = Table("transform", (replace(row, kernel=checked(row.kernel)) for row in _ROWS))
@@ -301,20 +209,11 @@ def register_transform(
 
 
 def own_transform(
-    name: str,
-    function: Kernel,
-    *,
-    value: Callable[[float], float] = float,
-    unit: str = "magnitude",
-    draws: Sequence[str] = (),
-    identity_at_zero: bool = False,
-    **row: Any,
+    name: str, function: Kernel, *, draws: Sequence[str] = (), **row: Any
 ) -> Transform:
     """Return the row of a transform that is not relook's own, whose results are checked."""
     for draw in draws:
         if draw not in DRAWS:
             raise unknown_name("draw", draw, DRAWS)
-    kernel = checked_own(name, function)
-    return Transform(
-        name, kernel, value, unit, draws=tuple(draws), identity_at_zero=identity_at_zero, **row
-    )
+    row = {"value": float, "unit": "magnitude", "identity_at_zero": False, **row}
+    return Transform(name, checked_own(name, function), draws=tuple(draws), **row)

@@ -18,10 +18,9 @@ from relook.numerics.conformal import SLACK, SetRule
 from relook.policy import SubPolicy
 from relook.policy.views import fixed_steps, naming_steps
 from relook.transforms.centre_crop import CentreCrop, resized_size
+from relook.transforms.onnx.geometry import resize, take_columns, take_rows
 from relook.transforms.onnx.graph import Graph, Shape, Value
 from relook.transforms.onnx.photos import Photos, cut_view, open_photos
-from relook.transforms.onnx.pixels import take_columns, take_rows
-from relook.transforms.onnx.resize import resize
 from relook.transforms.onnx.views import write_steps
 from relook.transforms.resampling import Box
 

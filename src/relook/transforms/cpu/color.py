@@ -40,6 +40,25 @@ class PointStep:
     values: Floats
     tables: Pixels = field(default_factory=lambda: np.empty((0, _LEVELS), np.uint8))
 
+    @staticmethod
+    def merged(run: Sequence[PointStep]) -> Operation:
+        """Make one operation of point transforms that follow each other."""
+        steps: list[PointStep] = []
+        for step in run:
+            if steps and len(steps[-1].tables) == len(step.tables) == 1:
+                steps[-1] = PointStep(_TABLE, step.values, step.tables[:, steps[-1].tables[0]])
+            else:
+                steps.append(step)
+        codes = np.array([step.code for step in steps], np.int64)
+        before = np.cumsum([0, *(len(step.tables) for step in steps[:-1])])
+        shifted = [
+            step.values + n * (step.code == _TABLE)
+            for step, n in zip(steps, before.tolist(), strict=True)
+        ]
+        tables = np.concatenate([step.tables for step in steps])
+        light = codes.tolist() == [_TABLE]
+        return Operation(_apply_points, (np.stack(shifted, 1),), (codes, tables), light)
+
 
 def by_level(step: AppliedStep, shape: Shape) -> PointStep | None:
     """Return the tables of a transform that looks at nothing but grey levels: its kernel's."""
@@ -66,25 +85,6 @@ def autocontrast(step: AppliedStep, shape: Shape) -> PointStep:
 def equalize(step: AppliedStep, shape: Shape) -> PointStep:
     """Return the spreading of `equalize`."""
     return PointStep(_EQUALIZE, step.values)
-
-
-def merged_points(run: Sequence[PointStep]) -> Operation:
-    """Make one operation of point transforms that follow each other."""
-    steps: list[PointStep] = []
-    for step in run:
-        if steps and len(steps[-1].tables) == len(step.tables) == 1:
-            steps[-1] = PointStep(_TABLE, step.values, step.tables[:, steps[-1].tables[0]])
-        else:
-            steps.append(step)
-    codes = np.array([step.code for step in steps], np.int64)
-    before = np.cumsum([0, *(len(step.tables) for step in steps[:-1])])
-    shifted = [
-        step.values + n * (step.code == _TABLE)
-        for step, n in zip(steps, before.tolist(), strict=True)
-    ]
-    tables = np.concatenate([step.tables for step in steps])
-    light = codes.tolist() == [_TABLE]
-    return Operation(_apply_points, (np.stack(shifted, 1),), (codes, tables), light)
 
 
 def color(step: AppliedStep, shape: Shape) -> Operation | None:

@@ -24,6 +24,13 @@ class MoveStep:
     flip: NDArray[np.int64]
     black: bool = False
 
+    @staticmethod
+    def merged(run: Sequence[MoveStep]) -> Operation:
+        """Make one operation of moves that follow each other."""
+        moves = np.stack([np.stack([part.right, part.down, part.flip], 1) for part in run], 1)
+        black = np.array([part.black for part in run])
+        return Operation(_apply_moves, (moves,), (black,), light=True)
+
 
 def translate_x(step: AppliedStep, shape: Shape) -> MoveStep:
     """Return what `translate_x` moves."""
@@ -53,13 +60,6 @@ def flip(step: AppliedStep, shape: Shape) -> MoveStep:
     """Return what `flip` moves."""
     still = np.zeros(len(step.values), np.int64)
     return MoveStep(still, still, still + 1)
-
-
-def merged_moves(run: Sequence[MoveStep]) -> Operation:
-    """Make one operation of moves that follow each other."""
-    moves = np.stack([np.stack([part.right, part.down, part.flip], 1) for part in run], 1)
-    black = np.array([part.black for part in run])
-    return Operation(_apply_moves, (moves,), (black,), light=True)
 
 
 def cutout(step: AppliedStep, shape: Shape) -> Operation:

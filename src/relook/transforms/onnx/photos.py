@@ -15,9 +15,8 @@ import numpy as np
 
 from relook.errors import RelookError
 from relook.transforms.centre_crop import LARGEST, CentreCrop
+from relook.transforms.onnx.geometry import flipped, levels_of, resize, turned
 from relook.transforms.onnx.graph import Graph, Shape
-from relook.transforms.onnx.pixels import take_columns, turned
-from relook.transforms.onnx.resize import levels_of, resize
 from relook.transforms.resampling import (
     BITS,
     CROP_SHARES,
@@ -204,9 +203,7 @@ def scale_crop(photos: Photos, step: AppliedStep) -> str:
         _whole_span(rows, _number(graph, shape.height)),
         "bicubic",
     )
-    if step.draws.get("flip") == 1:
-        return take_columns(graph, made, np.arange(shape.width)[::-1], shape.width)
-    return made
+    return flipped(graph, made, step, shape.width)
 
 
 def zoom(photos: Photos, step: AppliedStep) -> str:

@@ -16,8 +16,8 @@ import torch
 
 from relook.errors import RelookError
 from relook.transforms.apply import apply_kernels, level_tables
+from relook.transforms.onnx.geometry import move_pixels
 from relook.transforms.onnx.graph import Graph, Shape
-from relook.transforms.onnx.pixels import move_pixels
 from relook.transforms.steps import AppliedStep, StepError
 from relook.transforms.table import ONNX_LEVELS, ONNX_MOVES, TRANSFORMS, load_form
 

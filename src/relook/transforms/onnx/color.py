@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from relook.transforms.color import cut_off, factors
+from relook.transforms.onnx.geometry import as_images
 from relook.transforms.onnx.graph import Graph, Shape
-from relook.transforms.onnx.pixels import as_images
 from relook.transforms.steps import AppliedStep
 
 _LEVELS = np.arange(256)
