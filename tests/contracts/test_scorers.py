@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from tests.oracles.plain_search import Array, random_pool
 
-from relook.selection.conservative import ConservativeScorer
+from relook.selection.conservative import ConservativeScorer, hard_rows
 from relook.selection.greedy import Pick, PlainScorer, Scorer
 from relook.selection.kernels.compact import CompactScorer
 from relook.selection.kernels.scorer import CompiledScorer
 from relook.selection.objectives import OBJECTIVES
-from relook.selection.soft_targets import hard_rows
 
 CANDIDATES, IMAGES, CLASSES = 30, 150, 60
 Opening = Callable[[Array, Array, Array | None], AbstractContextManager[Scorer]]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relook.errors import RelookError
-from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
 from relook.numerics.intervals import independent_images
 
 LOG_FLOOR = -80.0
@@ -110,18 +110,14 @@ def calibrated_log_likelihoods(
     label_gaps = np.take_along_axis(gaps, labels[None, :, None], axis=-1)[..., 0]
     flat = gaps.min(axis=(1, 2)) >= -_FLAT_SPREAD
     beta = np.where(flat, 1.0, np.clip(1 / start, *_BETA_RANGE))
-    low, high = np.zeros_like(beta), np.full_like(beta, np.inf)
-    last_move = high.copy()
-    scores = np.empty_like(beta)
+    bracket, scores = Bracket(len(beta)), np.empty_like(beta)
     left = np.arange(len(beta))
     for _ in range(_MAX_PASSES):
         part = slice(None) if len(left) == len(beta) else left
         scores[part], slope, bend = _derivatives(gaps[part], label_gaps[part], weights, beta[part])
         slope += prior * (1 / beta[part] - 1 / likeliest)
         bend += prior / beta[part] ** 2
-        target, low[part], high[part], last_move[part], found = newton_step(
-            beta[part], low[part], high[part], last_move[part], slope, bend
-        )
+        target, found = bracket.step(part, beta[part], slope, bend)
         going_on = ~(found | flat[part])
         left = left[going_on]
         if not len(left):
@@ -212,30 +208,35 @@ def _derivatives(
     return score, slope, bend
 
 
-def newton_step(
-    beta: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    last_move: FloatArray,
-    slope: FloatArray,
-    bend: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Take Newton's step where it stays in the bracket and shrinks fast, else halve the bracket.
+class Bracket:
+    """Between which β the best of each of `count` sets lies, and how far its last step went."""
 
-    Returns the next β, the bracket's two ends, the size of the move, and whether β is found.
-    An end at 0 or infinity has not been tried yet: then the limit on that side comes first.
-    """
-    low, high = np.where(slope >= 0, beta, low), np.where(slope >= 0, high, beta)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        step = slope / bend
-    # 0/0: so sure of every label that nothing is left to gain; any sharper is as good.
-    newton = np.clip(beta + np.where(np.isnan(step), np.inf, step), *_BETA_RANGE)
-    move = np.abs(newton - beta)
-    bottom, top = np.clip(low, *_BETA_RANGE), np.clip(high, *_BETA_RANGE)
-    found = (move <= _TOLERANCE * beta) | (top - bottom <= _TOLERANCE * beta)
-    trusted = (low < newton) & (newton < high) & (move <= last_move / 2)
-    ahead = np.where(slope >= 0, high, low)
-    untried = (ahead == 0) | np.isinf(ahead)
-    limit = np.where(slope >= 0, top, bottom)
-    target = np.where(trusted, newton, np.where(untried, limit, np.sqrt(bottom * top)))
-    return target, low, high, np.abs(target - beta), found
+    def __init__(self, count: int) -> None:
+        self.low, self.high = np.zeros(count), np.full(count, np.inf)
+        self.last_move = np.full(count, np.inf)
+
+    def step(
+        self, which: Indices | slice, beta: FloatArray, slope: FloatArray, bend: FloatArray
+    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the next β of some sets, and whether that of now is the best one.
+
+        Newton's step, where it stays in the bracket and shrinks fast; else the bracket is halved.
+        An end at 0 or infinity has not been tried yet: then the limit on that side comes first.
+        """
+        low = np.where(slope >= 0, beta, self.low[which])
+        high = np.where(slope >= 0, self.high[which], beta)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = slope / bend
+        # 0/0: so sure of every label that nothing is left to gain; any sharper is as good.
+        newton = np.clip(beta + np.where(np.isnan(step), np.inf, step), *_BETA_RANGE)
+        move = np.abs(newton - beta)
+        bottom, top = np.clip(low, *_BETA_RANGE), np.clip(high, *_BETA_RANGE)
+        found = (move <= _TOLERANCE * beta) | (top - bottom <= _TOLERANCE * beta)
+        trusted = (low < newton) & (newton < high) & (move <= self.last_move[which] / 2)
+        ahead = np.where(slope >= 0, high, low)
+        untried = (ahead == 0) | np.isinf(ahead)
+        limit = np.where(slope >= 0, top, bottom)
+        target = np.where(trusted, newton, np.where(untried, limit, np.sqrt(bottom * top)))
+        self.low[which], self.high[which] = low, high
+        self.last_move[which] = np.abs(target - beta)
+        return target, found

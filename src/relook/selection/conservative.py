@@ -4,8 +4,13 @@ Among hundreds of candidates and a few thousand images the best score belongs to
 to worth. So each step has a default, the first of some given views that is not yet in the policy,
 and the best candidate takes its place only if its gain over it, image by image, is larger than
 `threshold` standard errors: the one-standard-error rule (Breiman et al. 1984), with the number of
-standard errors left open. Gains are measured on soft targets as well as the labels
-(soft_targets.py).
+standard errors left open.
+
+Which of hundreds of candidates is best is decided by few uncertain images, and a label says of such
+an image only what it happened to be. Soft targets, averages of many views, say how likely each
+class is. The labels decide which average to trust: that is a question with little noise, because
+many views are in each. Then picks are scored by a mixture of both, in which labels count for more
+the more of them there are.
 """
 
 from __future__ import annotations
@@ -13,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relook.foundation.progress import StepProgress, part_of
 from relook.numerics.arrays import FloatArray, Labels, LogProbs
+from relook.numerics.calibration import calibrated_log_likelihood
 from relook.numerics.intervals import Groups, mean_and_error
 from relook.numerics.view_temperature import choose_view_temperature
 from relook.selection.greedy import (
@@ -34,19 +41,10 @@ from relook.selection.greedy import (
     search_with,
 )
 from relook.selection.objectives import OBJECTIVES
-from relook.selection.soft_targets import (
-    POOL,
-    QUASI_RANDOM,
-    SEARCH,
-    SoftTargets,
-    TargetRows,
-    average_of,
-    choose_soft_targets,
-    hard_rows,
-    make_soft_targets,
-    soft_rows,
-)
-from relook.selection.tempered import tempered_pool
+from relook.selection.predictions import tempered_pool
+
+QUASI_RANDOM, POOL, SEARCH = "quasi-random", "pool", "search"
+"""What an average is of: the quasi-random views, the whole pool, or policies found by folds."""
 
 THRESHOLDS = {QUASI_RANDOM: 3.0, POOL: 1.0, SEARCH: 1.0}
 """Standard errors that a pick must gain over its default. Where no average is better than that of
@@ -63,11 +61,96 @@ _GIVEN = 2
 """How many entries are defaults in their order even where these are chosen, if images are few:
 which crop is the best partner of the plain image is luck then."""
 
+MOST_CLASSES = 4
+"""How many classes an image may have in its targets."""
+
+_EVEN_IMAGES = 600  # with this many, labels and soft targets count the same
+_LEAST_SHARE = 0.02
 _FOLDS = 4
 _TRIAL = 20  # entries of a fold's policy: more add little to an average
 _SAMPLE = 48  # of the pool's candidates, where an average of all would take minutes
 MOST_VALUES = 1 << 29
 """Values of the predictions with images repeated, at most: about 2 GB."""
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """An average of many views, calibrated: `targets` `[image, class]`."""
+
+    name: str
+    targets: FloatArray
+    labels: Labels
+
+    @cached_property
+    def log_likelihoods(self) -> FloatArray:
+        """What it gives each image's label, `[image]`."""
+        rows = np.arange(len(self.labels))
+        return np.asarray(np.log(np.maximum(self.targets[rows, self.labels], 1e-35)))
+
+
+def make_soft_targets(
+    name: str, average: FloatArray, labels: Labels, weights: FloatArray
+) -> SoftTargets:
+    """Return average probabilities `[image, class]` at the temperature that fits the labels."""
+    log_q = floored_log(average)
+    _, temperature = calibrated_log_likelihood(log_q, labels, weights)
+    log_q /= temperature
+    log_q -= np.logaddexp.reduce(log_q, axis=1, keepdims=True)
+    return SoftTargets(name, np.exp(log_q), labels)
+
+
+def average_of(
+    log_probs: LogProbs, candidates: Sequence[int], images: NDArray[np.bool_] | None = None
+) -> FloatArray:
+    """Return the mean probability of candidates, `[image, class]`; of some images, if said."""
+    total: FloatArray | float = 0.0
+    for candidate in candidates:  # one after the other: they may be a map of a large file
+        one = log_probs[candidate]
+        total = total + np.exp(one if images is None else one[images], dtype=np.float64)
+    return np.asarray(total / len(candidates))
+
+
+def choose_soft_targets(
+    found: Sequence[SoftTargets], weights: FloatArray, groups: Groups | None = None
+) -> SoftTargets:
+    """Return the targets that fit the labels best; later ones only if by a standard error."""
+    best = found[0]
+    for other in found[1:]:
+        gains = other.log_likelihoods - best.log_likelihoods
+        gain, error = mean_and_error(gains, weights, groups)
+        if gain > error:
+            best = other
+    return best
+
+
+@dataclass(frozen=True)
+class TargetRows:
+    """Images once for each class that they may be: which image, which class, how likely."""
+
+    images: NDArray[np.int64]
+    labels: Labels
+    shares: FloatArray
+
+
+def soft_rows(soft: SoftTargets, independent: int) -> TargetRows:
+    """Return the images with the classes that the soft targets and the labels give them.
+
+    `independent` is how many groups of images there are.
+    """
+    trust = independent / (independent + _EVEN_IMAGES)
+    targets = (1 - trust) * soft.targets
+    targets[np.arange(len(soft.labels)), soft.labels] += trust
+    likely = np.argsort(-targets, axis=1, kind="stable")[:, :MOST_CLASSES]
+    shares = np.take_along_axis(targets, likely, axis=1)
+    shares[:, 1:][shares[:, 1:] < _LEAST_SHARE] = 0
+    shares /= shares.sum(axis=1, keepdims=True)
+    image, place = np.nonzero(shares)
+    return TargetRows(image, likely[image, place], shares[image, place])
+
+
+def hard_rows(labels: Labels) -> TargetRows:
+    """Return each image once, with its label."""
+    return TargetRows(np.arange(len(labels)), labels, np.ones(len(labels)))
 
 
 class ConservativeScorer:

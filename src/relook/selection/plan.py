@@ -11,10 +11,9 @@ import numpy as np
 from relook.errors import RelookError
 from relook.foundation.memory import check_limit, default_limit, size_text
 from relook.selection import greedy
-from relook.selection.conservative import MOST_VALUES
+from relook.selection.conservative import MOST_CLASSES, MOST_VALUES
 from relook.selection.greedy import COMPACT_FROM
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.selection.soft_targets import MOST_CLASSES
 
 _LANES = 64  # images are rounded up to whole blocks
 _KEPT = 31  # classes of an image in the compact form

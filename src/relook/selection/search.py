@@ -12,16 +12,10 @@ from relook.errors import RelookError
 from relook.foundation.progress import StepProgress
 from relook.numerics.arrays import Labels, LogProbs
 from relook.numerics.intervals import group_numbers
-from relook.selection.checks import (
-    check_defaults,
-    check_length,
-    check_predictions,
-    check_shapes,
-)
 from relook.selection.conservative import Problem, conservative_search
 from relook.selection.greedy import Pick, Scoring, SearchResult, is_large, search_with
 from relook.selection.objectives import OBJECTIVES, UserObjective, class_weights, resolve_objective
-from relook.selection.tempered import tempered_pool
+from relook.selection.predictions import check_predictions, check_shapes, tempered_pool
 
 
 def greedy_search(
@@ -66,8 +60,10 @@ def greedy_search(
     """
     log_probs, labels = np.asarray(log_probs), np.asarray(labels)
     check_shapes(log_probs, labels)
-    check_length(length, start, len(log_probs))
-    defaults = check_defaults(defaults, len(log_probs))
+    _check_length(length, start)
+    _check_places("first picks", start, len(log_probs))
+    defaults = tuple(int(one) for one in defaults)
+    _check_places("defaults", defaults, len(log_probs))
     labels = labels.astype(np.int64)
     chosen = resolve_objective(objective)
     weights = class_weights(labels) if balanced else None
@@ -97,3 +93,16 @@ def greedy_search(
         progress=progress,
         picked=picked,
     )
+
+
+def _check_length(length: int, start: Sequence[int]) -> None:
+    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+        raise RelookError(f"expected a policy length of at least 1, got {length!r}")
+    if len(start) > length:
+        raise RelookError(f"expected at most {length} first picks, got {len(start)}")
+
+
+def _check_places(what: str, places: Sequence[int], candidates: int) -> None:
+    for one in places:
+        if not 0 <= one < candidates:
+            raise RelookError(f"expected {what} from 0 to {candidates - 1}, got {one!r}")

@@ -17,11 +17,11 @@ from relook.selection.conservative import (
     ConservativeScorer,
     Problem,
     conservative_search,
+    hard_rows,
     log_likelihoods,
 )
 from relook.selection.greedy import PlainScorer, Scoring, search_with
 from relook.selection.objectives import OBJECTIVES
-from relook.selection.soft_targets import hard_rows
 
 Floats = NDArray[np.float64]
 

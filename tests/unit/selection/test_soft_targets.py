@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from relook.numerics.calibration import calibrated_log_likelihood
-from relook.selection.soft_targets import (
+from relook.selection.conservative import (
     SoftTargets,
     average_of,
     choose_soft_targets,

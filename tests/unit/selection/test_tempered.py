@@ -10,8 +10,7 @@ from tests.support import refused
 
 from relook.selection import greedy_search
 from relook.selection.kernels.compact import CompactScorer
-from relook.selection.kernels.rows import RowReader, readable
-from relook.selection.tempered import TemperedMap, tempered_pool
+from relook.selection.predictions import RowReader, TemperedMap, readable, tempered_pool
 
 
 def test_the_usual_average_leaves_predictions_as_they_are() -> None:

@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.selection.checks import SUSPECT, check_rows, normalised_within
 from relook.selection.greedy import Pick
 from relook.selection.kernels import compact_loops, loops
 from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
-from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.scorer import ExactScorer
 from relook.selection.kernels.screening import GRID
 from relook.selection.plan import classes_to_keep
+from relook.selection.predictions import SUSPECT, RowReader, check_rows, normalised_within
 
 _PROPOSALS = 6  # candidates scored on the full predictions at each step
 _LIKELY = 64  # candidates whose β is fitted on the compact form
@@ -52,15 +51,13 @@ class CompactScorer(ExactScorer):
         threads: int | None = None,
         memory: int = 16 << 30,
     ) -> None:
-        kept = classes_to_keep(log_probs.shape, memory)
+        self._kept = classes_to_keep(log_probs.shape, memory)
         super().__init__(log_probs, labels, weights, threads)
-        try:
-            self._compact = read_predictions(
-                log_probs, self._rows, labels, weights, kept, self._cores
-            )
-        except BaseException:
-            self.close()
-            raise
+
+    def _prepare(self, log_probs: LogProbs, weights: FloatArray | None) -> None:
+        self._compact = read_predictions(
+            log_probs, self._rows, self._labels, weights, self._kept, self._cores
+        )
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:
         """Return the best of the candidates proposed; of equals, the first."""

@@ -18,8 +18,8 @@ from relook.numerics.calibration import LOG_FLOOR
 from relook.selection.kernels import loops
 from relook.selection.kernels.arithmetic import LANES
 from relook.selection.kernels.bounds import Values
-from relook.selection.kernels.rows import readable
 from relook.selection.plan import slots
+from relook.selection.predictions import readable
 
 _SAMPLED = 48  # candidates whose mean decides the order
 _LEFT_OUT = 0.012  # the share of the mass on classes that are not held one by one

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from relook.foundation.threads import available_cores
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.numerics.calibration import newton_step
-from relook.selection.checks import SUSPECT, check_rows, normalised_within
+from relook.numerics.calibration import Bracket
 from relook.selection.greedy import TIE, Pick, first_best
 from relook.selection.kernels import loops
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, Values, upper_bounds
 from relook.selection.kernels.pool import PackedPool
-from relook.selection.kernels.rows import RowReader
 from relook.selection.kernels.screening import Screen
+from relook.selection.predictions import SUSPECT, RowReader, check_rows, normalised_within
 
 _PART = 1024  # images summed at once: a sum's order must not depend on the threads
 _ROUNDS = 200  # a guard only
@@ -29,7 +28,8 @@ _SPREAD = 80.01  # two log-probabilities of one image differ by at most this
 class ExactScorer:
     """Scores candidates in float64, from the predictions `[candidate, image, class]` themselves.
 
-    Which candidates are worth it, its subclasses find out. Holds threads while it is open.
+    Which candidates are worth it, its subclasses find out: `_prepare` goes over all predictions.
+    Holds threads while it is open.
     """
 
     def __init__(
@@ -45,6 +45,14 @@ class ExactScorer:
         self._rows, self._labels = RowReader(log_probs), labels
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
         self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
+        try:
+            self._prepare(log_probs, weights)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, log_probs: LogProbs, weights: FloatArray | None) -> None:
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -77,17 +85,13 @@ class ExactScorer:
         count = len(which)
         betas = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         scores, upper = np.full(count, -np.inf), np.full(count, np.inf)
-        low, high = np.zeros(count), np.full(count, np.inf)
-        last_move = high.copy()
-        left = np.arange(count)
+        bracket, left = Bracket(count), np.arange(count)
         for _ in range(_ROUNDS):
             values, flat = self._evaluate(which[left], betas[left], mean, step)
             scores[left] = np.maximum(scores[left], values.score)
             bounds = upper_bounds(betas[left], values, _SPREAD, mean.shape[1])
             upper[left] = np.where(flat, values.score, np.minimum(upper[left], bounds))
-            target, low[left], high[left], last_move[left], found = newton_step(
-                betas[left], low[left], high[left], last_move[left], values.slope, values.bend
-            )
+            target, found = bracket.step(left, betas[left], values.slope, values.bend)
             found |= flat | (upper[left] - scores[left] < known)
             betas[left] = np.where(flat, 1.0, np.where(found, betas[left], target))
             left = left[~found & (upper[left] >= scores.max() - 2 * TIE)]
@@ -121,21 +125,10 @@ class ExactScorer:
 class CompiledScorer(ExactScorer):
     """Finds the same best candidate as scoring them all would."""
 
-    def __init__(
-        self,
-        log_probs: LogProbs,
-        labels: Labels,
-        weights: FloatArray | None = None,
-        threads: int | None = None,
-    ) -> None:
-        super().__init__(log_probs, labels, weights, threads)
+    def _prepare(self, log_probs: LogProbs, weights: FloatArray | None) -> None:
         suspect = SUSPECT * normalised_within(log_probs)
-        try:
-            pool = PackedPool(log_probs, labels, weights, suspect, self._threads)
-            check_rows(log_probs, np.flatnonzero(pool.wrong))
-        except BaseException:
-            self.close()
-            raise
+        pool = PackedPool(log_probs, self._labels, weights, suspect, self._threads)
+        check_rows(log_probs, np.flatnonzero(pool.wrong))
         self._screen = Screen(pool)
 
     def best(self, mean: FloatArray, step: int, temperature: float) -> Pick:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.numerics.arrays import FloatArray, Indices
-from relook.numerics.calibration import newton_step
+from relook.numerics.calibration import Bracket
 from relook.selection.kernels.bounds import HIGHEST_BETA, LOWEST_BETA, upper_bounds
 from relook.selection.kernels.pool import PackedPool
 
@@ -72,8 +72,7 @@ class _Bounds:
         self.beta = np.clip(betas, LOWEST_BETA, HIGHEST_BETA)
         count = pool.candidates
         self.lower, self.upper = np.full(count, -np.inf), np.full(count, np.inf)
-        self.low, self.high = np.zeros(count), np.full(count, np.inf)
-        self.last_move = np.full(count, np.inf)
+        self.bracket = Bracket(count)
         self.found = np.zeros(count, dtype=bool)
 
     def bound_all(self) -> None:
@@ -98,14 +97,7 @@ class _Bounds:
         self.upper[which] = np.minimum(
             self.upper[which], upper_bounds(beta, values, self.spread, self.pool.classes)
         )
-        target, self.low[which], self.high[which], self.last_move[which], found = newton_step(
-            beta,
-            self.low[which],
-            self.high[which],
-            self.last_move[which],
-            values.slope,
-            values.bend,
-        )
+        target, found = self.bracket.step(which, beta, values.slope, values.bend)
         self.found[which] = found
         self.beta[which] = np.where(found, beta, target)
 
