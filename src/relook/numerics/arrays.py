@@ -16,3 +16,8 @@ Labels = NDArray[np.int64]
 
 Indices = NDArray[np.int64]
 """Places in an array: of images, candidates, classes."""
+
+
+def runs(count: int, size: int) -> list[slice]:
+    """Cut `count` places into runs of `size`; the last may be shorter."""
+    return [slice(at, min(at + size, count)) for at in range(0, count, size)]

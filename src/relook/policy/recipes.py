@@ -160,20 +160,8 @@ def _names(recipe: Recipe) -> list[str]:
 
 
 _CIFAR = (
-    "identity",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "rotate",
-    "autocontrast",
-    "solarize",
-    "solarize_add",
-    "posterize",
-    "contrast",
-    "brightness",
-    "color",
-    "sharpness",
+    *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "autocontrast"),
+    *("solarize", "solarize_add", "posterize", "contrast", "brightness", "color", "sharpness"),
     "cutout",
 )
 

@@ -23,20 +23,8 @@ from relook.policy.file import MOST_STEPS, MOST_SUBPOLICIES
 from relook.transforms import TRANSFORMS
 
 _CIFAR = (
-    "identity",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "rotate",
-    "autocontrast",
-    "solarize",
-    "solarize_add",
-    "posterize",
-    "contrast",
-    "color",
-    "brightness",
-    "sharpness",
+    *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "autocontrast"),
+    *("solarize", "solarize_add", "posterize", "contrast", "color", "brightness", "sharpness"),
     "cutout",
 )
 _IMAGENET = (*_CIFAR, "scale_crop_flip", "invert", "equalize")

@@ -15,13 +15,12 @@ luck.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.arrays import FloatArray, Indices, Labels
+from relook.numerics.arrays import FloatArray, Indices, Labels, runs
 from relook.numerics.calibration import fit_temperature, mean_log_probs, temper
 
 EASY = 0.25
@@ -95,11 +94,12 @@ def _loss_and_gains(
     predicted: NDArray[np.float32], labels: Labels, balance: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the loss of the pilots' average `[image]`, and each one's gain `[image, pilot]`."""
-    blocks = list(_blocks(predicted.shape))
+    pilots, images, classes = predicted.shape  # so many images that the predictions stay small
+    blocks = runs(images, max(1, _BLOCK_VALUES // (pilots * classes)))
     average = np.concatenate([mean_log_probs(predicted[:, block]) for block in blocks])
     temperature = fit_temperature(average, labels, balance, prior=0.0)
     loss = np.empty(len(labels))
-    gains = np.empty((len(labels), len(predicted)))
+    gains = np.empty((images, pilots))
     for block in blocks:
         own = labels[block, None]
         before = _at(temper(average[block], temperature), own)
@@ -113,14 +113,6 @@ def _loss_and_gains(
 
 def _at(log_probs: FloatArray, labels: Labels) -> FloatArray:
     return np.take_along_axis(log_probs, labels, axis=1)[:, 0]
-
-
-def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Cut the images so that the predictions of a block stay small."""
-    pilots, images, classes = shape
-    step = max(1, _BLOCK_VALUES // (pilots * classes))
-    for begin in range(0, images, step):
-        yield slice(begin, begin + step)
 
 
 def _share(values: FloatArray) -> FloatArray:

@@ -120,7 +120,7 @@ def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
     operations: list[Operation] = []
     for kind, run in groupby((part for part in parts if part is not None), key=type):
         alike = list(run)
-        operations += alike if kind is Operation else [kind.merged(alike)]
+        operations += alike if kind is Operation else [alike[0].merged(alike)]
     return operations
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from relook.transforms.cpu.instructions import compile_with
 
 LANES = 64
 """How many images stand side by side; the last block is filled up with weight 0."""
@@ -32,15 +34,8 @@ _FASTMATH = {"contract", "nsz"}  # fused multiply-adds; nothing that reorders a 
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call, without the interpreter's lock, and keep the machine code.
-
-    Where no directory for the machine code can be written, each process compiles again.
-    """
-    options: dict[str, Any] = {"nogil": True, "fastmath": _FASTMATH, "error_model": "numpy"}
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no place for its cache
-        return njit(**options)(function)
+    """Compile at the first call, and keep the machine code."""
+    return compile_with(function, cache=True, fastmath=_FASTMATH)
 
 
 i32 = np.int32

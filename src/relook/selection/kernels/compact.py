@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs, runs
 from relook.selection.greedy import Pick
 from relook.selection.kernels import compact_loops, loops
 from relook.selection.kernels.arithmetic import LANES
@@ -95,8 +95,7 @@ class CompactScorer(ExactScorer):
     def _estimate(self, which: Indices, betas: FloatArray, mean: FloatArray, step: int) -> Values:
         """Evaluate candidates on the compact form, each at its own β; equal β cost less."""
         compact, kept = self._compact, self._compact.order.shape[1]
-        blocks = len(compact.weights)
-        parts = [slice(at, min(at + _BLOCKS, blocks)) for at in range(0, blocks, _BLOCKS)]
+        parts = runs(len(compact.weights), _BLOCKS)
         different, tail_of = np.unique(betas, return_inverse=True)
         sums = np.empty((len(parts), len(which), 3))
         share = np.float32(1 / step)
@@ -187,7 +186,7 @@ def read_predictions(
     lanes.reshape(-1)[:images] = shares
     betas, sums = np.empty(candidates), np.zeros((candidates, 3))
     odd = np.zeros(candidates)
-    parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
+    parts = runs(images, _PART)
     tolerance = np.float32(SUSPECT * normalised_within(log_probs))
     with ThreadPoolExecutor(_WAITING * cores) as threads:
         pool_mean, order = _likeliest(rows, log_probs.shape, labels, parts, kept, threads)

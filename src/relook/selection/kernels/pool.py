@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs, runs
 from relook.numerics.calibration import LOG_FLOOR
 from relook.selection.kernels import loops
 from relook.selection.kernels.arithmetic import LANES
@@ -48,7 +48,7 @@ class Layout:
         self, sums_of: Callable[[slice, FloatArray], None], count: int, threads: Executor
     ) -> FloatArray:
         """Sum what `sums_of` writes for each part of the blocks: `[count, 3]`."""
-        parts = [slice(at, min(at + _BLOCKS, self.used)) for at in range(0, self.used, _BLOCKS)]
+        parts = runs(self.used, _BLOCKS)
         sums = np.empty((len(parts), count, 3))
         list(threads.map(sums_of, parts, sums))
         return np.asarray(np.add.reduce(sums, axis=0))
@@ -205,11 +205,8 @@ class PackedPool:
 
     def evaluate(self, which: Indices, betas: FloatArray) -> Values:
         """Evaluate candidates, each at its own β."""
-        together = len(self._holder)
-        sums = [
-            self._sums(which[at : at + together], betas[at : at + together])
-            for at in range(0, len(which), together)
-        ]
+        parts = runs(len(which), len(self._holder))
+        sums = [self._sums(which[part], betas[part]) for part in parts]
         return Values(*np.concatenate([np.empty((0, 3)), *sums]).T)
 
     def _sums(self, which: Indices, betas: FloatArray) -> FloatArray:

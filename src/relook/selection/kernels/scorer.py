@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.foundation.threads import available_cores
-from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
+from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs, runs
 from relook.numerics.calibration import Bracket
 from relook.selection.greedy import TIE, Pick, first_best
 from relook.selection.kernels import loops
@@ -44,7 +44,7 @@ class ExactScorer:
         self._threads = ThreadPoolExecutor(self._cores)
         self._rows, self._labels = RowReader(log_probs), labels
         self._weights = np.full(images, 1 / images) if weights is None else weights / weights.sum()
-        self._parts = [slice(at, min(at + _PART, images)) for at in range(0, images, _PART)]
+        self._parts = runs(images, _PART)
         try:
             self._prepare(log_probs, weights)
         except BaseException:

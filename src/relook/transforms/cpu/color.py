@@ -11,17 +11,18 @@ import numpy as np
 
 from relook.transforms.apply import Operation, Pixels, Shape, level_tables
 from relook.transforms.color import cut_off, factors
-from relook.transforms.cpu.memory import (
+from relook.transforms.cpu.instructions import (
+    LANES,
     as_level,
     compiled,
     f32,
     helper,
     i32,
+    look_up_64,
     read,
     u8,
     write,
 )
-from relook.transforms.cpu.vectors import LANES, look_up_64
 from relook.transforms.steps import AppliedStep, Floats
 
 # What a step of a run is; the values are the place of its table, the factor, how many pixels are

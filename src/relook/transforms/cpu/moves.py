@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.transforms.apply import Operation, Shape
-from relook.transforms.cpu.memory import compiled, copy_image, helper, read, u8, write
+from relook.transforms.cpu.instructions import compiled, copy_image, helper, read, u8, write
 from relook.transforms.geometry import covered, crop_offset, whole_shift
 from relook.transforms.steps import AppliedStep
 

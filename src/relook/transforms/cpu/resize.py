@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.transforms.apply import Operation, Shape
-from relook.transforms.cpu.memory import compiled, helper, i32, read, u8, write
-from relook.transforms.cpu.vectors import transpose
+from relook.transforms.cpu.instructions import compiled, helper, i32, read, transpose, u8, write
 from relook.transforms.resampling import (
     BITS,
     Box,

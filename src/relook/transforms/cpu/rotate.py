@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relook.transforms.apply import Operation, Shape
-from relook.transforms.cpu.memory import (
+from relook.transforms.cpu.instructions import (
     as_level,
     compiled,
     copy_image,
@@ -17,11 +17,12 @@ from relook.transforms.cpu.memory import (
     fold,
     helper,
     i32,
+    mix_four,
     read,
+    settle_four,
     u8,
     write,
 )
-from relook.transforms.cpu.vectors import mix_four, settle_four
 from relook.transforms.geometry import rotations
 from relook.transforms.steps import AppliedStep
 

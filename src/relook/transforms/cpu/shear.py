@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relook.transforms.apply import Operation, Shape, by_kernel
-from relook.transforms.cpu.memory import (
+from relook.transforms.cpu.instructions import (
     as_level,
     clamped,
     compiled,
@@ -26,10 +26,10 @@ from relook.transforms.cpu.memory import (
     i32,
     read,
     read_eight,
+    transpose,
     u8,
     write,
 )
-from relook.transforms.cpu.vectors import transpose
 from relook.transforms.steps import AppliedStep
 
 # Steeper shears round each pixel of a row differently; nobody asks for them.

@@ -7,7 +7,7 @@ float64 in the order of `relook.transforms.resampling`, whole numbers for the pi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,6 +29,15 @@ from relook.transforms.steps import AppliedStep, StepError
 from relook.transforms.table import TRANSFORMS, load_form
 
 
+def _binary(operator: str) -> Callable[[Number, Number | float], Number]:
+    """Return the method that appends an operator of this number and another."""
+
+    def append(self: Number, other: Number | float) -> Number:
+        return Number(self.graph, self.graph.add(operator, self.name, self.value_of(other)))
+
+    return append
+
+
 @dataclass(frozen=True)
 class Number:
     """Float64 numbers in a graph, `[1]` or more of them, in which whole ones are exact.
@@ -39,41 +48,17 @@ class Number:
     graph: Graph
     name: str
 
-    def __add__(self, other: Number | float) -> Number:
-        return self._with("Add", other)
-
-    def __sub__(self, other: Number | float) -> Number:
-        return self._with("Sub", other)
-
-    def __mul__(self, other: Number | float) -> Number:
-        return self._with("Mul", other)
-
-    def __truediv__(self, other: Number | float) -> Number:
-        return self._with("Div", other)
-
-    def __lt__(self, other: Number | float) -> Number:
-        return self._with("Less", other)
-
-    def __gt__(self, other: Number | float) -> Number:
-        return self._with("Greater", other)
-
-    def __ge__(self, other: Number | float) -> Number:
-        return self._with("GreaterOrEqual", other)
-
-    def __and__(self, other: Number) -> Number:
-        return self._with("And", other)
-
-    def same(self, other: Number | float) -> Number:
-        """Return the condition that both are equal."""
-        return self._with("Equal", other)
-
-    def at_least(self, other: Number | float) -> Number:
-        """Return the larger one of both."""
-        return self._with("Max", other)
-
-    def at_most(self, other: Number | float) -> Number:
-        """Return the smaller one of both."""
-        return self._with("Min", other)
+    __add__ = _binary("Add")
+    __sub__ = _binary("Sub")
+    __mul__ = _binary("Mul")
+    __truediv__ = _binary("Div")
+    __lt__ = _binary("Less")
+    __gt__ = _binary("Greater")
+    __ge__ = _binary("GreaterOrEqual")
+    __and__ = _binary("And")
+    same = _binary("Equal")
+    at_least = _binary("Max")
+    at_most = _binary("Min")
 
     def apply(self, operator: str) -> Number:
         """Return what an operator of one input makes: Floor, Round (half to even), Sqrt, Abs."""
@@ -81,7 +66,7 @@ class Number:
 
     def either(self, yes: Number | float, no: Number | float) -> Number:
         """Return one number where this condition holds, and the other where it does not."""
-        chosen = self.graph.add("Where", self.name, self._value(yes), self._value(no))
+        chosen = self.graph.add("Where", self.name, self.value_of(yes), self.value_of(no))
         return Number(self.graph, chosen)
 
     def whole(self) -> str:
@@ -92,10 +77,8 @@ class Number:
         """Return a single whole number without a dimension, as Range and Loop take it."""
         return self.graph.add("Squeeze", self.whole())
 
-    def _with(self, operator: str, other: Number | float) -> Number:
-        return Number(self.graph, self.graph.add(operator, self.name, self._value(other)))
-
-    def _value(self, other: Number | float) -> str:
+    def value_of(self, other: Number | float) -> str:
+        """Return the name of another number, or of a constant."""
         if isinstance(other, Number):
             return other.name
         return self.graph.constant(np.array([other], np.float64))

@@ -23,7 +23,7 @@ from relook.policy.pool import sample_pool
 from relook.policy.views import apply_subpolicy, make_views
 from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_kernels, apply_steps, make_plan
-from relook.transforms.cpu.memory import compiled
+from relook.transforms.cpu.instructions import compiled
 from relook.transforms.steps import AppliedStep
 
 ROOT = Path(__file__).resolve().parents[4]
