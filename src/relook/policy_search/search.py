@@ -196,7 +196,7 @@ def _searched(
     warn: Log | None,
 ) -> PolicySearch:
     """Predict the pool, select from it and prove what is found, on the engine's model."""
-    say, note_to = log or _unheard, warn or _unheard
+    say, note_to = (one or (lambda line: None) for one in (log, warn))
     fitted_on, searched = network_mark(job.predictor), job
     job = replace(job, predictor=model.predictor)
     say(job.summary)
@@ -246,10 +246,6 @@ def _searched(
         plan if rounds is None else rounds.plan,
         searched,
     )
-
-
-def _unheard(line: str) -> None:
-    """Say nothing."""
 
 
 def _proof(

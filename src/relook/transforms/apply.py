@@ -119,7 +119,7 @@ def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
     parts = [load_form(form)(step, shape) if form else by_kernel(step) for step, form in forms]
     operations: list[Operation] = []
     for kind, run in groupby((part for part in parts if part is not None), key=type):
-        alike = list(run)
+        alike: list[Any] = list(run)
         operations += alike if kind is Operation else [alike[0].merged(alike)]
     return operations
 

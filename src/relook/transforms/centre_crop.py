@@ -14,14 +14,8 @@ Levels = NDArray[np.uint8]
 Size = tuple[int, int]
 """Height and width, in pixels."""
 
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
+_NAMES = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in _NAMES}
 LARGEST = 3.5
 """Sides are kept up to this many times the input's: a crop of 8 % of the area loses nothing."""
 MOST_PIXELS = 80_000_000

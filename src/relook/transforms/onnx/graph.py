@@ -116,18 +116,9 @@ class Graph:
         counter, carried, keep_on = map(body.named, ("turn", "so_far", "keep_on"))
         result = work(body, counter, carried)
         first = start if isinstance(start, str) else self.constant(start)
-        inner = body.proto(
-            "body",
-            [
-                body.described(counter, np.int64, []),
-                body.described(keep_on, np.bool_, []),
-                body.described(carried, dtype, None),
-            ],
-            [
-                body.described(keep_on, np.bool_, []),
-                body.described(result, dtype, None),
-            ],
-        )
+        flag = body.described(keep_on, np.bool_, [])
+        given = [body.described(counter, np.int64, []), flag, body.described(carried, dtype, None)]
+        inner = body.proto("body", given, [flag, body.described(result, dtype, None)])
         node = self._onnx.helper.make_node("Loop", [times, "", first], [made], body=inner)
         self._nodes.append(node)
         return made
