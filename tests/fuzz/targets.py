@@ -20,10 +20,10 @@ from tests.unit.report.example_run import example_comparison
 
 from relook.data import Preparation
 from relook.data.adapt import read_groups
-from relook.data.class_map import read_classes
-from relook.data.csv_file import load_csv
+from relook.data.arrays import load_npz
+from relook.data.base import read_classes
 from relook.data.decode import FORMATS, Bad, decoded, look_at, report_faults
-from relook.data.npz import load_npz
+from relook.data.folder import load_csv
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.evaluation.comparison import Fitted, load_comparison

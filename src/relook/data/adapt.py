@@ -13,16 +13,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from relook.data.arrays import layout_of, to_nchw
 from relook.data.base import (
     Column,
     Dataset,
     check_class_count,
     checked_groups,
+    is_named,
     numbered_classes,
+    read_classes,
+    with_classes,
 )
-from relook.data.class_map import is_named, read_classes, with_classes
 from relook.data.hf_data import from_hf, is_hf_data
-from relook.data.npz import layout_of, to_nchw
 from relook.data.prepare import Preparation, fitted
 from relook.data.specs import full_spec, load_data
 from relook.data.torch_pairs import from_torch

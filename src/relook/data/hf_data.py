@@ -20,7 +20,7 @@ from relook.data.decode import EncodedImage
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import MissingExtraError, RelookError, unknown_name
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line, read_bytes
 
