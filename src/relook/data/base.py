@@ -207,7 +207,7 @@ def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
     Labels that are numbers without names keep their value. A class that has images and no
     place in `names` raises.
     """
-    if not is_named(dataset) and not set(dataset.classes) <= set(names):
+    if are_numbers(dataset.classes) and not set(dataset.classes) <= set(names):
         order = np.arange(len(dataset.classes))
         if int(dataset.labels.max()) >= len(names):
             raise RelookError(
@@ -226,11 +226,6 @@ def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
             )
         order = np.array([place.get(name, 0) for name in dataset.classes])
     return replace(dataset, labels=order[dataset.labels], classes=tuple(names))
-
-
-def is_named(dataset: Dataset) -> bool:
-    """Whether the classes have names, rather than the numbers of their labels."""
-    return not are_numbers(dataset.classes)
 
 
 def _from_json(path: Path, outputs: int) -> tuple[str, ...]:

@@ -216,9 +216,8 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
         inner = content if isinstance(content, Mapping) else {}
         content = next((inner[k] for k in _WRAPPERS if isinstance(inner.get(k), Mapping)), content)
     if not isinstance(content, Mapping) or not content:
-        raise FileFormatError(
-            f"{path}: expected a state dict (names → tensors), got {_described(content)}"
-        )
+        got = "nothing" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+        raise FileFormatError(f"{path}: expected a state dict (names → tensors), got {got}")
     strange = [
         name if isinstance(name, str) else f"a {type(name).__name__}"
         for name, value in content.items()
@@ -230,10 +229,6 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
             f"{', '.join(_WRAPPERS)}; not tensors: {_some(strange)}"
         )
     return dict(content)
-
-
-def _described(content: object) -> str:
-    return "nothing" if isinstance(content, Mapping) else f"a {type(content).__name__}"
 
 
 def _unprefixed(weights: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

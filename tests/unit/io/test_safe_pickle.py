@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.f2py import crackfortran
 from numpy.testing._private.utils import runstring
+from tests.support import refused
 from tests.unit.io.pickle_cases import ENCODE, REFUSED, SYSTEM, array, dtype, same, text
 
 from relook.errors import FileFormatError
@@ -225,8 +226,7 @@ def test_what_is_named_is_said() -> None:
     "value", [{1}, frozenset(), 1j, range(3), Path("a"), bytearray(b"a"), object]
 )
 def test_other_classes_are_refused(value: object) -> None:
-    with pytest.raises(FileFormatError):
-        load_pickle(pickle.dumps(value, 4), "file")
+    refused(".", load_pickle, pickle.dumps(value, 4), "file", error=FileFormatError)
 
 
 def test_bytes_after_the_end_are_refused() -> None:
