@@ -216,8 +216,8 @@ class _Reader:
 
     def _key(self) -> str:
         sides: list[JSON] = [*(self.wanted.size or ())]
-        how = [sides, self.wanted.channels, LARGEST, PIL.__version__, "with identities"]
-        return key_of(self.files, how)
+        channels, pillow = self.wanted.channels, PIL.__version__
+        return key_of(self.files, [sides, channels, LARGEST, pillow, "with identities"])
 
     def _check_disk(self, directory: Path, nbytes: int) -> None:
         there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
