@@ -155,15 +155,12 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
 
 
 def check_class_count(dataset: Dataset, outputs: int | None) -> None:
-    """Raise where the model's outputs cannot be the data's classes.
-
-    Numbered labels may lack the model's last classes; named ones must be as many.
-    """
+    """Raise where a model's outputs cannot be a data set's classes, see `check_classes`."""
     check_classes(dataset.classes, dataset.name, outputs)
 
 
 def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> None:
-    """As `check_class_count`, for images that are not read yet."""
+    """Raise unless there are as many outputs, or more where classes are numbers of labels."""
     count = len(classes)
     if outputs is None or outputs == count or (outputs > count and are_numbers(classes)):
         return

@@ -74,11 +74,9 @@ def read_images(
 ) -> Found:
     """Return the images of files, which of the files they are, and what identifies each.
 
-    Classes that cannot be the model's are refused before anything is decoded.
-
-    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
-    of the input's size already. Files that cannot be read raise one error that names the first
-    and counts them, or are left out and reported with `skip_bad`.
+    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not of the
+    input's size already. Classes that cannot be the model's are refused before anything is decoded.
+    Files that cannot be read raise one error, or are left out and reported with `skip_bad`.
     """
     check_classes(classes, where, wanted.outputs)
     reader = _Reader(files, wanted, where)

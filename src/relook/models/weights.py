@@ -81,11 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_checkpoint(network: nn.Module, path: str | Path) -> None:
-    """Load weights into a network from safetensors or a torch file; runs no code of the file.
-
-    The usual wrappers (`state_dict`, `model` …) and prefixes (`module.` …) are seen through;
-    names or shapes that do not fit the network raise an error that lists them.
-    """
+    """Load weights into a network from safetensors or a torch file; runs no code of the file."""
     load_weights(network, read_weights(path), path)
 
 
@@ -101,7 +97,10 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
-    """Load weights that `read_weights` read from `path`, as `load_checkpoint` does."""
+    """Load weights that were read from `path`; names or shapes that do not fit are listed.
+
+    Prefixes that wrappers put before every name (`module.` …) are taken off.
+    """
     expected = network.state_dict()
     weights = _unprefixed(weights, expected)
     faults = _faults(weights, expected)
