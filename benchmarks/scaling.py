@@ -36,8 +36,8 @@ from relook.models.small import new_small
 from relook.policy import SubPolicy
 from relook.policy.pool import sample_pool
 from relook.policy.views import apply_subpolicy
-from relook.predictions.engines import running_on
 from relook.predictions.engines.ray import AHEAD, RayEngine
+from relook.predictions.model_calls import running_on
 from relook.predictions.passes import View, fill_store
 from relook.predictions.store import BatchPlan, PredictionStore
 from relook.transforms.centre_crop import CentreCrop

@@ -13,7 +13,7 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
-from relook.predictions.engines import ENGINES, Engine, running_on
+from relook.predictions.model_calls import ENGINES, Engine, running_on
 from relook.predictions.passes import predict_views
 
 

@@ -19,7 +19,7 @@ from relook.policy import SubPolicy
 from relook.policy.recipes import get_recipe
 from relook.policy_search.search import search_dataset
 from relook.policy_search.settings import SearchSettings
-from relook.predictions.engines import running_on
+from relook.predictions.model_calls import running_on
 from relook.predictions.passes import View, predict_views
 
 SETTINGS = SearchSettings(

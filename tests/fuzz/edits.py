@@ -8,47 +8,15 @@ KINDS = ("flip", "set", "insert", "delete", "repeat", "cut", "number", "digits",
 # Sizes, signs and marks that readers trip over.
 _NUMBERS = [0, 1, 2, 255, 256, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1]
 _DIGITS = [
-    *(b"0", b"-1", b"1", b"1e309", b"-0.0", b"99999999999", b"4294967296", b"NaN", b"1e-400"),
-    *(
-        b"9" * 500,
-        b"null",
-        b"true",
-        b'"x"',
-        b"[]",
-        b"{}",
-        b"1.5",
-        b"1000000",
-        b"-9223372036854775809",
-    ),
+    *b"0 -1 1 1e309 -0.0 99999999999 4294967296 NaN 1e-400".split(),
+    b"9" * 500,
+    *b'null true "x" [] {} 1.5 1000000 -9223372036854775809'.split(),
 ]
 _TEXTS = [
-    *(
-        b"../../../../etc/passwd",
-        b"/etc/passwd",
-        b"\x00",
-        b"\xff\xfe",
-        b"\n",
-        b"\r\n",
-        b'"',
-        b"\\u0000",
-    ),
-    *(
-        b"=cmd|' /C calc'!A0",
-        b"<script>alert(1)</script>",
-        b"\x1b[31m",
-        b"\xf0\x9f\x98\x80",
-        b"," * 50,
-    ),
-    *(
-        b"[" * 3000,
-        b"{" * 3000,
-        b"(" * 300,
-        b"'" * 3,
-        b"\xed\xa0\x80",
-        b"bytearray",
-        b"builtins",
-        b"os",
-    ),
+    *(b"../../../../etc/passwd", b"/etc/passwd", b"\x00", b"\xff\xfe", b"\n", b"\r\n", b'"'),
+    *(b"\\u0000", b"=cmd|' /C calc'!A0", b"<script>alert(1)</script>", b"\x1b[31m"),
+    *(b"\xf0\x9f\x98\x80", b"," * 50, b"[" * 3000, b"{" * 3000, b"(" * 300, b"'" * 3),
+    *(b"\xed\xa0\x80", b"bytearray", b"builtins", b"os"),
 ]
 
 
@@ -67,11 +35,8 @@ class Edit:
         end = min(len(data), at + self.length)
         match self.kind:
             case "flip":
-                return (
-                    data[:at]
-                    + bytes(b ^ (1 << self.value % 8) for b in data[at : at + 1])
-                    + data[at + 1 :]
-                )
+                flipped = bytes(b ^ (1 << self.value % 8) for b in data[at : at + 1])
+                return data[:at] + flipped + data[at + 1 :]
             case "set":
                 return data[:at] + bytes([self.value % 256]) + data[at + 1 :]
             case "insert":
@@ -107,15 +72,12 @@ def _with_digits(data: bytes, at: int, number: bytes) -> bytes:
 
 def random_edits(draws: random.Random) -> list[Edit]:
     """Return one to five edits."""
-    return [
-        Edit(
-            KINDS[draws.randrange(len(KINDS))],
-            draws.random(),
-            1 << draws.randrange(8),
-            draws.getrandbits(32),
-        )
-        for _ in range(1 + draws.randrange(5))
-    ]
+
+    def edit() -> Edit:
+        kind, where = KINDS[draws.randrange(len(KINDS))], draws.random()
+        return Edit(kind, where, 1 << draws.randrange(8), draws.getrandbits(32))
+
+    return [edit() for _ in range(1 + draws.randrange(5))]
 
 
 CODE_BYTES = 3 + 5 * 8

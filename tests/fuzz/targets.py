@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -20,10 +21,10 @@ from tests.unit.report.example_run import example_comparison
 
 from relook.data import Preparation
 from relook.data.adapt import read_groups
-from relook.data.class_map import read_classes
-from relook.data.csv_file import load_csv
+from relook.data.arrays import load_npz
+from relook.data.base import Dataset, read_classes
 from relook.data.decode import FORMATS, Bad, decoded, look_at, report_faults
-from relook.data.npz import load_npz
+from relook.data.folder import load_csv
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
 from relook.evaluation.comparison import Fitted, load_comparison
@@ -105,9 +106,8 @@ def _reference() -> list[bytes]:
     lists, numbers = io.BytesIO(), io.BytesIO()
     np.savez(lists, arr_0=entries)
     np.savez_compressed(numbers, arr_0=np.ones((3, 2, 2)))
-    texts = io.BytesIO()
-    np.save(texts, np.array(["[(15,-7.72),(0,8.7)]", "None"]))
-    return [lists.getvalue(), numbers.getvalue(), texts.getvalue()]
+    texts = np.array(["[(15,-7.72),(0,8.7)]", "None"])
+    return [lists.getvalue(), numbers.getvalue(), _saved(texts)]
 
 
 def _npz() -> list[bytes]:
@@ -120,16 +120,15 @@ def _npz() -> list[bytes]:
     return [plain.getvalue(), packed.getvalue()]
 
 
+def _saved(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
 def _npy() -> list[bytes]:
-    arrays: list[NDArray[Any]] = [
-        np.zeros((3, 8, 8), np.uint8),
-        np.zeros((2, 3, 4), np.float32),
-        np.arange(3),
-    ]
-    files = [io.BytesIO() for _ in arrays]
-    for file, array in zip(files, arrays, strict=True):
-        np.save(file, array)
-    return [file.getvalue() for file in files]
+    images, predictions = np.zeros((3, 8, 8), np.uint8), np.zeros((2, 3, 4), np.float32)
+    return [_saved(images), _saved(predictions), _saved(np.arange(3))]
 
 
 def _zipped(name: str, others: dict[str, bytes]) -> Callable[[bytes], bytes]:
@@ -162,33 +161,26 @@ def _torch() -> list[bytes]:
 
 
 def _small() -> list[bytes]:
-    path = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()  # noqa: S108
-    file = path / "relook-fuzz-small.safetensors"
-    save_small(new_small(width=1, classes=2), file)
-    data = file.read_bytes()
-    file.unlink()
-    return [data, save({"a": torch.zeros(2, 3), "b": torch.ones(1)})]
+    with TemporaryDirectory() as folder:
+        save_small(new_small(width=1, classes=2), Path(folder) / "small")
+        small = (Path(folder) / "small").read_bytes()
+    return [small, save({"a": torch.zeros(2, 3), "b": torch.ones(1)})]
 
 
 def _pictures() -> list[bytes]:
     levels = np.arange(12 * 10 * 3, dtype=np.uint8).reshape(12, 10, 3)
-    picture, found = Image.fromarray(levels), []
+    picture, found, exif = Image.fromarray(levels), [], Image.Exif()
+    exif[0x0112] = 6
     Image.init()
     for kind in FORMATS:
         if kind in Image.SAVE:
             file = io.BytesIO()
-            exif = {"exif": _exif()} if kind in ("JPEG", "PNG", "WEBP") else {}
-            picture.save(file, kind, **exif)
+            turned = {"exif": exif.tobytes()} if kind in ("JPEG", "PNG", "WEBP") else {}
+            picture.save(file, kind, **turned)
             found.append(file.getvalue())
     grey = io.BytesIO()
     picture.convert("P").save(grey, "PNG", transparency=3)
     return [*found, grey.getvalue()]
-
-
-def _exif() -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return exif.tobytes()
 
 
 def _csv() -> list[bytes]:
@@ -212,14 +204,6 @@ def _pickles() -> list[bytes]:
     return [pickle.dumps(batch, protocol) for protocol in (2, 4, 5)]
 
 
-def _zarr_json() -> list[bytes]:
-    from tempfile import TemporaryDirectory
-
-    with TemporaryDirectory() as folder:
-        PredictionStore.open(Path(folder) / "s", MANIFEST, PLAN)
-        return [(Path(folder) / "s/zarr.json").read_bytes()]
-
-
 def _zarr2_json() -> list[bytes]:
     v2 = {"zarr_format": 2, "shape": [2, 3, 4], "chunks": [2, 3, 4], "dtype": "<f4", "order": "C"}
     packed: dict[str, Any] = {"compressor": {"id": "zlib", "level": 1}, "filters": None}
@@ -227,32 +211,24 @@ def _zarr2_json() -> list[bytes]:
     return [json.dumps({**one, **packed, "fill_value": 0}).encode() for one in (v2, labels)]
 
 
-def _manifests() -> list[bytes]:
-    from tempfile import TemporaryDirectory
+def _in_store(name: str) -> Target:
+    """Return one of the files that describe a store, read with the others sound."""
 
-    with TemporaryDirectory() as folder:
-        PredictionStore.open(Path(folder) / "s", MANIFEST, PLAN)
-        return [(Path(folder) / "s/manifest.json").read_bytes()]
+    def read(path: Path) -> object:
+        folder = path.parent / "store"
+        if not folder.exists():
+            store = PredictionStore.open(folder, MANIFEST, PLAN)
+            block = next(PLAN.blocks())
+            store.write(block, np.zeros((*block.shape, 4), np.float32))
+        (folder / name).write_bytes(path.read_bytes())
+        return PredictionStore.open(folder, MANIFEST, PLAN).read()
 
+    def seeds() -> list[bytes]:
+        with TemporaryDirectory() as folder:
+            PredictionStore.open(folder, MANIFEST, PLAN)
+            return [(Path(folder) / name).read_bytes()]
 
-def _read_store(path: Path) -> object:
-    """Read bytes as the metadata of a store whose other files are sound."""
-    folder = path.parent / "store"
-    if not folder.exists():
-        store = PredictionStore.open(folder, MANIFEST, PLAN)
-        block = next(PLAN.blocks())
-        store.write(block, np.zeros((*block.shape, 4), np.float32))
-    (folder / "zarr.json").write_bytes(path.read_bytes())
-    store = PredictionStore.open(folder, MANIFEST, PLAN)
-    return store.read()
-
-
-def _read_manifest(path: Path) -> object:
-    folder = path.parent / "store"
-    if not folder.exists():
-        PredictionStore.open(folder, MANIFEST, PLAN)
-    (folder / "manifest.json").write_bytes(path.read_bytes())
-    return PredictionStore.open(folder, MANIFEST, PLAN)
+    return Target(f".{name}", read, seeds)
 
 
 def _read_foreign(name: str) -> Callable[[Path], object]:
@@ -290,8 +266,6 @@ def _read_csv(path: Path) -> None:
 
 
 def _read_groups(path: Path) -> None:
-    from relook.data.base import Dataset
-
     images = torch.zeros((2, 1, 8, 8), dtype=torch.uint8)
     read_groups(str(path), Dataset(images, np.array([0, 1]), ("a", "b"), "two"))
 
@@ -364,9 +338,9 @@ TARGETS = MappingProxyType(
         "toml": Target(".toml", load_recipe, _toml),
         "study": Target(".toml", load_study, _studies),
         "pickle": Target(".pkl", lambda path: load_pickle(path.read_bytes(), "a file"), _pickles),
-        "zarr": Target(".zarr.json", _read_store, _zarr_json),
-        "zarr_manifest": Target(".manifest.json", _read_manifest, _manifests),
-        "zarr3_foreign": Target(".json", _read_foreign("zarr.json"), _zarr_json),
+        "zarr": _in_store("zarr.json"),
+        "zarr_manifest": _in_store("manifest.json"),
+        "zarr3_foreign": Target(".json", _read_foreign("zarr.json"), _in_store("zarr.json").seeds),
         "zarr2_foreign": Target(".json", _read_foreign(".zarray"), _zarr2_json),
         "classes": Target(
             ".json", lambda path: read_classes(path, 4), lambda: [b'{"cat": 0, "dog": 1}']

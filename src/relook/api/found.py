@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from relook.api.judging import calibrated, compared, images_for, with_sets
-from relook.data.base import Dataset
-from relook.data.class_map import names_of
+from relook.data.base import Dataset, names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.baselines import check_methods
 from relook.evaluation.comparison import Comparison, place_for, save_comparison

@@ -15,7 +15,7 @@ from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, resumable, say
 from relook.cli.shared.options import LatencyOptions, keep_latency
 from relook.cli.shared.spelled_out import option, spelled_out
-from relook.data.class_map import names_of
+from relook.data.base import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
 from relook.deploy.latency import Fitting, fit_latency

@@ -36,7 +36,7 @@ from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
 from relook.policy_search.time_plan import TimePlan, TimeWish
-from relook.predictions.engines import ENGINES, running_on
+from relook.predictions.model_calls import ENGINES, running_on
 from relook.report.comparison_tables import print_comparison
 
 _GO_ON = (

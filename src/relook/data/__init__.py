@@ -1,8 +1,7 @@
 """Data sets: images with labels, and the table of data sources."""
 
 from relook.data.adapt import as_dataset, as_images, read_groups
-from relook.data.base import Dataset, check_class_count
-from relook.data.class_map import read_classes, with_classes
+from relook.data.base import Dataset, check_class_count, read_classes, with_classes
 from relook.data.prepare import Preparation
 from relook.data.specs import DATA_SOURCES, load_data
 from relook.data.torch_pairs import from_torch

@@ -13,16 +13,18 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from relook.data.arrays import layout_of, to_nchw
 from relook.data.base import (
     Column,
     Dataset,
+    are_numbers,
     check_class_count,
     checked_groups,
     numbered_classes,
+    read_classes,
+    with_classes,
 )
-from relook.data.class_map import is_named, read_classes, with_classes
 from relook.data.hf_data import from_hf, is_hf_data
-from relook.data.npz import layout_of, to_nchw
 from relook.data.prepare import Preparation, fitted
 from relook.data.specs import full_spec, load_data
 from relook.data.torch_pairs import from_torch
@@ -60,12 +62,13 @@ def as_dataset(
     elif classes is None:
         wanted = replace(wanted, outputs=outputs)
     dataset = _read(images, labels, wanted, name)
+    named = not are_numbers(dataset.classes)
     own = data_spec(images) is None  # where bare numbers are places among the names already
     if isinstance(classes, str | Path):
         dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
     elif classes is not None:
         dataset = _named(dataset, tuple(map(str, classes)), "classes", own)
-    elif like is not None and like.classes != dataset.classes and (own or is_named(dataset)):
+    elif like is not None and like.classes != dataset.classes and (own or named):
         dataset = _named(dataset, like.classes, like.name, own)
     check_class_count(dataset, outputs)
     if groups is None:
@@ -136,7 +139,7 @@ def _levels(images: Any, name: str) -> Tensor:
 
 def _named(dataset: Dataset, names: tuple[str, ...], where: str, own: bool) -> Dataset:
     """Bring labels into the order of names."""
-    if own and not is_named(dataset):
+    if own and are_numbers(dataset.classes):
         return replace(dataset, classes=names)
     return with_classes(dataset, names, where)
 

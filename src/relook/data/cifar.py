@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relook.data.base import Column, Dataset
 from relook.errors import FileFormatError, RelookError
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.io.files import describe, one_line, read_bytes
 from relook.io.safe_pickle import load_pickle
 

@@ -16,7 +16,7 @@ from relook.data.folder import load_folder
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.io.arrays import map_npy, read_npy, read_npz
 from relook.io.files import one_line
 from relook.io.identities import Identities

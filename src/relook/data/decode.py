@@ -12,20 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TypeVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
-from torch import Tensor
 
-from relook.data.prepare import Preparation, check_memory, is_grey, to_array
+from relook.data.prepare import Preparation, is_grey
 from relook.errors import FileFormatError, RelookError, warn
-from relook.foundation.memory import size_text
 from relook.foundation.threads import made_ahead
 from relook.foundation.wording import count, first_line
 from relook.io.files import one_line
-from relook.io.identities import Identities, file_identity
-from relook.transforms.centre_crop import MOST_PIXELS, CentreCrop, Size
+from relook.transforms.centre_crop import MOST_PIXELS, Size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
 _ORIENTATION = 0x0112
@@ -47,6 +41,9 @@ class EncodedImage:
     name: str
     read: Callable[[], bytes]
     identity: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 ImageFile = Path | EncodedImage
@@ -74,65 +71,6 @@ def look_at(files: Sequence[ImageFile], wanted: Preparation) -> tuple[dict[int, 
         seen = dict(enumerate(mapped(_inspect, files, wanted, "looking at files")))
     heads = {i: head for i, head in seen.items() if isinstance(head, Seen)}
     return heads, {i: head.reason for i, head in seen.items() if isinstance(head, Bad)}
-
-
-def decode_all(
-    files: Sequence[ImageFile],
-    heads: dict[int, Seen],
-    plan: CentreCrop,
-    wanted: Preparation,
-    where: str,
-) -> tuple[Tensor, NDArray[np.int64], Identities]:
-    """Return the images `[n, c, h, w]` of files that have a head, which files, what identifies."""
-    nbytes = check_memory(len(heads), plan, where)
-    if wanted.log is not None:
-        shown = plan.described(head.size for head in heads.values())
-        wanted.log(f"{where}: {len(heads):,} images of {shown}, {size_text(nbytes)}")
-    images = torch.empty((len(heads), plan.channels, *plan.size), dtype=torch.uint8)
-    rows, row_of = images.numpy(), {place: row for row, place in enumerate(heads)}
-    places, identities = np.array(list(heads), np.int64), np.zeros(len(heads), np.uint64)
-    failed: Faults = {}
-    with quiet():
-        found = decoded_heads(files, heads, lambda image, _: to_array(image, plan), wanted, failed)
-        for place, levels, identity in found:
-            rows[row_of[place]], identities[row_of[place]] = levels, identity
-    report_faults(failed, files, wanted, where)
-    if not failed:
-        return images, places, identities
-    kept = np.flatnonzero(~np.isin(places, list(failed)))
-    if not len(kept):
-        raise nothing_left(where, len(files))
-    return images[torch.from_numpy(kept)], places[kept], identities[kept]
-
-
-def decoded_heads(
-    files: Sequence[ImageFile],
-    heads: dict[int, Seen],
-    use: Callable[[Image.Image, Size], Result],
-    wanted: Preparation,
-    failed: Faults,
-) -> Iterator[tuple[int, Result, int]]:
-    """Yield the place of each file that has a head, what `use` makes of it, what identifies it.
-
-    `use` gets the upright image, and the size that its head says. What cannot be decoded is added
-    to `failed`.
-    """
-
-    def decode(place: int) -> tuple[Result, int] | Bad:
-        file = files[place]
-        result = decoded(file, lambda image: use(image, heads[place].size))
-        if isinstance(result, Bad):
-            return result
-        if isinstance(file, EncodedImage):
-            return result, file_identity(io.BytesIO(file.read()))
-        with file.open("rb") as content:  # it has just been read, so this reads no disk
-            return result, file_identity(content)
-
-    for place, found in zip(heads, mapped(decode, heads, wanted, "decoding"), strict=True):
-        if isinstance(found, Bad):
-            failed[place] = found.reason
-        else:
-            yield place, *found
 
 
 def _inspect(file: ImageFile) -> Seen | Bad:
@@ -239,7 +177,7 @@ def report_faults(
     """Raise for files that cannot be read, or report them where they may be skipped."""
     if not faults:
         return
-    named = [f"{_name(files[i])}: {reason}" for i, reason in faults.items()]
+    named = [f"{one_line(str(files[i]))}: {reason}" for i, reason in faults.items()]
     some = f"{len(faults):,} of {count(len(files), 'file')}"
     if not wanted.skip_bad:
         raise FileFormatError(
@@ -263,7 +201,3 @@ def nothing_left(where: str, files: int) -> RelookError:
     return FileFormatError(
         f"{where}: expected images, but none of the {files:,} files can be read as one"
     )
-
-
-def _name(file: ImageFile) -> str:
-    return one_line(file.name if isinstance(file, EncodedImage) else str(file))

@@ -1,9 +1,8 @@
 """Decoded full-size images on disk: written whole or not at all, found again by their files.
 
 A directory `images-KEY` holds the pixels of all files one after another (`pixels.u8`), their
-heights and widths, what stands for their content and for their files', and which files could
-not be read. KEY
-follows from the files' names, sizes and times and from how they were prepared.
+heights and widths, what stands for their content and for their files', and which files could not
+be read. KEY follows from the files' names, sizes and times and from how they were prepared.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from relook.data.decode import EncodedImage
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import MissingExtraError, RelookError, unknown_name
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line, read_bytes
 
@@ -64,7 +64,13 @@ def from_hf(
     with _quiet(datasets, where):
         table = _part(found, said.get("part"), where).with_format(None)
         features = table.features
-        image = _column(features, said.get("image"), where, _is(datasets.Image), "images")
+        image = _column(
+            features,
+            said.get("image"),
+            where,
+            lambda one: isinstance(one, datasets.Image),
+            "images",
+        )
         label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")
         labels, classes = _labels(features[label], table[label], where)
         files = _files(table.select_columns([image]), image, datasets, where)
@@ -136,10 +142,6 @@ def _column(
             f"{', '.join(map(one_line, features))}: say ?{option}=COLUMN"
         )
     return usual[0] if usual else fitting[0]
-
-
-def _is(kind: type) -> Callable[[Any], bool]:
-    return lambda feature: isinstance(feature, kind)
 
 
 def _is_label(datasets: Any) -> Callable[[Any], bool]:

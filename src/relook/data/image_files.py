@@ -9,25 +9,29 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import PIL
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from relook.data.base import check_classes
 from relook.data.decode import (
+    Bad,
+    EncodedImage,
     Faults,
     ImageFile,
     Seen,
-    decode_all,
-    decoded_heads,
+    decoded,
     look_at,
+    mapped,
     nothing_left,
     quiet,
     report_faults,
@@ -41,12 +45,12 @@ from relook.data.decoded_cache import (
     map_file,
     new_decoded,
 )
-from relook.data.prepare import Preparation, in_mode, make_plan
+from relook.data.prepare import Preparation, check_memory, in_mode, make_plan, to_array
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
 from relook.foundation.wording import count
 from relook.io.fingerprint import JSON, fingerprint
-from relook.io.identities import Identities
+from relook.io.identities import Identities, file_identity
 from relook.transforms.centre_crop import (
     LARGEST,
     CentreCrop,
@@ -60,96 +64,172 @@ from relook.transforms.full_images import FullImages
 IN_MEMORY = 500_000_000
 """Up to this many bytes stay in memory; more are mapped from a file."""
 
-Found = tuple[FullImages, NDArray[np.int64], Identities]
+Found = tuple[Tensor | FullImages, NDArray[np.int64], Identities]
 Keep = Callable[[Decoded], Decoded]
+Result = TypeVar("Result")
 
 
 def read_images(
     files: Sequence[ImageFile], classes: Sequence[str], wanted: Preparation, where: str
-) -> tuple[Tensor | FullImages, NDArray[np.int64], Identities]:
+) -> Found:
     """Return the images of files, which of the files they are, and what identifies each.
 
-    Classes that cannot be the model's are refused before anything is decoded.
-
-    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not
-    of the input's size already. Files that cannot be read raise one error that names the first
-    and counts them, or are left out and reported with `skip_bad`.
+    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not of the
+    input's size already. Classes that cannot be the model's are refused before anything is decoded.
+    Files that cannot be read raise one error, or are left out and reported with `skip_bad`.
     """
     check_classes(classes, where, wanted.outputs)
+    reader = _Reader(files, wanted, where)
     if wanted.full_size:
-        kept = _kept_before(files, wanted, where)
+        kept = reader.kept_before()
         if kept is not None:
             return kept
     heads, faults = look_at(files, wanted)
-    report_faults(faults, files, wanted, where)
+    reader.report(faults)
     grey = all(head.grey for head in heads.values())
     plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
     if wanted.full_size and any(plan.changes(head.size) for head in heads.values()):
-        return _read_full(files, heads, faults, plan, wanted, where)
-    return decode_all(files, heads, plan, wanted, where)
+        return reader.full_size(heads, faults, plan)
+    return reader.of_one_size(heads, plan)
 
 
-def _kept_before(files: Sequence[ImageFile], wanted: Preparation, where: str) -> Found | None:
-    """Return the images if an earlier command has decoded and kept them."""
-    for directory in (wanted.cache, wanted.overflow):
-        if directory is None or wanted.size is None:
-            continue
-        found = find_decoded(directory, _key(files, wanted))
-        if found is not None:
-            report_faults(found.faults, files, wanted, where)
-            plan = wanted.plan(wanted.size, found.channels)
-            _log(wanted, f"{where}: {_amount(found)}, decoded before, from {directory}")
-            return _images(found, plan)
-    return None
+@dataclass(frozen=True)
+class _Reader:
+    """Files of images, how these are wanted, and what they are called in messages."""
 
+    files: Sequence[ImageFile]
+    wanted: Preparation
+    where: str
 
-def _read_full(
-    files: Sequence[ImageFile],
-    heads: dict[int, Seen],
-    faults: Faults,
-    plan: CentreCrop,
-    wanted: Preparation,
-    where: str,
-) -> Found:
-    """Decode the files that have a head, and return them with which of the files they are."""
-    reduced = [kept_size(head.size, plan) for head in heads.values()]
-    nbytes = sum(height * width for height, width in reduced) * plan.channels
-    with quiet(), _room(files, nbytes, wanted, where) as (write, keep, place):
-        found = _decoded(files, heads, faults, plan, wanted, write)
-        report_faults(
-            {i: why for i, why in found.faults.items() if i not in faults}, files, wanted, where
-        )
-        if len(found.faults) == len(files):
-            raise nothing_left(where, len(files))
-        found = keep(found)
-    views = plan.described(head.size for head in heads.values())
-    _log(wanted, f"{where}: decoded {_amount(found)}{place}; views are {views}")
-    return _images(found, plan)
+    def kept_before(self) -> Found | None:
+        """Return the images if an earlier command has decoded and kept them."""
+        for directory in (self.wanted.cache, self.wanted.overflow):
+            if directory is None or self.wanted.size is None:
+                continue
+            found = find_decoded(directory, self._key())
+            if found is not None:
+                self.report(found.faults)
+                plan = self.wanted.plan(self.wanted.size, found.channels)
+                self._log(f"{_amount(found)}, decoded before, from {directory}")
+                return _images(found, plan)
+        return None
 
+    def of_one_size(self, heads: dict[int, Seen], plan: CentreCrop) -> Found:
+        """Decode the files that have a head, into images `[n, c, h, w]`."""
+        nbytes = check_memory(len(heads), plan, self.where)
+        shown = plan.described(head.size for head in heads.values())
+        self._log(f"{len(heads):,} images of {shown}, {size_text(nbytes)}")
+        images = torch.empty((len(heads), plan.channels, *plan.size), dtype=torch.uint8)
+        rows, row_of = images.numpy(), {place: row for row, place in enumerate(heads)}
+        places, identities = np.array(list(heads), np.int64), np.zeros(len(heads), np.uint64)
+        failed: Faults = {}
+        with quiet():
+            for place, levels, identity in self._decoded(
+                heads, lambda image, _: to_array(image, plan), failed
+            ):
+                rows[row_of[place]], identities[row_of[place]] = levels, identity
+        self.report(failed)
+        if not failed:
+            return images, places, identities
+        kept = np.flatnonzero(~np.isin(places, list(failed)))
+        if not len(kept):
+            raise nothing_left(self.where, len(self.files))
+        return images[torch.from_numpy(kept)], places[kept], identities[kept]
 
-def _decoded(
-    files: Sequence[ImageFile],
-    heads: dict[int, Seen],
-    faults: Faults,
-    plan: CentreCrop,
-    wanted: Preparation,
-    write: Write,
-) -> Decoded:
-    shapes = np.zeros((len(files), 2), np.int64)
-    prints, identities = np.full(len(files), "", "U32"), np.zeros(len(files), np.uint64)
-    faults = dict(faults)
+    def full_size(self, heads: dict[int, Seen], before: Faults, plan: CentreCrop) -> Found:
+        """Decode the files that have a head, and keep them; `before` has those that have none."""
+        reduced = [kept_size(head.size, plan) for head in heads.values()]
+        nbytes = sum(height * width for height, width in reduced) * plan.channels
+        shapes = np.zeros((len(self.files), 2), np.int64)
+        prints = np.full(len(self.files), "", "U32")
+        identities, failed = np.zeros(len(self.files), np.uint64), Faults()
 
-    def content(image: Image.Image, size: Size) -> tuple[Levels, str]:
-        if (image.height, image.width) != size:
-            raise ValueError(f"its size is {image.height}×{image.width}, its head said another")
-        levels = full_levels(image, plan)
-        return levels, fingerprint(levels)
+        def content(image: Image.Image, size: Size) -> tuple[Levels, str]:
+            if (image.height, image.width) != size:
+                got = f"{image.height}×{image.width}"
+                raise ValueError(f"its size is {got}, its head said another")
+            levels = full_levels(image, plan)
+            return levels, fingerprint(levels)
 
-    for i, made, identity in decoded_heads(files, heads, content, wanted, faults):
-        levels, prints[i] = made
-        shapes[i], identities[i] = levels.shape[:2], identity
-        write(levels)
-    return Decoded(np.empty(0, np.uint8), shapes, prints, identities, faults, plan.channels)
+        with quiet(), self._room(nbytes) as (write, keep, place):
+            for i, (levels, mark), identity in self._decoded(heads, content, failed):
+                shapes[i], prints[i], identities[i] = levels.shape[:2], mark, identity
+                write(levels)
+            self.report(failed)
+            faults = before | failed
+            if len(faults) == len(self.files):
+                raise nothing_left(self.where, len(self.files))
+            none = np.empty(0, np.uint8)
+            found = keep(Decoded(none, shapes, prints, identities, faults, plan.channels))
+        views = plan.described(head.size for head in heads.values())
+        self._log(f"decoded {_amount(found)}{place}; views are {views}")
+        return _images(found, plan)
+
+    def report(self, faults: Faults) -> None:
+        """Raise for files that cannot be read, or report them where they may be skipped."""
+        report_faults(faults, self.files, self.wanted, self.where)
+
+    def _decoded(
+        self, heads: dict[int, Seen], use: Callable[[Image.Image, Size], Result], failed: Faults
+    ) -> Iterator[tuple[int, Result, int]]:
+        """Yield the place of each file that has a head, what `use` makes of it, what identifies it.
+
+        `use` gets the upright image, and the size that its head says. What cannot be decoded is
+        added to `failed`.
+        """
+
+        def decode(place: int) -> tuple[Result, int] | Bad:
+            file = self.files[place]
+            result = decoded(file, lambda image: use(image, heads[place].size))
+            if isinstance(result, Bad):
+                return result
+            if isinstance(file, EncodedImage):
+                return result, file_identity(BytesIO(file.read()))
+            with file.open("rb") as content:  # it has just been read, so this reads no disk
+                return result, file_identity(content)
+
+        results = mapped(decode, heads, self.wanted, "decoding")
+        for place, found in zip(heads, results, strict=True):
+            if isinstance(found, Bad):
+                failed[place] = found.reason
+            else:
+                yield place, *found
+
+    @contextmanager
+    def _room(self, nbytes: int) -> Iterator[tuple[Write, Keep, str]]:
+        """Yield how to write pixels and to keep them at the end, and where that is, in words."""
+        directory = self.wanted.cache
+        if directory is None and nbytes > IN_MEMORY:
+            directory = self.wanted.overflow
+        if directory is not None:
+            self._check_disk(directory, nbytes)
+            with new_decoded(directory, self._key()) as (write, keep):
+                yield write, keep, f" in {directory}"
+        elif nbytes <= IN_MEMORY:
+            yield *_in_memory(nbytes), " in memory"
+        else:
+            self._check_disk(Path(tempfile.gettempdir()), nbytes)
+            with tempfile.TemporaryFile(prefix="relook-") as file:  # gone with the process
+                yield *_in_file(file), " in a temporary file"
+
+    def _key(self) -> str:
+        sides: list[JSON] = [*(self.wanted.size or ())]
+        channels, pillow = self.wanted.channels, PIL.__version__
+        return key_of(self.files, [sides, channels, LARGEST, pillow, "with identities"])
+
+    def _check_disk(self, directory: Path, nbytes: int) -> None:
+        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        if nbytes > free:
+            raise RelookError(
+                f"{self.where}: the full-size images take {nbytes / 1e9:.1f} GB, but {there} has "
+                f"{free / 1e9:.1f} GB free: give a cache on another disk, fewer images, or "
+                "full_size=False (--full-size no)"
+            )
+
+    def _log(self, text: str) -> None:
+        if self.wanted.log is not None:
+            self.wanted.log(f"{self.where}: {text}")
 
 
 def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
@@ -167,26 +247,6 @@ def kept(images: FullImages) -> FullImages:
     """Return photos of their own size as they are kept, to cut views from them."""
     levels = [full_levels(images.picture(place), images.plan) for place in range(len(images))]
     return FullImages.of(levels, images.plan)
-
-
-@contextmanager
-def _room(
-    files: Sequence[ImageFile], nbytes: int, wanted: Preparation, where: str
-) -> Iterator[tuple[Write, Keep, str]]:
-    """Yield how to write pixels and to keep them at the end, and where that is, in words."""
-    directory = wanted.cache
-    if directory is None and nbytes > IN_MEMORY:
-        directory = wanted.overflow
-    if directory is not None:
-        _check_disk(directory, nbytes, where)
-        with new_decoded(directory, _key(files, wanted)) as (write, keep):
-            yield write, keep, f" in {directory}"
-    elif nbytes <= IN_MEMORY:
-        yield *_in_memory(nbytes), " in memory"
-    else:
-        _check_disk(Path(tempfile.gettempdir()), nbytes, where)
-        with tempfile.TemporaryFile(prefix="relook-") as file:  # gone with the process
-            yield *_in_file(file), " in a temporary file"
 
 
 def _in_memory(nbytes: int) -> tuple[Write, Keep]:
@@ -216,27 +276,6 @@ def _images(found: Decoded, plan: CentreCrop) -> Found:
     return images, kept, found.identities[kept]
 
 
-def _key(files: Sequence[ImageFile], wanted: Preparation) -> str:
-    sides: list[JSON] = [*(wanted.size or ())]
-    return key_of(files, [sides, wanted.channels, LARGEST, PIL.__version__, "with identities"])
-
-
 def _amount(found: Decoded) -> str:
     images = int((found.fingerprints != "").sum())
     return f"{count(images, 'full-size image')}, {size_text(len(found.pixels))}"
-
-
-def _check_disk(directory: Path, nbytes: int, where: str) -> None:
-    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if nbytes > free:
-        raise RelookError(
-            f"{where}: the full-size images take {nbytes / 1e9:.1f} GB, but {there} has "
-            f"{free / 1e9:.1f} GB free: give a cache on another disk, fewer images, or "
-            "full_size=False (--full-size no)"
-        )
-
-
-def _log(wanted: Preparation, text: str) -> None:
-    if wanted.log is not None:
-        wanted.log(text)

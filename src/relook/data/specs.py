@@ -10,16 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from relook.data.arrays import load_digits, load_idx, load_npz
 from relook.data.base import Dataset, numbered_classes
 from relook.data.cifar import CIFAR10, CIFAR100, load_cifar
 from relook.data.corrupted import load_cifarc, load_imagenetc
-from relook.data.csv_file import load_csv
-from relook.data.digits import load_digits
-from relook.data.folder import load_folder
+from relook.data.folder import load_csv, load_folder
 from relook.data.hf_data import FORM as HF_FORM
 from relook.data.hf_data import load_hf_data
-from relook.data.idx import load_idx
-from relook.data.npz import load_npz
 from relook.data.prepare import Preparation, fitted
 from relook.errors import RelookError, unknown_name
 from relook.foundation.registry import Table

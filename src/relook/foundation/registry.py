@@ -1,10 +1,10 @@
-"""Tables of rows by name, each name once: how relook lists what it can be extended with."""
+"""Tables of rows by name, each name once: what relook can be extended with; and specs' options."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -71,6 +71,27 @@ class Table(Mapping[str, Row]):
         if name in self._rows:
             raise RelookError(f"there is a {self._what} {name!r} already: choose another name")
         self._rows[name] = row
+
+
+def split_query(
+    rest: str, source: str, options: Mapping[str, Sequence[str]]
+) -> tuple[str, dict[str, str]]:
+    """Split `NAME[?key=value&…]` in the name and what is said after it.
+
+    `options` has the keys that the source knows, each with its values; none stand for any text.
+    """
+    name, _, query = rest.partition("?")
+    said = {}
+    for part in query.split("&") if query else ():
+        key, _, value = part.partition("=")
+        if key not in options:
+            raise unknown_name(f"{source} option", key, options)
+        if options[key] and value not in options[key]:
+            raise unknown_name(key, value, options[key])
+        if not value:
+            raise RelookError(f"expected a value as ?{key}=VALUE, got {source}:{rest!r:.200}")
+        said[key] = value
+    return name, said
 
 
 def load_plugins() -> None:

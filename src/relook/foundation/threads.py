@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeVar
 
@@ -34,25 +34,21 @@ def made_ahead(
     An error in `make` is raised where its result would have come, after all earlier ones.
     When the block ends, in whatever way, what has not begun is dropped and the thread ends.
     """
-    with closing(_results(make, items, ahead, threads)) as results:
-        yield results
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="relook-ahead")
 
-
-def _results(
-    make: Callable[[Item], Made], items: Iterable[Item], ahead: int, threads: int
-) -> Generator[Made, None, None]:
-    waiting: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="relook-ahead") as thread:
-        try:
-            for item in items:
-                waiting.append(thread.submit(make, item))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
+    def results() -> Iterator[Made]:
+        waiting: deque[Future[Made]] = deque()
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+
+    try:
+        yield results()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def share_work(work: Callable[[Iterator[Part]], None], parts: Iterable[Part], threads: int) -> None:

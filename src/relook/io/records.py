@@ -92,7 +92,8 @@ class Kind(Generic[T]):
     def to_json(self, value: T) -> dict[str, Any]:
         """Return the record as JSON-able data."""
         version = {} if self.version is None else {"version": self.version}
-        content = {"format": self.format, **version, **_plain(value)}
+        fields = msgspec.to_builtins(value, str_keys=True, enc_hook=_builtin)
+        content = {"format": self.format, **version, **fields}
         content |= {name: form.to_json(getattr(value, name)) for name, form in self.forms.items()}
         return {**content, _CHECKSUM: checksum(content)} if self.checksum else content
 
@@ -123,11 +124,6 @@ class Kind(Generic[T]):
         if self.checksum and content.get(_CHECKSUM) != checksum(rest):
             _fail(where, "", f"expected {self.what} with its checksum, got a damaged one")
         return {key: value for key, value in rest.items() if key not in ("format", "version")}
-
-
-def _plain(value: object) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(value, str_keys=True, enc_hook=_builtin)
-    return found
 
 
 def _builtin(value: object) -> object:

@@ -43,7 +43,8 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_is_ours()
             self._take_lock()
-            self._remove_leftovers()
+            for leftover in self.path.glob(".relook-*.tmp"):
+                leftover.unlink(missing_ok=True)
         except OSError as error:
             self._release()
             reason = error.strerror or str(error)
@@ -102,10 +103,6 @@ class RunDirectory:
         # Overwritten before it is cut: the sign is never absent once it has been there.
         os.write(self._lock, sign)
         os.ftruncate(self._lock, len(sign))
-
-    def _remove_leftovers(self) -> None:
-        for leftover in self.path.glob(".relook-*.tmp"):
-            leftover.unlink(missing_ok=True)
 
     def _release(self) -> None:
         if self._lock is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from relook.errors import FileFormatError, MissingExtraError, RelookError, unknown_name
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line
 from relook.io.fingerprint import fingerprint as fingerprint_of

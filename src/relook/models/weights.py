@@ -81,11 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_checkpoint(network: nn.Module, path: str | Path) -> None:
-    """Load weights into a network from safetensors or a torch file; runs no code of the file.
-
-    The usual wrappers (`state_dict`, `model` …) and prefixes (`module.` …) are seen through;
-    names or shapes that do not fit the network raise an error that lists them.
-    """
+    """Load weights into a network from safetensors or a torch file; runs no code of the file."""
     load_weights(network, read_weights(path), path)
 
 
@@ -101,7 +97,10 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
-    """Load weights that `read_weights` read from `path`, as `load_checkpoint` does."""
+    """Load weights that were read from `path`; names or shapes that do not fit are listed.
+
+    Prefixes that wrappers put before every name (`module.` …) are taken off.
+    """
     expected = network.state_dict()
     weights = _unprefixed(weights, expected)
     faults = _faults(weights, expected)
@@ -216,9 +215,8 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
         inner = content if isinstance(content, Mapping) else {}
         content = next((inner[k] for k in _WRAPPERS if isinstance(inner.get(k), Mapping)), content)
     if not isinstance(content, Mapping) or not content:
-        raise FileFormatError(
-            f"{path}: expected a state dict (names → tensors), got {_described(content)}"
-        )
+        got = "nothing" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+        raise FileFormatError(f"{path}: expected a state dict (names → tensors), got {got}")
     strange = [
         name if isinstance(name, str) else f"a {type(name).__name__}"
         for name, value in content.items()
@@ -230,10 +228,6 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
             f"{', '.join(_WRAPPERS)}; not tensors: {_some(strange)}"
         )
     return dict(content)
-
-
-def _described(content: object) -> str:
-    return "nothing" if isinstance(content, Mapping) else f"a {type(content).__name__}"
 
 
 def _unprefixed(weights: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:

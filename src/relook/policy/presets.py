@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from relook.errors import RelookError, unknown_name
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 from relook.policy.policy import DrawKind, Policy, Step, SubPolicy
 from relook.policy.recipes import RECIPES, Recipe, get_recipe
 from relook.policy.views import freeze_subpolicy

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import zlib
 from io import BytesIO
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -43,7 +42,8 @@ def mapped_predictions(
     """
     file = store.path / MAPPED
     if not _is_whole(store, progress):
-        _remove_leftovers(store.path)
+        for leftover in store.path.glob(f".{MAPPED}-*.tmp"):
+            leftover.unlink(missing_ok=True)
         _check_disk(store)
         try:
             _write(store, progress)
@@ -142,8 +142,3 @@ def _check_disk(store: PredictionStore) -> None:
             f"file, got {size_text(free)}: free some, or raise memory above what they take; "
             "what is predicted is kept"
         )
-
-
-def _remove_leftovers(path: Path) -> None:
-    for leftover in path.glob(f".{MAPPED}-*.tmp"):
-        leftover.unlink(missing_ok=True)

@@ -23,30 +23,18 @@ from relook.policy import SubPolicy
 from relook.predictions.model_calls import (
     Call,
     Done,
-    Images,
     Passes,
-    View,
     calls_of,
     current_engine,
     draw_index,
     ready,
 )
+from relook.predictions.model_calls import Images as Images
+from relook.predictions.model_calls import View as View
 from relook.predictions.reuse import REUSED, known_elsewhere
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
-
-__all__ = [
-    "Images",
-    "KnownViews",
-    "ReadViews",
-    "View",
-    "distinct_views",
-    "estimate",
-    "fill_store",
-    "predict_distinct",
-    "predict_views",
-]
 
 _COMPARED = 16  # passes
 _LEAST_COMPARED = -10.0

@@ -153,10 +153,9 @@ class Known:
 
     def _taken(self, block: PredictionBlock) -> Taken:
         """Return what is taken from where: decided once, as other runs may be going on."""
-        key = (block.views.start, block.images.start)
-        if key not in self._found:
-            self._found[key] = self._look_for(block)
-        return self._found[key]
+        if block.start not in self._found:
+            self._found[block.start] = self._look_for(block)
+        return self._found[block.start]
 
     def _look_for(self, block: PredictionBlock) -> Taken:
         left, taken = set(range(block.views.start, block.views.stop)), []

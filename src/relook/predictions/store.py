@@ -66,6 +66,11 @@ class PredictionBlock:
         """How many views and images the block has."""
         return self.views.stop - self.views.start, self.images.stop - self.images.start
 
+    @property
+    def start(self) -> tuple[int, int]:
+        """Its first view and image: no other block of a plan begins there."""
+        return self.views.start, self.images.start
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -199,10 +204,9 @@ class PredictionStore:
 
     def is_done(self, block: PredictionBlock) -> bool:
         """Whether the block is stored, with the right checksum (verified once)."""
-        key = (block.views.start, block.images.start)
-        if key not in self._done and self._is_stored(block):
-            self._done.add(key)
-        return key in self._done
+        if block.start not in self._done and self._is_stored(block):
+            self._done.add(block.start)
+        return block.start in self._done
 
     @property
     def dtype(self) -> np.dtype[np.floating[Any]]:
@@ -231,7 +235,7 @@ class PredictionStore:
 
     def mark_done(self, block: PredictionBlock) -> None:
         """Count a block as stored, which a worker has written."""
-        self._done.add((block.views.start, block.images.start))
+        self._done.add(block.start)
 
     def read(self, views: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Return the predictions of these views (default: all), in this order, repeats allowed."""

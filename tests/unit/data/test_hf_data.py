@@ -30,8 +30,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match=r"relook\[hf-data\]"):
-        load_data("hf:somewhere")
+    refused(r"relook\[hf-data\]", load_data, "hf:somewhere", error=MissingExtraError)
 
 
 def test_a_saved_data_set_is_read_as_it_was(datasets: Any, tmp_path: Path) -> None:

@@ -31,8 +31,7 @@ from relook.models import CallablePredictor
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
 from relook.policy.recipes import RECIPES
-from relook.predictions.engines import running_on
-from relook.predictions.model_calls import Passes
+from relook.predictions.model_calls import Passes, running_on
 from relook.predictions.passes import fill_store, predict_views
 from relook.predictions.store import BatchPlan, PredictionBlock, PredictionStore
 

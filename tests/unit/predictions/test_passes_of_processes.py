@@ -12,13 +12,9 @@ import torch
 from tests.unit.predictions.passes_cases import VIEWS, Toy, contents
 from torch import Tensor
 
-import relook.predictions.model_calls
 from relook.predictions.passes import predict_views
 
-
-@pytest.fixture(autouse=True)
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relook.predictions.model_calls, "_GROUP", 3)
+pytestmark = pytest.mark.usefixtures("small_groups")
 
 
 class Told(Toy):

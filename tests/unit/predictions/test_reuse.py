@@ -9,11 +9,12 @@ import torch
 from tests.unit.predictions.passes_cases import FIXED, FLIP, FRESH, Toy, contents
 from torch import Tensor
 
-import relook.predictions.model_calls
 from relook.errors import RelookError
 from relook.policy import Step, SubPolicy
 from relook.predictions.passes import View, fill_store
 from relook.predictions.reuse import Reused, reusing
+
+pytestmark = pytest.mark.usefixtures("small_groups")
 
 SUBS = [SubPolicy(), FLIP, FIXED, *(SubPolicy((Step("invert", m),)) for m in (0, 1, 2, 3))]
 
@@ -32,11 +33,6 @@ class Moody(Mixing):
         scores = super().__call__(images)
         scores[:, 0] += 1e-5
         return scores.log_softmax(1)
-
-
-@pytest.fixture(autouse=True)
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relook.predictions.model_calls, "_GROUP", 3)
 
 
 @pytest.fixture

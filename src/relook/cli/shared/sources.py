@@ -12,7 +12,7 @@ from relook.api.recorded import OF_MODEL, pixels, preparation
 from relook.cli.shared import loading
 from relook.cli.shared.console import say
 from relook.cli.shared.spelled_out import argument, option
-from relook.data.class_map import names_of, read_classes
+from relook.data.base import names_of, read_classes
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
 from relook.deploy.recommended import Deployed, deployed

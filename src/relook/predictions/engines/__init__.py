@@ -1,5 +1,1 @@
-"""Where the model's passes are made: in this process, or on the workers of a Ray cluster."""
-
-from relook.predictions.model_calls import ENGINES, Engine, running_on
-
-__all__ = ["ENGINES", "Engine", "running_on"]
+"""Workers that make the model's passes elsewhere: those of a Ray cluster."""

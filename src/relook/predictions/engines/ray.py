@@ -166,7 +166,7 @@ class RayEngine:
         if hand in self._hands:
             self._hands.remove(hand)
             if hand.ready:
-                run.losses[_key(hand.blocks[0])] += 1  # what it was computing
+                run.losses[hand.blocks[0].start] += 1  # what it was computing
             else:
                 self._failed_starts += 1
             if self._failed_starts >= max(_LEAST_STARTS, self._count):
@@ -176,7 +176,7 @@ class RayEngine:
         if block is None:
             return
         run.todo.appendleft(block)
-        if run.losses[_key(block)] >= _MOST_LOSSES:
+        if run.losses[block.start] >= _MOST_LOSSES:
             raise RunError(
                 f"{_MOST_LOSSES} workers were lost one after another on the same block of "
                 f"predictions: {last_line(error)}: perhaps they need more memory, or a "
@@ -324,10 +324,6 @@ def _as_error(failure: Failure) -> RelookError:
 
 def _number(count: float, what: str) -> str:
     return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
-
-
-def _key(block: PredictionBlock) -> tuple[int, int]:
-    return block.views.start, block.images.start
 
 
 def _check_answers(address: str) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from relook.data.arrays import IDENTITIES
 from relook.data.base import Dataset
 from relook.data.corrupted import (
     CORRUPTIONS,
@@ -23,7 +24,6 @@ from relook.data.corrupted import (
     check_severities,
     without_endings,
 )
-from relook.data.npz import IDENTITIES
 from relook.errors import RelookError
 from relook.foundation.progress import Progress, ProgressCount
 from relook.io.files import write_bytes_atomic

@@ -1,3 +1,4 @@
+import gzip
 import io
 import re
 import struct
@@ -8,9 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import zoom
+from sklearn.datasets import load_digits
 from tests.support import refused
+from tests.unit.data.idx_files import IMAGES as IDX_IMAGES
+from tests.unit.data.idx_files import LABELS as IDX_LABELS
+from tests.unit.data.idx_files import idx_bytes
+from tests.unit.data.idx_files import write as write_idx
 
-from relook.data import load_data
+from relook.data import Dataset, load_data
+from relook.errors import RelookError
 from relook.io.arrays import read_npy
 
 RNG = np.random.default_rng(0)
@@ -187,3 +197,107 @@ def test_npy_files_are_read_with_the_same_care(tmp_path: Path) -> None:
     refused("damaged or cut off", read_npy, path)
     np.save(path, np.array([{}], dtype=object))
     refused("Object arrays", read_npy, path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_both_parts_are_read(tmp_path: Path, packed: bool) -> None:
+    write_idx(tmp_path, "t10k", packed=packed)
+    write_idx(tmp_path, "train", 255 - IDX_IMAGES, packed=packed)
+    test, train = (load_data(f"idx:{tmp_path}{end}") for end in ("", "?part=train"))
+    np.testing.assert_array_equal(test.plain[:, 0].numpy(), IDX_IMAGES)
+    np.testing.assert_array_equal(train.plain[:, 0].numpy(), 255 - IDX_IMAGES)
+    assert test.labels.tolist() == IDX_LABELS.tolist()
+    assert test.classes == ("0", "1", "2", "3")
+
+
+def test_the_dotted_names_are_found_too(tmp_path: Path) -> None:
+    write_idx(tmp_path, "t10k")
+    for path in list(tmp_path.iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    assert len(load_data(f"idx:{tmp_path}")) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "starts with nothing"),
+        (b"\0\0\x08\x03\0\0", "starts with 00000803"),
+        (b"\0\0\x0d\x03" + bytes(12), "starts with 00000d03"),
+        (idx_bytes(IDX_LABELS), "starts with 00000801"),
+        (idx_bytes(IDX_IMAGES)[:-1], r"declares \[5, 12, 10\] \(600 bytes\), but 599 follow"),
+        (idx_bytes(IDX_IMAGES) + b"x", "but more follow"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "half of this machine's memory"),
+        (idx_bytes(IDX_IMAGES[:4]), "expected 4 labels, one per image, got 5"),
+        (idx_bytes(IDX_IMAGES[:0]), "at least one image"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_idx_file_that_does_not_fit_gets_one_line(
+    tmp_path: Path, content: bytes, message: str, packed: bool
+) -> None:
+    write_idx(tmp_path, "t10k", packed=packed)
+    end, content = (".gz", gzip.compress(content)) if packed else ("", content)
+    (tmp_path / f"t10k-images-idx3-ubyte{end}").write_bytes(content)
+    refused(message, load_data, f"idx:{tmp_path}")
+
+
+def test_missing_parts_are_named(tmp_path: Path) -> None:
+    write_idx(tmp_path, "t10k")
+    refused("train part as train-images-idx3-ubyte or", load_data, f"idx:{tmp_path}?part=train")
+    refused("did you mean 'train'", load_data, f"idx:{tmp_path}?part=trian")
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
+)
+@given(data=st.data())
+def test_damaged_files_raise_only_our_error(tmp_path: Path, data: st.DataObject) -> None:
+    write_idx(tmp_path, "t10k", packed=True)
+    path = tmp_path / "t10k-images-idx3-ubyte.gz"
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content[: data.draw(st.sampled_from([None, 0, 5, 40, 300]))])
+    message = ""
+    try:
+        load_data(f"idx:{tmp_path}")
+    except RelookError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_data("digits")
+
+
+def test_they_are_scikit_learns_digits_enlarged(digits: Dataset) -> None:
+    bunch = load_digits()
+    assert digits.images.shape == (1797, 1, 32, 32)
+    assert digits.classes == tuple("0123456789")
+    np.testing.assert_array_equal(digits.labels, bunch.target)
+    # SciPy's linear enlargement is another one, but nearly the same picture.
+    linear = zoom(bunch.images * 255 / 16, (1, 4, 4), order=1, grid_mode=True, mode="nearest")
+    enlarged = digits.plain.numpy()[:, 0].astype(float)
+    assert np.abs(enlarged - linear).mean() < 8
+    assert np.corrcoef(enlarged.ravel(), linear.ravel())[0, 1] > 0.99
+
+
+def test_the_parts_are_disjoint_complete_and_stratified(digits: Dataset) -> None:
+    train, test = load_data("digits:train"), load_data("digits:test")
+    assert len(train) + len(test) == len(digits)
+    keys = [{image.numpy().tobytes() for image in part.plain} for part in (train, test, digits)]
+    assert keys[0].isdisjoint(keys[1])
+    assert keys[0] | keys[1] == keys[2]
+    whole, share = np.bincount(digits.labels), np.bincount(train.labels)
+    np.testing.assert_allclose(share, 0.1 * whole, atol=0.5)
+
+
+def test_the_split_is_the_same_everywhere() -> None:
+    # Written down once: a split that moves would put trained-on images into the proof.
+    assert load_data("digits:train").labels[:12].tolist() == [2, 6, 5, 1, 5, 8, 3, 7, 4, 3, 6, 1]
+
+
+def test_an_unknown_part_names_the_known_ones() -> None:
+    refused("unknown part of digits 'tset': did you mean 'test'", load_data, "digits:tset")
+    refused("expected a data set as digits, digits:train", load_data, "digits:")

@@ -1,7 +1,7 @@
 import pytest
 from tests.support import refused
 
-from relook.foundation.spec_query import split_query
+from relook.foundation.registry import split_query
 
 OPTIONS = {"part": ("test", "train"), "image": ()}
 
