@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from relook.evaluation.comparison import load_comparison
 from relook.evaluation.results import Result, Results, load_results
@@ -111,7 +110,7 @@ class Section:
 
 def study_sections(found: StudyResults) -> list[Section]:
     """Return what the results show, in the paper's order; a part without results is left out."""
-    sections = [one for study in STUDIES.values() for one in _SECTIONS[study.name](found, study)]
+    sections = [one for study in STUDIES.values() for one in _sections_of(found, study)]
     return [section for section in sections if section.tables or section.drawings]
 
 
@@ -151,69 +150,44 @@ def _whole(found: StudyResults, study: Study, own: Found, words: str = "") -> It
         yield _section(study, _joined(own), figures, words=words)
 
 
-def _each(
-    found: StudyResults, study: Study, parts: Iterable[tuple[str, str, Results]]
-) -> Iterator[Section]:
+def _each(study: Study, parts: Iterable[tuple[str, str, Results]]) -> Iterator[Section]:
     """Yield a section for each data set."""
     for data, ending, results in parts:
         title = f"{study.title}: {data}" if ending else ""
         yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
 
 
-def _compared(found: StudyResults, study: Study) -> Iterator[Section]:
-    return _whole(found, study, found.compared())
-
-
-def _train_vs_clean(found: StudyResults, study: Study) -> Iterator[Section]:
-    if "mtrain" in found.study.compare.methods:
-        yield from _compared(found, study)
-
-
-def _vanilla(found: StudyResults, study: Study) -> Iterator[Section]:
-    if found.study.train.augments[0] != VANILLA:
-        yield from _whole(found, study, found.compared(VANILLA))
-
-
-def _robustness(found: StudyResults, study: Study) -> Iterator[Section]:
-    own = found.of(study.name)
-    made = all(one.settings["made"] for one in own.values())
-    yield from _whole(found, study, own, " The corruptions were made here." if made else "")
-
-
-def _objectives(found: StudyResults, study: Study) -> Iterator[Section]:
-    return _each(found, study, found.by_data(found.of(study.name)))
-
-
-def _transfer(found: StudyResults, study: Study) -> Iterator[Section]:
-    for results in found.of(study.name).values():
-        yield _section(study, results, [("", "", results)])
-
-
-def _ensembles(found: StudyResults, study: Study) -> Iterator[Section]:
-    for entry, results in found.of(study.name).items():
-        models = [entry.model] if entry.augment != GIVEN else found.study.ensembles.models
-        ending, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
-        yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
-
-
-def _temperature(found: StudyResults, study: Study) -> Iterator[Section]:
-    if study.name in found.study.parts:
-        yield from _each(found, study, found.by_data(found.compared()))
-
-
-def _magnitudes(found: StudyResults, study: Study) -> Iterator[Section]:
-    if study.name in found.study.parts:
-        own = found.of(study.name)
-        named = {
-            entry if entry.augment == GIVEN else replace(entry, model=_with_training(entry)): one
-            for entry, one in own.items()
-        }
-        yield from _each(found, study, found.by_data(named))
-
-
-def _statistics(found: StudyResults, study: Study) -> Iterator[Section]:
-    if study.name in found.study.parts:
-        yield from _each(found, study, _policy_statistics(found))
+def _sections_of(found: StudyResults, study: Study) -> Iterator[Section]:
+    """Yield the sections of a study, as far as there are results for them."""
+    own, file = found.of(study.name), found.study
+    match study.name:
+        case "in-domain" | "metrics":
+            yield from _whole(found, study, found.compared())
+        case "train-vs-clean" if "mtrain" in file.compare.methods:
+            yield from _whole(found, study, found.compared())
+        case "vanilla" if file.train.augments[0] != VANILLA:
+            yield from _whole(found, study, found.compared(VANILLA))
+        case "robustness":
+            made = all(one.settings["made"] for one in own.values())
+            words = " The corruptions were made here." if made else ""
+            yield from _whole(found, study, own, words)
+        case "objectives":
+            yield from _each(study, found.by_data(own))
+        case "transfer":
+            for results in own.values():
+                yield _section(study, results, [("", "", results)])
+        case "ensembles":
+            for entry, results in own.items():
+                models = [entry.model] if entry.augment != GIVEN else file.ensembles.models
+                ending, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
+                yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
+        case "temperature" if study.name in file.parts:
+            yield from _each(study, found.by_data(found.compared()))
+        case "magnitudes" if study.name in file.parts:
+            named = {_with_training(entry): one for entry, one in own.items()}
+            yield from _each(study, found.by_data(named))
+        case "statistics" if study.name in file.parts:
+            yield from _each(study, _policy_statistics(found))
 
 
 def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]]:
@@ -224,24 +198,6 @@ def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]
                 groups.setdefault(_training(entry), []).append(policy)
         if groups:
             yield data, found.ending(data), statistics(groups)
-
-
-_SECTIONS: Mapping[str, Callable[[StudyResults, Study], Iterator[Section]]] = MappingProxyType(
-    {
-        "train-vs-clean": _train_vs_clean,
-        "in-domain": _compared,
-        "objectives": _objectives,
-        "robustness": _robustness,
-        "transfer": _transfer,
-        "ensembles": _ensembles,
-        "vanilla": _vanilla,
-        "temperature": _temperature,
-        "magnitudes": _magnitudes,
-        "statistics": _statistics,
-        "metrics": _compared,
-    }
-)
-"""The sections of each study."""
 
 
 def _joined(own: Found) -> Results:
@@ -260,5 +216,7 @@ def _training(entry: Entry) -> str:
     return "all" if entry.augment == GIVEN else TRAININGS.get(entry.augment, entry.augment)
 
 
-def _with_training(entry: Entry) -> str:
-    return f"{entry.model}, {_training(entry)}"
+def _with_training(entry: Entry) -> Entry:
+    """Return an entry whose model's name says how it was trained, if it was trained here."""
+    trained = entry.augment != GIVEN
+    return replace(entry, model=f"{entry.model}, {_training(entry)}") if trained else entry
