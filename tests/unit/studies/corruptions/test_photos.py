@@ -10,8 +10,7 @@ from tests.unit.studies.brightness_model import ByBrightness, bright_and_dark
 from torch import Tensor
 
 from relook.policy import Policy, Step, SubPolicy
-from relook.studies.corruptions import corrupt_images
-from relook.studies.corruptions.photos import corrupt_photos, resized_photos
+from relook.studies.corruptions import corrupt_images, corrupt_photos, resized_photos
 from relook.studies.robustness import Shift, robustness
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages, plain_views
