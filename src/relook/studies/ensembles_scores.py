@@ -34,17 +34,29 @@ WAYS: Mapping[str, str] = {
 class Found:
     """What is found on the way, by method and budget.
 
-    `together` has the ensemble's evaluations, one per run; `alone` those of each member, runs
-    within members; `views` what a member sees of each image.
+    `runs` has the evaluations, one per run, of each member (a number) and of all together (None);
+    `views` is what a member sees of each image.
     """
 
-    together: dict[Key, list[Evaluation]] = field(default_factory=dict)
-    alone: dict[Key, list[list[Evaluation]]] = field(default_factory=dict)
+    runs: dict[tuple[Key, int | None], list[Evaluation]] = field(default_factory=dict)
     views: dict[Key, int] = field(default_factory=dict)
+
+    def add(self, key: Key, member: int | None, found: Evaluation, views: int) -> None:
+        """Take in a run."""
+        self.runs.setdefault((key, member), []).append(found)
+        self.views[key] = max(views, self.views.get(key, 0))
+
+    def together(self) -> dict[Key, list[Evaluation]]:
+        """Return the runs of the whole ensemble."""
+        return {key: own for (key, member), own in self.runs.items() if member is None}
 
     def members(self) -> dict[Key, list[Evaluation]]:
         """Return for each member the mean of its runs."""
-        return {key: [_mean(runs) for runs in each] for key, each in self.alone.items()}
+        means: dict[Key, list[Evaluation]] = {}
+        for (key, member), own in self.runs.items():
+            if member is not None:
+                means.setdefault(key, []).append(_mean(own))
+        return means
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class EnsembleRun:
         """Return how many entries each member uses at each budget: equal views for all."""
         row = BASELINES.get(self.method)
         if row is not None and row.budget is not None:
-            return {row.budget: tuple(len(policy) for policy in self.policies)}
+            return {row.budget: tuple(map(len, self.policies))}
         least = min(policy.views for policy in self.policies)
         return {
             budget: tuple(len(one.for_budget(min(budget, least))) for one in self.policies)
@@ -122,20 +134,22 @@ def score_plans(
     found = Found()
     for plan in plans:
         lengths = plan.lengths(setup.budgets)
+        alone = POLICY_METHOD if plan.method == PER_MEMBER else plan.method
         totals: dict[int, FloatArray] = {}
         count, predictions = plan.predictions(read)
         for place, log_probs in enumerate(predictions):
+            policy = plan.policies[place]
             entries = {budget: each[place] for budget, each in lengths.items()}
-            means = _means(plan.policies[place], log_probs, entries)
-            _add_alone(setup, found, plan, place, means, entries)
-            for budget, mean in means.items():
+            for budget, mean in _means(policy, log_probs, entries).items():
                 totals[budget] = totals.get(budget, 0.0) + np.exp(mean) / count
+                if alone not in WAYS:
+                    scored = setup.evaluated(mean, policy.view_temperature)
+                    found.add((alone, budget), place, scored, policy[: entries[budget]].views)
         for budget, total in totals.items():
-            key = (plan.method, budget)
             with np.errstate(divide="ignore"):  # predictions from elsewhere may hold 0
-                found.together.setdefault(key, []).append(setup.evaluated(np.log(total)))
+                scored = setup.evaluated(np.log(total))
             spent = plan.policies[0][: lengths[budget][0]].views
-            found.views[key] = max(spent, found.views.get(key, 0))
+            found.add((plan.method, budget), None, scored, spent)
     return found
 
 
@@ -147,28 +161,6 @@ def _means(
     means = prefix_log_probs(map(policy.tempered, log_probs), prefixes)
     found = dict(zip(prefixes, means, strict=True))
     return {budget: found[length] for budget, length in lengths.items()}
-
-
-def _add_alone(
-    setup: Setup,
-    found: Found,
-    plan: EnsembleRun,
-    member: int,
-    means: Mapping[int, FloatArray],
-    entries: Mapping[int, int],
-) -> None:
-    """Score a member by itself under baselines and under its own policy."""
-    if plan.method in (SINGLE, ENSEMBLE):
-        return
-    method = POLICY_METHOD if plan.method == PER_MEMBER else plan.method
-    for budget, mean in means.items():
-        key = (method, budget)
-        each = found.alone.setdefault(key, [])
-        if len(each) == member:
-            each.append([])
-        each[member].append(setup.evaluated(mean, plan.policies[member].view_temperature))
-        spent = plan.policies[member][: entries[budget]].views
-        found.views[key] = max(spent, found.views.get(key, 0))
 
 
 def rows_of(

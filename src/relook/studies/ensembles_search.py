@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +28,7 @@ from relook.policy_search.pool_predictions import (
     select_from_pool,
 )
 from relook.policy_search.settings import SearchSettings
+from relook.predictions.memmap import mapped_bytes
 from relook.predictions.store import Predictions
 from relook.selection.record import Log
 
@@ -95,8 +96,7 @@ def mean_predictions(
     """
     first = predicted[0]
     shape, dtype = first.predictions.shape, np.dtype(np.float32)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    mapped = 2 * size > (default_limit() if memory is None else memory)
+    mapped = 2 * mapped_bytes(shape, dtype) > (default_limit() if memory is None else memory)
     stores = [one.predictions for one in predicted]
     readers = [one.map if mapped and one.map is not None else one.load for one in stores]
     if directory is None:
@@ -104,15 +104,16 @@ def mean_predictions(
         _average(readers, mean)
         return PoolPredictions(first.candidates, Predictions(shape, dtype, lambda: mean))
     path = directory / MEAN
-    _write(path, shape, dtype, lambda array: _average(readers, array))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        _average(readers, file)
+        file.flush()
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    load = partial(np.load, path, allow_pickle=False)
     return PoolPredictions(
-        first.candidates,
-        Predictions(
-            shape,
-            dtype,
-            lambda: np.asarray(np.load(path, allow_pickle=False)),
-            lambda: np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)),
-        ),
+        first.candidates, Predictions(shape, dtype, load, partial(load, mmap_mode="r"))
     )
 
 
@@ -128,28 +129,6 @@ def _average(readers: Sequence[Callable[[], LogProbs]], out: NDArray[Any]) -> No
                 before = out[part].astype(np.float64) + np.log(number)
                 own = np.logaddexp(before, own) - np.log(number + 1)
             out[part] = np.maximum(own, LOG_FLOOR)
-
-
-def _write(
-    path: Path,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    fill: Callable[[NDArray[Any]], None],
-) -> None:
-    """Make an .npy file, whole or not at all."""
-    temporary = path.with_name(f".relook-{secrets.token_hex(8)}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in path.parent.glob(".relook-*.tmp"):
-            leftover.unlink(missing_ok=True)
-        array = open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-        fill(array)
-        array.flush()
-        temporary.replace(path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _policy(
