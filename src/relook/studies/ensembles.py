@@ -32,16 +32,18 @@ from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Table, side_by_side
 from relook.selection.record import Log
-from relook.studies.ensembles_scores import (
+from relook.studies.ensembles_ways import (
     ENSEMBLE,
     PER_MEMBER,
     SINGLE,
     WAYS,
+    FoundPolicies,
+    check_members,
     plans_of,
     rows_of,
     score_plans,
+    search_policies,
 )
-from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
 from relook.studies.study import Study, StudyKeywords, asked_for, without_deviations
 

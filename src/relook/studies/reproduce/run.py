@@ -18,9 +18,8 @@ from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
 from relook.studies.reproduce.inputs import DONE, STORE, JobInputs, Loaded, Report, silent
 from relook.studies.reproduce.jobs import RUNNERS, results_file
-from relook.studies.reproduce.page import write_study
+from relook.studies.reproduce.page import read_results, study_sections, write_study
 from relook.studies.reproduce.plan import Job, make_plan
-from relook.studies.reproduce.sections import read_results, study_sections
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 FORMAT = "relook-study-job"
