@@ -131,16 +131,10 @@ def test_an_ensemble_of_views_is_averaged_over_the_budget(dataset: Dataset) -> N
 
 
 def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
-    seen = []
-
-    class Watching(ByBrightness):
-        def __call__(self, images: Tensor) -> Tensor:
-            seen.append(images.clone())
-            return super().__call__(images)
-
+    predictor = ByBrightness()
     places = np.arange(100, 100 + IMAGES)
     robustness(
-        Watching(),
+        predictor,
         dataset,
         MIRROR,
         recipe="cifar",
@@ -152,7 +146,7 @@ def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
         batch=64,
     )
     expected = corrupt_images(dataset.plain, "impulse_noise", 2, seed=7, indices=places)
-    passed = torch.cat(seen)
+    passed = torch.cat(predictor.seen)
     assert any(torch.equal(passed[i : i + IMAGES], expected) for i in range(len(passed)))
 
 
