@@ -52,8 +52,14 @@ class Draws:
 
     def uniform(self, purpose: int, *shape: int) -> FloatArray:
         """Return numbers in (0, 1), of 32 bits; without a shape a single one `[]`."""
-        numbers = (self._words(purpose, int(np.prod(shape, dtype=np.int64))) + 0.5) / 2.0**32
-        return np.asarray(numbers.reshape(shape), dtype=np.float64)
+        count = int(np.prod(shape, dtype=np.int64))
+        counter = np.empty((-(-count // 4), 4), dtype=np.uint64)
+        counter[:, 0] = self.image
+        counter[:, 1] = self.corruption * _SEVERITIES + self.severity
+        counter[:, 2] = np.arange(len(counter)) + (purpose << _PURPOSE_BITS)
+        counter[:, 3] = Stream.CORRUPT
+        words = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32)).reshape(-1)[:count]
+        return np.asarray(((words + 0.5) / 2.0**32).reshape(shape), dtype=np.float64)
 
     def between(self, purpose: int, low: float, high: float) -> float:
         """Return one number in (low, high)."""
@@ -63,14 +69,6 @@ class Draws:
         """Return standard normal numbers (Box and Muller)."""
         radius, angle = self.uniform(purpose, 2, *shape)
         return np.asarray(np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle))
-
-    def _words(self, purpose: int, count: int) -> NDArray[np.uint64]:
-        counter = np.empty((-(-count // 4), 4), dtype=np.uint64)
-        counter[:, 0] = self.image
-        counter[:, 1] = self.corruption * _SEVERITIES + self.severity
-        counter[:, 2] = np.arange(len(counter)) + (purpose << _PURPOSE_BITS)
-        counter[:, 3] = Stream.CORRUPT
-        return philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32)).reshape(-1)[:count]
 
 
 def gaussian_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:

@@ -78,28 +78,30 @@ def _counts(data: StudyData, cross_fit: bool) -> tuple[int, int] | None:
 
 def _passes(job: Job, study: StudyFile, search: int, score: int) -> int:
     """Return the passes for one of a job's entries, with its images to search with and to score."""
-    part = getattr(study, job.part)
     match job.part:
         case "search":
-            return pool_size(study) * search + (2 * part.length + 1) * score
+            return pool_size(study) * search + (2 * study.search.length + 1) * score
         case "magnitudes":
-            return len(part.grid) * part.views * search
+            return len(study.magnitudes.grid) * study.magnitudes.views * search
         case "objectives":
+            part = study.objectives
             held_out = 1 + len(part.objectives) * (part.views or study.search.length)
-            return int(part.runs * (pool_size(study) * search + held_out * score))
+            return part.runs * (pool_size(study) * search + held_out * score)
         case "robustness":
-            levels = check_severities(part.severities)
-            conditions = len(check_corruptions(part.corruptions)) * len(levels)
-            images = score if part.images is None else min(score, part.images)
-            return _views(study, part) * images * (1 + conditions)
+            shift = study.robustness
+            levels = check_severities(shift.severities)
+            conditions = len(check_corruptions(shift.corruptions)) * len(levels)
+            images = score if shift.images is None else min(score, shift.images)
+            return _views(study, shift) * images * (1 + conditions)
         case "transfer":
             policies = sum(study.models[entry.model].searched for entry in job.entries)
-            return _views(study, part, policies) * score
+            return _views(study, study.transfer, policies) * score
         case "ensembles":
             predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
             alone = 1 - predicted / len(job.entries)  # the others' pools are there already
-            return round(alone * pool_size(study) * search) + _views(study, part, 3) * score
-    return _views(study, part) * score
+            held_out = _views(study, study.ensembles, 3) * score
+            return round(alone * pool_size(study) * search) + held_out
+    return _views(study, study.compare) * score
 
 
 def _views(

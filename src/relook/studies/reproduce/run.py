@@ -65,7 +65,7 @@ def reproduce(
         loaded = Loaded()
         for number, job in enumerate(plan, 1):
             if is_done(job, place):
-                _remove_predictions(job, place)
+                shutil.rmtree(job.directory(place) / STORE, ignore_errors=True)
                 continue
             if started is not None:
                 started(job, number, len(plan))
@@ -113,7 +113,7 @@ def run_job(inputs: JobInputs) -> None:
         "versions": versions(),
     }
     write_json_atomic(directory / DONE, content)
-    _remove_predictions(job, inputs.jobs)
+    shutil.rmtree(directory / STORE, ignore_errors=True)  # needed only while the job ran
 
 
 def is_done(job: Job, jobs: Path) -> bool:
@@ -125,11 +125,6 @@ def is_done(job: Job, jobs: Path) -> bool:
         return content["mark"] == job.mark and all((directory / name).is_file() for name in files)
     except (RelookError, KeyError, TypeError):
         return False
-
-
-def _remove_predictions(job: Job, jobs: Path) -> None:
-    """Remove what a finished job needed only while it ran."""
-    shutil.rmtree(job.directory(jobs) / STORE, ignore_errors=True)
 
 
 def _write(study: StudyFile, out: Path, jobs: Path) -> Path:
