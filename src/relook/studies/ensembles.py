@@ -37,7 +37,6 @@ from relook.studies.ensembles_ways import (
     PER_MEMBER,
     SINGLE,
     WAYS,
-    FoundPolicies,
     check_members,
     plans_of,
     rows_of,
@@ -107,8 +106,6 @@ def ensembles(
             directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
-        if where is not None:
-            _save_policies(found, where / "policies")
         mark = fingerprint(one, asdict(asked.options or Options()))
         setup = asked.setup(
             fast[one],
@@ -265,10 +262,3 @@ def _accelerated(
             record=RunDirectory(pools[name]).engine if name in pools else record,
         ).predictor
     return fast
-
-
-def _save_policies(found: FoundPolicies, directory: Path) -> None:
-    """Write ensemble.json, and member-1.json … in the members' order."""
-    found.ensemble.save(directory / "ensemble.json")
-    for number, policy in enumerate(found.members.values(), start=1):
-        policy.save(directory / f"member-{number}.json")

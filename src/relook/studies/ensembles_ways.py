@@ -100,8 +100,11 @@ def search_policies(
     )
     mean = mean_predictions(predicted, whole.directory, job.settings.memory)
     ensemble = _policy(whole, mean, _part(progress, len(jobs), len(jobs) + 1), None)
-    if whole.directory is not None:  # the members' predictions are kept, and make it again
-        (whole.directory / MEAN).unlink(missing_ok=True)
+    if job.directory is not None:
+        (job.directory / "ensemble" / MEAN).unlink(missing_ok=True)  # it can be made again
+        ensemble.save(job.directory / "policies" / "ensemble.json")
+        for number, policy in enumerate(policies, start=1):
+            policy.save(job.directory / "policies" / f"member-{number}.json")
     return FoundPolicies(dict(zip(members, policies, strict=True)), ensemble)
 
 

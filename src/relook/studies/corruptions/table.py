@@ -176,7 +176,8 @@ def corrupt_images(
     seed = check_seed(seed)
     for number, (image, place) in enumerate(zip(sources, places, strict=True)):
         draws = Draws(seed, int(place), row.number, level)
-        corrupted[number] = _to_levels(row.kernel(image, parameters, draws))
+        values = np.floor(row.kernel(image, parameters, draws) + (0.5 + _TIE))
+        corrupted[number] = np.clip(values, 0, 255)
         if progress is not None:
             progress(number + 1, len(sources))
     return torch.from_numpy(corrupted).to(images.device)
@@ -224,7 +225,3 @@ def _places(
             f"{list(places.shape)}"
         )
     return places.astype(np.int64)
-
-
-def _to_levels(values: FloatArray) -> Levels:
-    return np.clip(np.floor(values + (0.5 + _TIE)), 0, 255).astype(np.uint8)

@@ -131,7 +131,11 @@ def train_models(
     setup = _Setup(network, settings, kept, test, device, threads, seconds)
     found = []
     with RunDirectory(where) as directory:
-        directory.check_settings(_record(dataset, plan, settings))
+        # Seeds may be added, and the last training; all else must not change.
+        decided = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
+        del decided["seed"]
+        kept_back = {"validation": plan.validation, "split_seed": plan.split_seed}
+        directory.check_settings({**decided, **kept_back})
         if kept is not None and not (where / VALIDATION).exists():
             write_bytes_atomic(where / VALIDATION, _npz(kept))
         for part, images in parts.items():
@@ -189,13 +193,6 @@ def _npz(dataset: Dataset) -> bytes:
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
-
-
-def _record(dataset: Dataset, plan: TrainingPlan, settings: Training) -> dict[str, Any]:
-    """Return what must not change in a directory; seeds may be added, and the last training."""
-    record = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
-    del record["seed"]
-    return {**record, "validation": plan.validation, "split_seed": plan.split_seed}
 
 
 def _trained(
