@@ -40,26 +40,16 @@ def test_a_run_is_scored_on_its_held_out_images(relook: Relook, run: SearchedRun
 def test_written_corruptions_give_the_same_errors_as_made_ones(
     relook: Relook, run: SearchedRun, tmp_path: Path
 ) -> None:
-    common = ("study", "robustness", "--run", run.path, *PLAIN, *QUICK)
+    common = ("study", "robustness", "--run", run.path, *PLAIN, *QUICK, "--images", 12)
     made = json.loads(relook(*common, "--json", "--out", tmp_path / "a").out)
     relook.ok("study", "corrupt", "--data", run.data, "--out", tmp_path / "c", *QUICK[:4])
     done = relook.ok(*common, "--json", "--out", tmp_path / "b", "--corrupted", tmp_path / "c")
     read = json.loads(done.out)
     assert read["rows"] == made["rows"]
+    assert {row["images"] for row in read["rows"]} == {12}
     assert read["settings"]["made"] is False
     missing = relook.refused(*common, "--corrupted", tmp_path / "c", "--corruptions", "snow")
     assert "expected the file snow.npy" in missing.err
-
-
-def test_tables_go_to_files(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:
-    files = {kind: tmp_path / f"table.{kind}" for kind in ("csv", "markdown", "latex")}
-    relook.ok(
-        *("study", "robustness", "--run", run.path, *PLAIN, "--images", 12, *QUICK),
-        *(part for kind, path in files.items() for part in (f"--{kind}", path)),
-    )
-    assert files["csv"].read_text().startswith("study,model,data,method,label,budget")
-    assert "| fog |" in files["markdown"].read_text()
-    assert r"\begin{tabular}" in files["latex"].read_text()
 
 
 def test_searched_images_are_refused(relook: Relook, run: SearchedRun, tmp_path: Path) -> None:

@@ -16,20 +16,18 @@ QUICK = ("--recipe", "small", "--batch", 16, "--threads", 1)
 
 def test_digits_are_learned_and_the_model_is_found_again(relook: Relook, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = relook(
+    done = relook.ok(
         "study", "train", "-n", "small", "-d", "digits", "--augment", "crop_flip", "--epochs", 5,
         "--validation", 300, "--out", out, "--json", *QUICK,
     )  # fmt: skip
-    assert done.code == 0, done.err
     result = json.loads(done.out)
     (model,) = result["models"]
     assert model["validation"]["accuracy"] > 0.93
     assert model["losses"][-1] < model["losses"][0] / 3
-    magnitudes = relook(
+    magnitudes = relook.ok(
         "study", "magnitudes", "-m", model["spec"], "-d", result["validation"], "--recipe", "small",
         "--views", 2, "--magnitudes", "0,45", "--out", tmp_path / "m", "--json",
     )  # fmt: skip
-    assert magnitudes.code == 0, magnitudes.err
     rows = [row for row in json.loads(magnitudes.out)["rows"] if row["metric"] == "cll"]
     assert max(rows, key=lambda row: row["value"])["magnitude"] == 0
 
@@ -67,14 +65,14 @@ def test_killed_terminated_and_continued_gives_the_same_bytes(
     relook: Relook, tmp_path: Path
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert relook(*long_training(whole)).code == 0
+    relook.ok(*long_training(whole))
     code, _ = ended_after_a_checkpoint(parts, signal.SIGKILL)
     assert code == -signal.SIGKILL
     code, messages = ended_after_a_checkpoint(parts, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
     assert "Run the same command again to go on" in messages
     assert "Traceback" not in messages
-    assert relook(*long_training(parts)).code == 0
+    relook.ok(*long_training(parts))
     names = sorted(path.name for path in whole.glob("[!.]*"))
     assert names == ["settings.json", "small8-all-0.json", "small8-all-0.safetensors"]
     for name in names:
@@ -105,7 +103,6 @@ def test_mistakes_are_one_line(relook: Relook, tmp_path: Path) -> None:
         (("-n", "vgg16"), "unknown kind of network 'vgg16'"),
         (("-n", "small", "--augment", "flip"), "unknown augmentation 'flip'"),
     ):
-        failed = relook(*base, *options)
-        assert failed.code == 2
+        failed = relook.refused(*base, *options)
         assert message in failed.err
         assert len(failed.err.strip().splitlines()) <= 2

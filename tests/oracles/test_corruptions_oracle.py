@@ -12,7 +12,7 @@ from scipy import ndimage, stats
 from tests.unit.studies.corruptions.photographs import photographs
 
 from relook.studies.corruptions import CORRUPTIONS, corrupt_images
-from relook.studies.corruptions.filters import convolve, sampled, smear, smooth, zoomed
+from relook.studies.corruptions.filters import convolve, smear, smooth, zoomed
 from relook.studies.corruptions.kernels import Draws, disc
 
 DRAWS = Draws(1, 2, 3, 4)
@@ -140,13 +140,6 @@ def test_zoomed_is_scipys_affine_transform(factor: float) -> None:
         image, np.eye(2) / factor, centre - centre / factor, order=1, mode="nearest"
     )
     np.testing.assert_allclose(zoomed(image, factor), expected, atol=1e-12)
-
-
-def test_sampled_is_scipys_map_coordinates() -> None:
-    images = layer()
-    y, x = (60 * np.random.default_rng(1).random((2, 30, 26)) - 20).astype(np.float64)
-    expected = [ndimage.map_coordinates(one, (y, x), order=1, mode="mirror") for one in images]
-    np.testing.assert_allclose(sampled(images, y, x), expected, atol=1e-12)
 
 
 def test_zoom_blur_of_the_identity_scale_is_the_mean_of_enlargements() -> None:

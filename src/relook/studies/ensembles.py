@@ -32,16 +32,17 @@ from relook.report.comparison_tables import method_table, paper_tables
 from relook.report.metrics import metric_of
 from relook.report.tables import SHORT_NAMES, Table, side_by_side
 from relook.selection.record import Log
-from relook.studies.ensembles_scores import (
+from relook.studies.ensembles_ways import (
     ENSEMBLE,
     PER_MEMBER,
     SINGLE,
     WAYS,
+    check_members,
     plans_of,
     rows_of,
     score_plans,
+    search_policies,
 )
-from relook.studies.ensembles_search import FoundPolicies, check_members, search_policies
 from relook.studies.in_domain import CROPS_AND_TRAINING, POLICY_AND_CROPS, methods_drawing
 from relook.studies.study import Study, StudyKeywords, asked_for, without_deviations
 
@@ -105,8 +106,6 @@ def ensembles(
             directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
-        if where is not None:
-            _save_policies(found, where / "policies")
         mark = fingerprint(one, asdict(asked.options or Options()))
         setup = asked.setup(
             fast[one],
@@ -126,7 +125,7 @@ def ensembles(
         scored = score_plans(setup, list(fast.values()), plans, where and where / "held-out")
     return STUDY.results(
         (
-            *rows_of(setup, scored.together, scored.views, len(members)),
+            *rows_of(setup, scored.together(), scored.views, len(members)),
             *rows_of(setup, scored.members(), scored.views, 1),
         ),
         {
@@ -200,14 +199,14 @@ def figures(results: Results) -> list[Drawing]:
     from relook.report.series import curves_of
 
     count = _members(results)
-    together = results.where(members=count)
+    together = results.where(members=count, versus=None)
     # Members differ by more than methods do, so deviations over members are left out.
     one = without_deviations(results.where(members=1)).labelled(model="one member")
     styles = shapes.family_styles({way: WAYS[way] for way in (PER_MEMBER, ENSEMBLE, SINGLE)})
     drawn = []
     for metric in ("cll", "accuracy"):
         look = metric_of(metric)
-        curves = curves_of(together.where(versus=None), metric, styles | shapes.METHODS)
+        curves = curves_of(together, metric, styles | shapes.METHODS)
         panel = shapes.Panel("", look.title, curves, look.scale, everything=False)
         title = f"{look.title} of {count} members against views"
         across = f"views for each of the {count} members"
@@ -220,12 +219,10 @@ def figures(results: Results) -> list[Drawing]:
             methods_drawing("train_vs_clean", title, training, CROPS_AND_TRAINING, ("accuracy",))
         )
     if "cf" in methods:
-        rows = [
-            replace(row, keys={**row.keys, "method": _SHOWN_AS.get(row["method"], row["method"])})
-            for row in together.where(versus=None).rows
-        ]
-        all_of_them = replace(results, rows=tuple(rows))
-        both = join({"one member": one, f"{count} members together": all_of_them})
+        ways = together.where(method=[m for m in together.values("method") if m != ENSEMBLE])
+        policy = together.where(method=ENSEMBLE).labelled(method=POLICY_METHOD)
+        shown = replace(results, rows=(*ways.rows, *policy.rows))
+        both = join({"one member": one, f"{count} members together": shown})
         title = f"{metric_of('cll').title}: learned policy against random crops"
         drawn.append(methods_drawing("policy_vs_crops", title, both, POLICY_AND_CROPS, ("cll",)))
     return drawn
@@ -243,40 +240,25 @@ STUDY = Study(
     sentence=sentence,
 )
 
-_SHOWN_AS = {ENSEMBLE: POLICY_METHOD}
-
 
 def _members(results: Results) -> int:
     return max(int(count) for count in results.values("members"))
 
 
 def _accelerated(
-    members: Mapping[str, Predictor],
-    job: SearchJob,
-    pools: Mapping[str, Path],
+    members: Mapping[str, Predictor], job: SearchJob, pools: Mapping[str, Path]
 ) -> dict[str, Predictor]:
     """Return the members on the engine that the settings, or an earlier call, chose."""
-    directory, settings = job.directory, job.settings
-    records: dict[str, Path] = {}
-    if directory is not None:
-        records = {name: directory / f"engine-{i}.json" for i, name in enumerate(members, start=1)}
-    records |= {name: RunDirectory(run).engine for name, run in pools.items()}
-    return {
-        name: accelerate_run(
+    fast, settings = {}, job.settings
+    for number, (name, member) in enumerate(members.items(), start=1):
+        record = job.directory and job.directory / f"engine-{number}.json"
+        fast[name] = accelerate_run(
             member,
             job.dataset.images,
             mode=settings.accelerate,
             precision=settings.precision,
             compiled=settings.compiled,
             passes=job.passes.pool,
-            record=records.get(name),
+            record=RunDirectory(pools[name]).engine if name in pools else record,
         ).predictor
-        for name, member in members.items()
-    }
-
-
-def _save_policies(found: FoundPolicies, directory: Path) -> None:
-    """Write ensemble.json, and member-1.json … in the members' order."""
-    found.ensemble.save(directory / "ensemble.json")
-    for number, policy in enumerate(found.members.values(), start=1):
-        policy.save(directory / f"member-{number}.json")
+    return fast

@@ -16,7 +16,7 @@ from relook.evaluation.baselines import GRID, Options
 from relook.evaluation.cross_validation import cross_validated
 from relook.evaluation.results import Result, Results, measured
 from relook.evaluation.setup import best_magnitude, grid_log_probs
-from relook.foundation.progress import Progress
+from relook.foundation.progress import Progress, part_of
 from relook.foundation.wording import views_text
 from relook.models import Predictor
 from relook.numerics.randomness import check_seed
@@ -71,6 +71,7 @@ def magnitudes(
             raise RelookError(f"expected {name} of at least 1, got {value}")
     if length < 0:
         raise RelookError(f"expected a length of at least 0 transforms, got {length}")
+    passes = len(grid) * views * len(dataset)
     found: dict[float, list[Mapping[str, float]]] = {magnitude: [] for magnitude in grid}
     for run in range(asked.runs):
         predicted = grid_log_probs(
@@ -85,7 +86,7 @@ def magnitudes(
             indices=None if indices is None else np.asarray(indices, dtype=np.int64),
             store_path=None if store_path is None else Path(store_path) / f"run-{run}",
             batch=asked.batch,
-            progress=_run_of(progress, run, asked.runs),
+            progress=part_of(progress, run * passes, asked.runs * passes),
         )
         for magnitude, mean in predicted:
             scored = cross_validated(
@@ -259,9 +260,3 @@ def _rows(
         yield measured(name, values, **own)
         if len(values) > 1:
             yield from (Result(name, v, keys={**own, "run": r}) for r, v in enumerate(values))
-
-
-def _run_of(progress: Progress | None, run: int, runs: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(run * total + done, runs * total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,7 +26,7 @@ from relook.numerics.metrics import per_image_log_likelihood
 from relook.numerics.randomness import check_seed
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
-from relook.policy_search.job import plan_pool, plan_search
+from relook.policy_search.job import SearchJob, plan_pool, plan_search
 from relook.policy_search.pool_predictions import policy_of, predict_pool, select_from_pool
 from relook.policy_search.settings import SearchSettings
 from relook.report.comparison_tables import method_table
@@ -41,10 +41,28 @@ if TYPE_CHECKING:  # what draws needs matplotlib
 REFERENCE = "cll"
 """The objective that the others are compared with: the paper's."""
 
+PLAIN = "plain"
+"""The name under which the plain image stands among the objectives."""
 
 OF_THE_PAPER = ("accuracy", "ll", "cll")
 
 COMPARED = ("accuracy", "log_likelihood", "cll")
+
+LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
+"""What tables call the objectives; others go by their name."""
+
+Stages = Callable[[str, int, int], None]
+"""Called with what is done (in words, with the run), the units done and their total."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run found; `units` `[n]` says which image, or group, each value belongs to."""
+
+    policies: Mapping[str, Policy]
+    scores: Mapping[Key, Evaluation]
+    views: Mapping[Key, int]
+    units: NDArray[Any]
 
 
 def objectives(
@@ -80,17 +98,32 @@ def objectives(
     seed, runs = check_seed(settings.seed), asked.runs
     if runs < 1:
         raise RelookError(f"expected at least 1 run, got {runs}")
-    study = Searches(
-        predictor,
-        dataset,
-        test,
-        checked_objectives(objectives),
-        replace(asked, budgets=checked_budgets(asked.budgets), batch=settings.batch),
-        None if directory is None else Path(directory),
-        progress,
+    named = checked_objectives(objectives)
+    asked = replace(asked, budgets=checked_budgets(asked.budgets), batch=settings.batch)
+    found = []
+    for run in range(runs):
+        own = replace(settings, seed=seed + run)
+        where = None if directory is None else Path(directory) / f"seed-{own.seed}"
+        job = plan_search(predictor, dataset, own, test=test, directory=where)
+        found.append(run_of(job, named, asked, f"run {run + 1} of {runs}", progress))
+    shown = ("length", "pool_size", "seed", "draws", "strategy", "balanced")
+    return STUDY.results(
+        _rows(named, dataset, found),
+        {
+            "policies": {
+                name: [policy_to_json(run.policies[name]) for run in found] for name in named
+            },
+            "recipe": settings.recipe.name,
+            **{name: getattr(settings, name) for name in shown},
+            "holdout": None if test is not None else settings.holdout,
+            "halvings": asked.halvings,
+            "protocol": asked.protocol,
+            "model": {"fingerprint": predictor.fingerprint},
+            "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+            "test": None if test is None else test.fingerprint,
+        },
+        record,
     )
-    found = [run_of(study, replace(settings, seed=seed + run), run) for run in range(runs)]
-    return STUDY.results(_rows(study, found), _settings(study, settings, found), record)
 
 
 def checked_objectives(
@@ -203,12 +236,12 @@ STUDY = Study(
 )
 
 
-def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:
+def _rows(objectives: Iterable[str], dataset: Dataset, found: Sequence[Run]) -> Iterator[Result]:
     """Yield each objective's metrics at each budget, and its differences to cLL."""
     for name, budget in found[0].scores:
         scores = [run.scores[name, budget] for run in found]
         keys = {
-            "data": study.dataset.name,
+            "data": dataset.name,
             "method": name,
             "label": label_of(name),
             "budget": budget,
@@ -218,7 +251,7 @@ def _rows(study: Searches, found: Sequence[Run]) -> Iterator[Result]:
         }
         for metric in scores[0].metrics:
             yield measured(metric, [one.metrics[metric] for one in scores], **keys)
-        if name in (PLAIN, REFERENCE) or REFERENCE not in study.objectives:
+        if name in (PLAIN, REFERENCE) or REFERENCE not in objectives:
             continue
         for metric in COMPARED:
             interval = _over_reference(found, (name, budget), metric)
@@ -236,82 +269,32 @@ def _over_reference(found: Sequence[Run], key: Key, metric: str) -> Interval:
     )
 
 
-def _settings(study: Searches, settings: SearchSettings, found: Sequence[Run]) -> dict[str, Any]:
-    shown = ("length", "pool_size", "seed", "draws", "strategy", "balanced")
-    return {
-        "policies": {
-            name: [policy_to_json(run.policies[name]) for run in found] for name in study.objectives
-        },
-        "recipe": settings.recipe.name,
-        **{name: getattr(settings, name) for name in shown},
-        "holdout": None if study.test is not None else settings.holdout,
-        "halvings": study.asked.halvings,
-        "protocol": study.asked.protocol,
-        "model": {"fingerprint": study.predictor.fingerprint},
-        "data": {"name": study.dataset.name, "fingerprint": study.dataset.fingerprint},
-        "test": None if study.test is None else study.test.fingerprint,
-    }
-
-
-PLAIN = "plain"
-"""The name under which the plain image stands among the objectives."""
-
-LABELS = {"accuracy": "accuracy", "ll": "LL", "cll": "cLL", "brier": "Brier score", "ece": "ECE"}
-"""What tables call the objectives; others go by their name."""
-
-Stages = Callable[[str, int, int], None]
-"""Called with what is done (in words, with the run), the units done and their total."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What one run found; `units` `[n]` says which image, or group, each value belongs to."""
-
-    policies: Mapping[str, Policy]
-    scores: Mapping[Key, Evaluation]
-    views: Mapping[Key, int]
-    units: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Searches:
-    """What all runs share."""
-
-    predictor: Predictor
-    dataset: Dataset
-    test: Dataset | None
-    objectives: Mapping[str, str | UserObjective]
-    asked: ComparisonSettings
-    directory: Path | None
-    progress: Stages | None
-
-
 def label_of(objective: str) -> str:
     """Return what tables and figures call an objective."""
     return "plain image" if objective == PLAIN else LABELS.get(objective, objective)
 
 
-def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
+def run_of(
+    job: SearchJob,
+    objectives: Mapping[str, str | UserObjective],
+    asked: ComparisonSettings,
+    title: str,
+    progress: Stages | None,
+) -> Run:
     """Predict a run's pool, search it with every objective, and score what was found."""
 
     def stages(**words: str) -> StageProgress | None:
-        progress = study.progress
         if progress is None:
             return None
-        return lambda stage, done, total, score=None: progress(
-            f"run {run + 1} of {study.asked.runs}: {words[stage]}", done, total
-        )
+        tell = progress
+        return lambda stage, done, total, score=None: tell(f"{title}: {words[stage]}", done, total)
 
-    directory = None if study.directory is None else study.directory / f"seed-{settings.seed}"
-    job = plan_search(
-        study.predictor, study.dataset, settings, test=study.test, directory=directory
-    )
     words = {"predict": "predicting the pool", "map": "copying predictions"}
     candidates = predict_pool(job, stages(**words))
     policies = {}
-    for name, objective in study.objectives.items():
-        sought = replace(settings, objective=objective)
-        place = directory and directory / name
+    for name, objective in objectives.items():
+        sought = replace(job.settings, objective=objective)
+        place = job.directory and job.directory / name
         own = replace(
             job,
             settings=sought,
@@ -319,17 +302,16 @@ def run_of(study: Searches, settings: SearchSettings, run: int) -> Run:
             # Nobody knows whether a function is still the same: its picks are not kept.
             directory=place if isinstance(objective, str) else None,
         )
-        progress = stages(**words, select=f"selecting by {label_of(name)}")
-        selected = select_from_pool(own, candidates, progress, None)
-        policies[name] = policy_of(own, candidates, selected)
+        report = stages(**words, select=f"selecting by {label_of(name)}")
+        policies[name] = policy_of(own, candidates, select_from_pool(own, candidates, report, None))
     proof = job.proof
-    mark = fingerprint([policy_to_json(one) for one in policies.values()], study.asked.budgets)
-    setup = replace(study.asked, seed=settings.seed, runs=1).setup(
-        study.predictor,
+    mark = fingerprint([policy_to_json(one) for one in policies.values()], asked.budgets)
+    setup = replace(asked, seed=job.settings.seed, runs=1).setup(
+        job.predictor,
         proof,
-        settings.recipe,
+        job.settings.recipe,
         indices=job.split.held_out,
-        store_path=directory and directory / f"heldout-{mark[:8]}.zarr",
+        store_path=job.directory and job.directory / f"heldout-{mark[:8]}.zarr",
         progress=stage_of(stages(evaluate="predicting held-out images"), "evaluate"),
     )
     units = job.split.held_out if proof.units is None else proof.units

@@ -37,8 +37,13 @@ from relook.report.tables import (
     side_by_side,
     table_of,
 )
-from relook.studies.corruptions import check_corruptions, check_severities, corrupt_images
-from relook.studies.corruptions.photos import corrupt_photos, resized_photos
+from relook.studies.corruptions import (
+    check_corruptions,
+    check_severities,
+    corrupt_images,
+    corrupt_photos,
+    resized_photos,
+)
 from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
 from relook.studies.study import Study, StudyKeywords, asked_for, corrected_change
 from relook.transforms.full_images import FullImages

@@ -49,11 +49,6 @@ Errors = Mapping[str, Sequence[float]]
 """Error rates (0 … 1) by corruption, one for each severity."""
 
 
-def unnormalised(errors: Errors) -> dict[str, float]:
-    """Return uCE by corruption: the mean of its errors over the severities."""
-    return {name: float(np.mean(one)) for name, one in errors.items()}
-
-
 def normalised_errors(errors: Errors) -> dict[str, float]:
     """Return CE by corruption: the sum of its errors over the sum of AlexNet's.
 
@@ -68,16 +63,6 @@ def normalised_errors(errors: Errors) -> dict[str, float]:
             )
         found[name] = sum(one) / (len(SEVERITIES) * ALEXNET_ERRORS[name])
     return found
-
-
-def mean_over_corruptions(values: Mapping[str, float]) -> float:
-    """Return muCE of uCEs, or mCE of CEs: their mean over the corruptions."""
-    return float(np.mean(list(values.values())))
-
-
-def has_normaliser(classes: int, severities: Sequence[int]) -> bool:
-    """Whether CE is defined: ImageNet's classes, at all five severities."""
-    return classes == IMAGENET_CLASSES and tuple(severities) == SEVERITIES
 
 
 CLEAN = ("clean", 0)
@@ -108,8 +93,8 @@ class Tally:
 
     @property
     def normalised(self) -> bool:
-        """Whether CE is defined."""
-        return has_normaliser(self.classes, self.severities)
+        """Whether CE is defined: ImageNet's classes, at all five severities."""
+        return self.classes == IMAGENET_CLASSES and tuple(self.severities) == SEVERITIES
 
     def add(self, condition: Condition, one: Scored) -> None:
         """Take in one run."""
@@ -161,15 +146,15 @@ def _levels(tally: Tally, key: Key, keys: Mapping[str, Any]) -> Iterator[Result]
     }
     if tally.normalised:
         ratios = normalised_errors(errors)
-        yield Result("mce", mean_over_corruptions(ratios), keys=keys)
+        yield Result("mce", float(np.mean(list(ratios.values()))), keys=keys)
         for name, ratio in ratios.items():
             yield Result("ce", ratio, keys={**keys, "corruption": name})
-    for name, value in unnormalised(errors).items():
-        yield Result("uce", value, keys={**keys, "corruption": name})
+    for name, own in errors.items():
+        yield Result("uce", float(np.mean(own)), keys={**keys, "corruption": name})
     for name, level in tally.conditions:
-        own = {**keys, "corruption": name, "severity": level}
-        yield measured("error", rates[name, level], **own)
-        yield measured("cll", clls[name, level], **own)
+        about_it = {**keys, "corruption": name, "severity": level}
+        yield measured("error", rates[name, level], **about_it)
+        yield measured("cll", clls[name, level], **about_it)
 
 
 def _differences(

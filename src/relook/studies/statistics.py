@@ -123,18 +123,14 @@ def _rows(
 ) -> Iterator[Result]:
     share = 1 / len(policies)
     keys = {"group": group, "policies": len(policies)}
-    for name in transforms:
-        own = magnitudes.get(name, ())
-        yield Result("count", share * len(own), keys={**keys, "transform": name})
-        if own and TRANSFORMS[name].trend:
-            mean = sum(own) / len(own)
+    changing = [name for name in magnitudes if name != IDENTITY]
+    for name, counted in (*((one, [one]) for one in transforms), (ALL, changing)):
+        uses = sum(len(magnitudes.get(one, ())) for one in counted)
+        yield Result("count", share * uses, keys={**keys, "transform": name})
+        strong = [m for one in counted if TRANSFORMS[one].trend for m in magnitudes.get(one, ())]
+        if strong:
+            mean = sum(strong) / len(strong)
             yield Result("magnitude", mean, keys={**keys, "transform": name})
-    changing = [len(own) for name, own in magnitudes.items() if name != IDENTITY]
-    yield Result("count", share * sum(changing), keys={**keys, "transform": ALL})
-    strong = [m for name, own in magnitudes.items() if TRANSFORMS[name].trend for m in own]
-    if strong:
-        mean = sum(strong) / len(strong)
-        yield Result("magnitude", mean, keys={**keys, "transform": ALL})
     plain = sum(sub.is_plain for policy in policies for sub in policy)
     yield Result("entries", share * sum(map(len, policies)), keys=keys)
     yield Result("plain_entries", share * plain, keys=keys)

@@ -62,7 +62,9 @@ def job_of(
     chosen, missing = available_methods(setup, methods, None)
     baselines = tuple(method for method in chosen if method != POLICY_METHOD)
     lines = [line for method in baselines for line in lines_of(setup, method, ())]
-    lines += [line for name, policy in policies.items() for line in _lines(setup, name, policy)]
+    for name, policy in policies.items():
+        repeats = 1 if policy.is_fixed else setup.runs
+        lines += [policy_run(setup, name, run, policy) for run in range(repeats)]
     left_out = {f"{method} on {target.name}": why for method, why in missing.items()}
     return TargetJob(target, setup, tuple(lines), baselines, left_out)
 
@@ -105,11 +107,6 @@ def common_recipe(policies: Mapping[str, Policy], recipe: Recipe | str | None) -
                 f"one of {found!r}: its views are made for other images"
             )
     return given or get_recipe(wanted)
-
-
-def _lines(setup: Setup, name: str, policy: Policy) -> list[MethodRun]:
-    repeats = 1 if policy.is_fixed else setup.runs
-    return [policy_run(setup, name, run, policy) for run in range(repeats)]
 
 
 def unseen_images(dataset: Dataset, policies: Sequence[Path]) -> Indices:

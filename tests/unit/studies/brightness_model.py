@@ -1,6 +1,6 @@
 """A network whose predictions can be worked out by hand, and images for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,22 +14,30 @@ DARK, BRIGHT = 50, 200
 
 @dataclass
 class ByBrightness:
-    """Says class 1 for bright images, with 80 %; class 0 for dark ones. Counts calls and passes.
+    """Says class 1 for bright images, with 80 %; class 0 for dark ones. Keeps what it has `seen`.
 
     It is interrupted before the call `stop_at`.
     """
 
     classes: int = 2
     stop_at: int | None = None
-    calls: int = 0
-    passes: int = 0
+    seen: list[Tensor] = field(default_factory=list)
     fingerprint: str = "by brightness"
+
+    @property
+    def calls(self) -> int:
+        """How often it was called."""
+        return len(self.seen)
+
+    @property
+    def passes(self) -> int:
+        """How many images it was shown."""
+        return sum(map(len, self.seen))
 
     def __call__(self, images: Tensor) -> Tensor:
         if self.calls == self.stop_at:
             raise KeyboardInterrupt
-        self.calls += 1
-        self.passes += len(images)
+        self.seen.append(images.clone())
         bright = images.double().mean((1, 2, 3)) > 127.5
         chances = torch.full((len(images), self.classes), (1 - SURE) / (self.classes - 1))
         chances[torch.arange(len(images)), bright.long()] = SURE

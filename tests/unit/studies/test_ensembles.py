@@ -33,9 +33,9 @@ from relook.predictions.passes import View, predict_views
 from relook.predictions.store import Predictions
 from relook.report.latex import latex
 from relook.selection.record import Selected
-from relook.studies import ensembles_search
+from relook.studies import ensembles_ways
 from relook.studies.ensembles import STUDY, ensembles, paper_table, tables
-from relook.studies.ensembles_search import mean_predictions
+from relook.studies.ensembles_ways import mean_predictions
 
 SETTINGS = SearchSettings(
     recipe=RECIPES["small"], length=4, pool_size=14, batch=64, strategy="greedy"
@@ -184,7 +184,7 @@ def test_policies_score_as_by_hand_at_their_view_temperatures(
         found = select_from_pool(*arguments)
         return replace(found, result=replace(found.result, view_temperature=next(numbers)))
 
-    monkeypatch.setattr(ensembles_search, "select_from_pool", select)
+    monkeypatch.setattr(ensembles_ways, "select_from_pool", select)
     found = study(dataset, methods=["plain"])
     own, together = list(policies_of(found).values()), policy_of(found)
     assert tuple(one.view_temperature for one in (*own, together)) == view_temperatures

@@ -29,13 +29,7 @@ from relook.studies.robustness import (
     stratified_part,
     tables,
 )
-from relook.studies.robustness_scores import (
-    ALEXNET_ERRORS,
-    has_normaliser,
-    mean_over_corruptions,
-    normalised_errors,
-    unnormalised,
-)
+from relook.studies.robustness_scores import ALEXNET_ERRORS, Tally, normalised_errors
 
 IMAGES = 20
 MIRROR = Policy((SubPolicy((Step("flip", 0),)),), recipe="cifar")
@@ -137,16 +131,10 @@ def test_an_ensemble_of_views_is_averaged_over_the_budget(dataset: Dataset) -> N
 
 
 def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
-    seen = []
-
-    class Watching(ByBrightness):
-        def __call__(self, images: Tensor) -> Tensor:
-            seen.append(images.clone())
-            return super().__call__(images)
-
+    predictor = ByBrightness()
     places = np.arange(100, 100 + IMAGES)
     robustness(
-        Watching(),
+        predictor,
         dataset,
         MIRROR,
         recipe="cifar",
@@ -158,7 +146,7 @@ def test_corruptions_are_made_from_the_images_places(dataset: Dataset) -> None:
         batch=64,
     )
     expected = corrupt_images(dataset.plain, "impulse_noise", 2, seed=7, indices=places)
-    passed = torch.cat(seen)
+    passed = torch.cat(predictor.seen)
     assert any(torch.equal(passed[i : i + IMAGES], expected) for i in range(len(passed)))
 
 
@@ -182,21 +170,23 @@ def test_mgrid_needs_clean_images_of_its_own(dataset: Dataset) -> None:
 
 
 def test_ce_is_there_for_a_thousand_classes(dataset: Dataset) -> None:
-    counts = {("fog", severity): severity for severity in range(1, 6)}
+    counts = {(name, level): level * times for name, times in (("fog", 1), ("snow", 2))
+              for level in range(1, 6)}  # fmt: skip
     found = robustness(
         ByBrightness(1000),
         dataset,
         MIRROR,
         recipe="cifar",
-        shift=Shift(["fog"], source=wrong(dataset, counts)),
+        shift=Shift(["fog", "snow"], source=wrong(dataset, counts)),
         budgets=[1],
         methods=["plain"],
     )
     assert found.settings["normalised"]
-    # (1 + 2 + 3 + 4 + 5) / 20 = 0.75 over 5 · 0.819324
-    mce = found.one(method="plain", metric="mce").value
-    assert mce == pytest.approx(0.75 / (5 * 0.819324))
-    assert found.one(method="plain", metric="ce", corruption="fog").value == mce
+    # (1 + 2 + 3 + 4 + 5) / 20 = 0.75 over 5 · 0.819324, and twice that over 5 · 0.866816
+    fog, snow = 0.75 / (5 * 0.819324), 1.5 / (5 * 0.866816)
+    plain = found.where(method="plain")
+    assert plain.one(metric="ce", corruption="fog").value == pytest.approx(fog)
+    assert plain.one(metric="mce").value == pytest.approx((fog + snow) / 2)
     assert "mCE" in latex(paper_table(found))
 
 
@@ -281,23 +271,17 @@ def test_being_worse_than_the_best_of_many_baselines_takes_more() -> None:
     assert "(for the best of 7)" in said(7)
 
 
-ERRORS = {"fog": (0.1, 0.2, 0.3, 0.4, 0.5), "snow": (0.2, 0.2, 0.2, 0.2, 0.7)}
-
-
-def test_errors_of_corruptions_by_hand() -> None:
-    # (0.1 + 0.2 + 0.3 + 0.4 + 0.5) / 5 = 0.3 and (4 · 0.2 + 0.7) / 5 = 0.3
-    assert unnormalised(ERRORS) == pytest.approx({"fog": 0.3, "snow": 0.3})
-    assert mean_over_corruptions({"fog": 0.3, "snow": 0.5}) == pytest.approx(0.4)
+def test_errors_over_alexnets_by_hand() -> None:
+    errors = {"fog": (0.1, 0.2, 0.3, 0.4, 0.5), "snow": (0.2, 0.2, 0.2, 0.2, 0.7)}
     # 1.5 / (5 · 0.819324) = 0.366156… and 1.5 / (5 · 0.866816) = 0.346094…
-    found = normalised_errors(ERRORS)
+    found = normalised_errors(errors)
     assert found == pytest.approx({"fog": 0.3661555, "snow": 0.3460942}, abs=1e-6)
-    assert mean_over_corruptions(found) == pytest.approx(0.3561249, abs=1e-6)
 
 
-def test_alexnet_itself_has_an_mce_of_one() -> None:
+def test_alexnet_itself_has_a_ce_of_one() -> None:
     errors = {name: (error,) * 5 for name, error in ALEXNET_ERRORS.items()}
     assert list(errors) == list(CORRUPTIONS)
-    assert mean_over_corruptions(normalised_errors(errors)) == pytest.approx(1)
+    assert list(normalised_errors(errors).values()) == pytest.approx([1] * 15)
     # The published mean of AlexNet's errors.
     assert sum(ALEXNET_ERRORS.values()) / 15 == pytest.approx(0.789, abs=5e-4)
 
@@ -306,6 +290,6 @@ def test_ce_is_for_the_five_severities_of_imagenets_corruptions() -> None:
     two = {"fog": (0.1, 0.2)}
     refused(r"CE of fog: expected .* five severities, got 2", normalised_errors, two)
     refused("CE of spatter", normalised_errors, {"spatter": (0.1,) * 5})
-    assert has_normaliser(1000, (1, 2, 3, 4, 5))
-    assert not has_normaliser(10, (1, 2, 3, 4, 5))
-    assert not has_normaliser(1000, (1, 3, 5))
+    for classes, severities in ((1000, (1, 2, 3, 4, 5)), (10, (1, 2, 3, 4, 5)), (1000, (1, 3, 5))):
+        tally = Tally(["fog"], severities, classes)
+        assert tally.normalised == (classes == 1000 and len(severities) == 5)

@@ -55,7 +55,8 @@ def objectives_command(
     predictor, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
     settings = settings.with_split(split, len(dataset))
     label = name or " + ".join(model)
-    with RunDirectory(out), resumable(timeout=timeout), stage_bars(_named) as progress:
+    bars = stage_bars(lambda stage: (stage, "steps" if "selecting" in stage else "views"))
+    with RunDirectory(out), resumable(timeout=timeout), bars as progress:
         found = objectives(
             predictor,
             dataset,
@@ -86,7 +87,3 @@ def _directory(
         },
     )
     return f"objectives-{identity[:8]}"
-
-
-def _named(stage: str) -> tuple[str, str]:
-    return stage, "steps" if "selecting" in stage else "views"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from relook.cli.shared.spelled_out import option, spelled_out
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
-from relook.foundation.wording import count
+from relook.foundation import wording
 from relook.models.base import input_of
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
@@ -69,19 +70,14 @@ def transfer_command(
     wanted, foreign = wanted_targets(
         policies.runs, model or [], policies.policies, data or [], name or [], reading.given()
     )
-    inputs = read_transfer(
-        wanted,
-        foreign,
-        recipe,
-        reading.device,
-        reading.reading.full_size,
-        overflow=next_to(out),
+    targets, read, prior, sources = read_transfer(
+        wanted, foreign, recipe, reading.device, reading.reading.full_size, next_to(out)
     )
     with work.within(out) as bar:
         found = transfer(
-            inputs.targets,
-            inputs.policies,
-            recipe=inputs.recipe,
+            targets,
+            read,
+            recipe=prior,
             budgets=asked,
             methods=chosen,
             seed=work.seed,
@@ -89,7 +85,7 @@ def transfer_command(
             store_path=out / "predictions",
             batch=work.batch,
             progress=bar,
-            record={"command": typed_command(), **inputs.record},
+            record={"command": typed_command(), **sources},
         )
     most = found.settings["budgets"][-1]
     if most < max(asked):
@@ -98,16 +94,6 @@ def transfer_command(
 
 
 _OF_DATA = ("data", "group", "skip_bad", "classes", "cache")
-
-
-@dataclass(frozen=True)
-class TransferInputs:
-    """What is compared; `record` says where it came from."""
-
-    targets: tuple[Target, ...]
-    policies: Mapping[str, Policy]
-    recipe: Recipe | None
-    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -126,8 +112,8 @@ def read_transfer(
     device: str,
     full_size: str,
     overflow: Path,
-) -> TransferInputs:
-    """Load models, policies and the images that no policy's search saw."""
+) -> tuple[list[Target], dict[str, Policy], Recipe | None, dict[str, Any]]:
+    """Load models and images that no policy's search saw, policies, recipe; and the sources."""
     paths = {one.name: one.policy for one in wanted if one.policy is not None} | dict(foreign)
     policies = {name: Policy.load(path) for name, path in paths.items()}
     records = {name: loading.search_of(path) for name, path in paths.items()}
@@ -136,25 +122,28 @@ def read_transfer(
     for one in wanted:
         predictor = model_of(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        kept = loading.kept_as_searched(full_size, one.given["data"], near, policies.values())
-        given = {**one.given, "full_size": kept}
-        images = loading.images_of(given)
+        full = loading.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        given = {**one.given, "full_size": full}
+        how = loading.images_of(given)
         searched = None if one.policy is None else policies[one.name].preparation
-        key = repr((given["data"], given.get("group"), images, input_of(predictor), searched))
+        key = repr((given["data"], given.get("group"), how, input_of(predictor), searched))
         if key not in read:
             dataset = loading.read_data(
                 *(given["data"], given.get("group")),
                 model=predictor,
                 overflow=overflow,
                 searched=searched,
-                **images,
+                **how,
             )
             _check_channels(one.name, dataset, records)
             places = unseen_images(dataset, list(paths.values()))
-            say(f"{dataset.name}: {_amount(len(places), len(dataset))}")
+            kept, images = len(places), len(dataset)
+            part = f"{kept:,} of its {images:,} images, those that no policy was searched on"
+            say(f"{dataset.name}: {f'all {kept:,} images' if kept == images else part}")
             read[key] = dataset.subset(places), places
+        dataset, places = read[key]
         own = None if one.policy is None else one.name
-        targets.append(Target(one.name, predictor, read[key][0], own, read[key][1]))
+        targets.append(Target(one.name, predictor, dataset, own, places))
     _check_owners(targets, records)
     if any(map(was_balanced, records.values())):
         say(UNBALANCED)
@@ -162,7 +151,10 @@ def read_transfer(
     prior = get_recipe(recipe) if recipe is not None else None
     if prior is None and found is not None:
         prior = recorded_recipe(found)
-    return TransferInputs(tuple(targets), policies, prior, _record(wanted, paths))
+    models = {one.name: " + ".join(loading.as_list(one.given["model"])) for one in wanted}
+    specs = {one.name: {"model": models[one.name], "data": one.given["data"]} for one in wanted}
+    files = {name: str(path) for name, path in paths.items()}
+    return targets, policies, prior, {"specs": specs, "policy_files": files}
 
 
 def wanted_targets(
@@ -174,12 +166,12 @@ def wanted_targets(
     given: Mapping[str, Any],
 ) -> tuple[list[Wanted], dict[str, Path]]:
     """Say which policy belongs to which model and images, and which are of other models."""
-    count = len(runs) + len(models)
+    several = len(runs) + len(models)
     _check_counts(len(runs), len(models), len(policies))
     for name, got, once in (("--data", data, True), ("--name", names, False)):
-        if got and len(got) != count and not (once and len(got) == 1):
+        if got and len(got) != several and not (once and len(got) == 1):
             raise RelookError(
-                f"expected {name} {'once or ' if once else ''}{count} times, one per run and "
+                f"expected {name} {'once or ' if once else ''}{several} times, one per run and "
                 f"model, in order; got {len(got)}"
             )
     paired = len(models) > 1 and bool(policies)
@@ -187,7 +179,7 @@ def wanted_targets(
     givens = [_of_run(run, given) for run in runs]
     shared = {name: value for name, value in (givens or [{}])[0].items() if name in _OF_DATA}
     givens += [{**shared, **given, "model": spec} for spec in models]
-    chosen = list(data) * count if len(data) == 1 else list(data)
+    chosen = list(data) * several if len(data) == 1 else list(data)
     if chosen:
         givens = [{**one, "data": spec} for one, spec in zip(givens, chosen, strict=True)]
     if any("data" not in one for one in givens):
@@ -244,7 +236,7 @@ def _check_channels(target: str, dataset: Dataset, records: Mapping[str, RunReco
         if isinstance(shape, list) and shape and shape[0] != here:
             raise RelookError(
                 f"the policy of {name} was searched on images with "
-                f"{count(shape[0], 'channel')}, those of "
+                f"{wording.count(shape[0], 'channel')}, those of "
                 f"{target} have {here}: read them alike with --channels, or leave it out"
             )
 
@@ -263,12 +255,6 @@ def _check_owners(targets: Sequence[Target], records: Mapping[str, RunRecord | N
             )
 
 
-def _amount(kept: int, images: int) -> str:
-    if kept == images:
-        return f"all {kept:,} images"
-    return f"{kept:,} of its {images:,} images, those that no policy was searched on"
-
-
 def _short(spec: str) -> str:
     """Return what a model spec is called: its file's or its last part's name."""
     last = re.split("[@:]", spec)[-1]
@@ -284,19 +270,5 @@ def _all_distinct(names: Sequence[str]) -> list[str]:
 
 def _distinct(name: str, used: Collection[str]) -> str:
     """Return the name with a number where it is taken."""
-    number = 2
-    found = name
-    while found in used:
-        found, number = f"{name} {number}", number + 1
-    return found
-
-
-def _record(wanted: Sequence[Wanted], paths: Mapping[str, Path]) -> dict[str, Any]:
-    models = {
-        one.name: {
-            "model": " + ".join(loading.as_list(one.given["model"])),
-            "data": one.given["data"],
-        }
-        for one in wanted
-    }
-    return {"specs": models, "policy_files": {name: str(path) for name, path in paths.items()}}
+    numbered = (f"{name} {number}" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in used)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from relook.numerics.arrays import FloatArray
 
@@ -60,49 +60,16 @@ def zoomed(image: FloatArray, factor: float) -> FloatArray:
     return np.asarray(rows @ image @ columns.T)
 
 
-def sampled(image: FloatArray, y: FloatArray, x: FloatArray) -> FloatArray:
-    """Read an image `[c, h, w]` at places `[h, w]` between its pixels, linearly.
-
-    Outside of it is its mirror image, without repeating the edge.
-    """
-    height, width = image.shape[-2:]
-    y, x = _mirrored(y, height), _mirrored(x, width)
-    top = np.minimum(y.astype(np.int64), height - 2)
-    left = np.minimum(x.astype(np.int64), width - 2)
-    down, right = y - top, x - left
-    upper = image[:, top, left] * (1 - right) + image[:, top, left + 1] * right
-    lower = image[:, top + 1, left] * (1 - right) + image[:, top + 1, left + 1] * right
-    return np.asarray(upper * (1 - down) + lower * down)
-
-
-def _mirrored(places: FloatArray, side: int) -> FloatArray:
-    last = side - 1
-    return np.asarray(last - np.abs(np.mod(places, 2 * last) - last))
-
-
 @lru_cache(maxsize=64)
 def _smoothing(side: int, sigma: float, truncate: float) -> FloatArray:
-    radius = int(truncate * sigma + 0.5)
-    if radius == 0:
-        return np.eye(side)
-    offsets = np.arange(-radius, radius + 1)
-    weights = np.exp(-(offsets**2) / (2 * sigma**2))
-    places = (np.arange(side)[:, None] + offsets) % (2 * side)
-    places = np.where(places < side, places, 2 * side - 1 - places)
-    matrix = np.zeros((side, side))
-    np.add.at(matrix, (np.arange(side)[:, None], places), weights / weights.sum())
-    return _shared(matrix)
+    return _shared(gaussian_filter(np.eye(side), (sigma, 0), mode="reflect", truncate=truncate))
 
 
 @lru_cache(maxsize=256)
 def _zooming(side: int, factor: float) -> FloatArray:
-    centre = (side - 1) / 2
-    source = centre + (np.arange(side) - centre) / factor
-    first: NDArray[np.int64] = np.clip(np.floor(source).astype(np.int64), 0, side - 2)
-    matrix = np.zeros((side, side))
-    matrix[np.arange(side), first] = 1 - (source - first)
-    matrix[np.arange(side), first + 1] += source - first
-    return _shared(matrix)
+    centre, places = (side - 1) / 2, np.arange(side)
+    source = centre + (places - centre) / factor
+    return _shared(np.stack([np.interp(source, places, one) for one in np.eye(side)], axis=1))
 
 
 def _shared(matrix: FloatArray) -> FloatArray:

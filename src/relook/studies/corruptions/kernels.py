@@ -13,10 +13,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from scipy.ndimage import map_coordinates
+from scipy.special import pdtr
 
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import Stream, philox
-from relook.studies.corruptions.filters import convolve, sampled, smear, smooth, zoomed
+from relook.studies.corruptions.filters import convolve, smear, smooth, zoomed
 
 Levels = NDArray[np.uint8]
 """One image, uint8 `[c, h, w]`."""
@@ -50,8 +52,14 @@ class Draws:
 
     def uniform(self, purpose: int, *shape: int) -> FloatArray:
         """Return numbers in (0, 1), of 32 bits; without a shape a single one `[]`."""
-        numbers = (self._words(purpose, int(np.prod(shape, dtype=np.int64))) + 0.5) / 2.0**32
-        return np.asarray(numbers.reshape(shape), dtype=np.float64)
+        count = int(np.prod(shape, dtype=np.int64))
+        counter = np.empty((-(-count // 4), 4), dtype=np.uint64)
+        counter[:, 0] = self.image
+        counter[:, 1] = self.corruption * _SEVERITIES + self.severity
+        counter[:, 2] = np.arange(len(counter)) + (purpose << _PURPOSE_BITS)
+        counter[:, 3] = Stream.CORRUPT
+        words = philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32)).reshape(-1)[:count]
+        return np.asarray(((words + 0.5) / 2.0**32).reshape(shape), dtype=np.float64)
 
     def between(self, purpose: int, low: float, high: float) -> float:
         """Return one number in (low, high)."""
@@ -61,14 +69,6 @@ class Draws:
         """Return standard normal numbers (Box and Muller)."""
         radius, angle = self.uniform(purpose, 2, *shape)
         return np.asarray(np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle))
-
-    def _words(self, purpose: int, count: int) -> NDArray[np.uint64]:
-        counter = np.empty((-(-count // 4), 4), dtype=np.uint64)
-        counter[:, 0] = self.image
-        counter[:, 1] = self.corruption * _SEVERITIES + self.severity
-        counter[:, 2] = np.arange(len(counter)) + (purpose << _PURPOSE_BITS)
-        counter[:, 3] = Stream.CORRUPT
-        return philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32)).reshape(-1)[:count]
 
 
 def gaussian_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
@@ -98,15 +98,8 @@ def impulse_noise(image: Levels, parameters: Parameters, draws: Draws) -> FloatA
 def _poisson(white: float) -> tuple[FloatArray, int]:
     """Return the distribution functions of the 256 levels, `[256 · width]`, and the width."""
     counts = np.arange(int(white + 10 * np.sqrt(white) + 20))
-    means = white * np.arange(256)[:, None] / 255
-    log_factorials = np.cumsum(np.log(np.maximum(counts, 1)))
-    with np.errstate(divide="ignore", invalid="ignore"):  # a mean of 0 is mended below
-        chances = np.exp(counts * np.log(means) - means - log_factorials)
-    chances[0] = counts == 0
-    chances[:, 0] = np.exp(-means[:, 0])
-    cumulated = np.minimum(np.cumsum(chances, axis=1), 1.0)
-    cumulated[:, -1] = 1.0
-    return (cumulated + np.arange(256)[:, None]).reshape(-1), len(counts)
+    levels = np.arange(256)[:, None]
+    return (levels + pdtr(counts, white * levels / 255)).reshape(-1), len(counts)
 
 
 def defocus_blur(image: Levels, parameters: Parameters, draws: Draws) -> FloatArray:
@@ -280,7 +273,8 @@ def elastic_transform(image: Levels, parameters: Parameters, draws: Draws) -> Fl
     y, x = np.mgrid[:height, :width].astype(np.float64)
     dy, dx = ripples(height, width, parameters, draws)
     y, x = _affine(height, width, parameters[2], draws, y + dy, x + dx)
-    return sampled(image.astype(np.float64), y, x)
+    layers = [map_coordinates(one, (y, x), float, order=1, mode="mirror") for one in image]
+    return np.stack(layers)
 
 
 def ripples(height: int, width: int, parameters: Parameters, draws: Draws) -> FloatArray:

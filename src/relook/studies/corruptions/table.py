@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,14 @@ from relook.data.corrupted import FAMILIES, check_corruptions, check_severities
 from relook.errors import RelookError
 from relook.foundation.progress import Progress
 from relook.foundation.registry import by_name
+from relook.io.fingerprint import fingerprint
 from relook.numerics.arrays import FloatArray
 from relook.numerics.randomness import check_seed
 from relook.studies.corruptions import kernels
 from relook.studies.corruptions.kernels import Draws, Levels, Parameters
+from relook.transforms.centre_crop import resized
 from relook.transforms.checks import check_images
+from relook.transforms.full_images import FullImages
 
 SMALL, LARGE = 32, 224
 """The sides, in pixels, that the published parameters are for."""
@@ -173,10 +176,43 @@ def corrupt_images(
     seed = check_seed(seed)
     for number, (image, place) in enumerate(zip(sources, places, strict=True)):
         draws = Draws(seed, int(place), row.number, level)
-        corrupted[number] = _to_levels(row.kernel(image, parameters, draws))
+        values = np.floor(row.kernel(image, parameters, draws) + (0.5 + _TIE))
+        corrupted[number] = np.clip(values, 0, 255)
         if progress is not None:
             progress(number + 1, len(sources))
     return torch.from_numpy(corrupted).to(images.device)
+
+
+def resized_photos(photos: FullImages) -> FullImages:
+    """Return whole photos at the size that their plain views are cut from."""
+    pictures = [resized(photos.picture(place), photos.plan) for place in range(len(photos))]
+    channels = photos.plan.channels
+    return _known(
+        [np.asarray(one).reshape(one.height, one.width, channels) for one in pictures], photos
+    )
+
+
+def corrupt_photos(
+    photos: FullImages,
+    corruption: str,
+    severity: int,
+    *,
+    seed: int,
+    indices: NDArray[np.integer[Any]],
+) -> FullImages:
+    """Return photos under a corruption that is as strong as for images of the input's size."""
+    side = min(photos.plan.size)
+    made = []
+    for number, place in enumerate(indices):
+        image = torch.from_numpy(photos.levels(number)).permute(2, 0, 1)[None]
+        found = corrupt_images(image, corruption, severity, seed=seed, indices=[place], side=side)
+        made.append(found[0].permute(1, 2, 0).numpy())
+    return _known(made, photos)
+
+
+def _known(images: Sequence[Levels], like: FullImages) -> FullImages:
+    fingerprints = np.array([fingerprint(levels) for levels in images])
+    return replace(FullImages.of(images, like.plan), fingerprints=fingerprints)
 
 
 def _places(
@@ -189,7 +225,3 @@ def _places(
             f"{list(places.shape)}"
         )
     return places.astype(np.int64)
-
-
-def _to_levels(values: FloatArray) -> Levels:
-    return np.clip(np.floor(values + (0.5 + _TIE)), 0, 255).astype(np.uint8)

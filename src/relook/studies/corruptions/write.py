@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,15 @@ def write_arrays(
     clean = dataset.plain
     done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
-        _record(directory, dataset, levels, seed, "arrays")
-        _write_sources(directory, dataset, np.arange(len(dataset)).astype(str))
-        write_bytes_atomic(directory.path / LABELS, _npy(np.tile(dataset.labels, len(levels))))
+        _begin(directory, dataset, levels, seed, "arrays", np.arange(len(dataset)).astype(str))
+        _save(directory.path / LABELS, np.tile(dataset.labels, len(levels)))
         paths = [directory.path / f"{name}.npy" for name in names]
         for name, path in zip(names, paths, strict=True):
             if path.is_file():
                 done.add(len(levels) * len(dataset))
                 continue
             stacked = [_corrupted(clean, name, level, seed, done) for level in levels]
-            write_bytes_atomic(path, _npy(np.concatenate(stacked).transpose(0, 2, 3, 1)))
+            _save(path, np.concatenate(stacked).transpose(0, 2, 3, 1))
     return paths
 
 
@@ -87,8 +86,7 @@ def write_folders(
     clean = dataset.plain
     done = ProgressCount(len(names) * len(levels) * len(dataset), progress)
     with RunDirectory(out) as directory:
-        _record(directory, dataset, levels, seed, "jpeg" if jpeg else "png")
-        _write_sources(directory, dataset, without_endings(files))
+        _begin(directory, dataset, levels, seed, "jpeg" if jpeg else "png", without_endings(files))
         for name in names:
             for level in levels:
                 _write_folder(clean, directory.path / name / str(level), files, seed, done)
@@ -109,35 +107,30 @@ def write_npz(
     images = _corrupted(
         dataset.plain, name, level, check_seed(seed), ProgressCount(len(dataset), progress)
     )
-    arrays: dict[str, NDArray[Any]] = {
-        "images": images.transpose(0, 2, 3, 1),
-        "labels": dataset.labels,
-        "classes": np.array(dataset.classes),
-        IDENTITIES: dataset.identities,
-    }
-    _write_npz(Path(path), arrays)
+    _save(
+        Path(path),
+        images=images.transpose(0, 2, 3, 1),
+        labels=dataset.labels,
+        classes=np.array(dataset.classes),
+        **{IDENTITIES: dataset.identities},
+    )
 
 
-def _record(
-    directory: RunDirectory, dataset: Dataset, severities: tuple[int, ...], seed: int, kind: str
+def _begin(
+    directory: RunDirectory,
+    dataset: Dataset,
+    severities: tuple[int, ...],
+    seed: int,
+    kind: str,
+    names: NDArray[np.str_],
 ) -> None:
-    """Refuse a folder that holds other corruptions; say what this one holds."""
+    """Refuse a folder that holds other corruptions; say what this one holds, made of what."""
     record = CorruptionsRecord(
         dataset.fingerprint, len(dataset), severities, check_seed(seed), kind
     )
     directory.check_settings(CORRUPTIONS.to_json(record))
     CORRUPTIONS.write(directory.path / RECORD, record)
-
-
-def _write_sources(directory: RunDirectory, dataset: Dataset, names: NDArray[np.str_]) -> None:
-    arrays = {"names": names, "identities": dataset.identities}
-    _write_npz(directory.path / SOURCES, arrays)
-
-
-def _write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
-    write_bytes_atomic(path, file.getvalue())
+    _save(directory.path / SOURCES, names=names, identities=dataset.identities)
 
 
 def _corrupted(
@@ -191,7 +184,11 @@ def _encoded(levels: NDArray[np.uint8], suffix: str) -> bytes:
     return file.getvalue()
 
 
-def _npy(array: NDArray[np.generic]) -> bytes:
+def _save(path: Path, *array: NDArray[Any], **arrays: NDArray[Any]) -> None:
+    """Write one array as .npy, or several by name as .npz."""
     file = io.BytesIO()
-    np.save(file, np.ascontiguousarray(array), allow_pickle=False)
-    return file.getvalue()
+    if array:
+        np.save(file, np.ascontiguousarray(array[0]), allow_pickle=False)
+    else:
+        np.savez(file, allow_pickle=False, **arrays)
+    write_bytes_atomic(path, file.getvalue())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -58,7 +57,7 @@ def passes_of(job: Job, study: StudyFile) -> int | None:
         counts = _counts(study.data[entry.data], study.search.cross_fit)
         if counts is None:
             return None
-        total += _COSTS[job.part](job, study, *counts)
+        total += _passes(job, study, *counts)
     return total
 
 
@@ -77,71 +76,45 @@ def _counts(data: StudyData, cross_fit: bool) -> tuple[int, int] | None:
     return used - score, score
 
 
-def _search(job: Job, study: StudyFile, search: int, score: int) -> int:
-    return pool_size(study) * search + (2 * study.search.length + 1) * score
-
-
-def _magnitudes(job: Job, study: StudyFile, search: int, score: int) -> int:
-    return len(study.magnitudes.grid) * study.magnitudes.views * search
-
-
-def _compare(job: Job, study: StudyFile, search: int, score: int) -> int:
-    return _views(study, study.compare.methods, study.compare) * score
-
-
-def _robustness(job: Job, study: StudyFile, search: int, score: int) -> int:
-    part = study.robustness
-    conditions = len(check_corruptions(part.corruptions)) * len(check_severities(part.severities))
-    images = score if part.images is None else min(score, part.images)
-    return _views(study, part.methods, part) * images * (1 + conditions)
-
-
-def _objectives(job: Job, study: StudyFile, search: int, score: int) -> int:
-    part = study.objectives
-    held_out = (1 + len(part.objectives) * (part.views or study.search.length)) * score
-    return part.runs * (pool_size(study) * search + held_out)
-
-
-def _transfer(job: Job, study: StudyFile, search: int, score: int) -> int:
-    """Return the passes on one of the models."""
-    policies = sum(study.models[entry.model].searched for entry in job.entries)
-    return _views(study, study.transfer.methods, study.transfer, policies) * score
-
-
-def _ensembles(job: Job, study: StudyFile, search: int, score: int) -> int:
-    """Return the passes of one of the members."""
-    views = _views(study, study.ensembles.methods, study.ensembles, policies=3)
-    predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
-    alone = 1 - predicted / len(job.entries)  # the others' pools are there from their searches
-    return round(alone * pool_size(study) * search) + views * score
+def _passes(job: Job, study: StudyFile, search: int, score: int) -> int:
+    """Return the passes for one of a job's entries, with its images to search with and to score."""
+    match job.part:
+        case "search":
+            return pool_size(study) * search + (2 * study.search.length + 1) * score
+        case "magnitudes":
+            return len(study.magnitudes.grid) * study.magnitudes.views * search
+        case "objectives":
+            part = study.objectives
+            held_out = 1 + len(part.objectives) * (part.views or study.search.length)
+            return part.runs * (pool_size(study) * search + held_out * score)
+        case "robustness":
+            shift = study.robustness
+            levels = check_severities(shift.severities)
+            conditions = len(check_corruptions(shift.corruptions)) * len(levels)
+            images = score if shift.images is None else min(score, shift.images)
+            return _views(study, shift) * images * (1 + conditions)
+        case "transfer":
+            policies = sum(study.models[entry.model].searched for entry in job.entries)
+            return _views(study, study.transfer, policies) * score
+        case "ensembles":
+            predicted = sum(bool(job.needs_of("search", entry)) for entry in job.entries)
+            alone = 1 - predicted / len(job.entries)  # the others' pools are there already
+            held_out = _views(study, study.ensembles, 3) * score
+            return round(alone * pool_size(study) * search) + held_out
+    return _views(study, study.compare) * score
 
 
 def _views(
     study: StudyFile,
-    methods: Sequence[str],
     part: ComparePart | RobustnessPart | TransferPart | EnsemblesPart,
     policies: int = 1,
 ) -> int:
     """Return how many views of an image a comparison predicts: the plain one, methods, policies."""
     most, total = max(part.budgets), 1
-    for method in {*methods} - {"plain"}:
+    for method in {*part.methods} - {"plain"}:
         total += BASELINES[method].budget or most * part.runs
     fresh = search_settings(study).draws == "fresh"
     return total + policies * most * (part.runs if fresh else 1)
-
-
-_COSTS: Mapping[str, Callable[[Job, StudyFile, int, int], int]] = MappingProxyType(
-    {
-        "search": _search,
-        "magnitudes": _magnitudes,
-        "compare": _compare,
-        "robustness": _robustness,
-        "objectives": _objectives,
-        "transfer": _transfer,
-        "ensembles": _ensembles,
-    }
-)
-"""The passes of each part: of a job, from its images to search with and to score on."""
 
 
 def estimated_seconds(

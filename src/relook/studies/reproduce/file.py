@@ -37,7 +37,7 @@ def load_study(
     where = one_line(str(path))
     content = read_toml(path, what="a study")
     for text in settings:
-        _set(content, *_setting(text))
+        _set(content, text)
     for text in data:
         name, folder = _pair(text, "--data", "NAME=PATH")
         _set_path(content, name, folder, where)
@@ -111,16 +111,6 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _setting(text: str) -> tuple[list[str], Any]:
-    """Read `compare.runs=1`; a value that is no TOML is a text."""
-    key, value = _pair(text, "--set", "KEY=VALUE, such as compare.runs=1")
-    try:
-        parsed: Any = tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
-        parsed = value
-    return _keys(key), parsed
-
-
 def _keys(text: str) -> list[str]:
     """Split `data."CIFAR 10".path`; TOML knows how."""
     try:
@@ -135,14 +125,18 @@ def _keys(text: str) -> list[str]:
     return keys
 
 
-def _set(content: dict[str, Any], keys: list[str], value: Any) -> None:
-    table = content
-    for key in keys[:-1]:
-        inner = table.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise RelookError(f"--set {'.'.join(keys)}: {key} is not a table")
-        table = inner
-    table[keys[-1]] = value
+def _set(content: dict[str, Any], text: str) -> None:
+    """Put the value of `compare.runs=1` in its place; one that is no TOML is a text."""
+    key, value = _pair(text, "--set", "KEY=VALUE, such as compare.runs=1")
+    table, keys = content, _keys(key)
+    for name in keys[:-1]:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise RelookError(f"--set {'.'.join(keys)}: {name} is not a table")
+    try:
+        table[keys[-1]] = tomllib.loads(f"value = {value}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        table[keys[-1]] = value
 
 
 def _set_path(content: dict[str, Any], name: str, folder: str, where: str) -> None:

@@ -153,19 +153,21 @@ class JobInputs:
         _check_count(f"data.{entry.data}.train_images", data.train_images, dataset)
         return dataset
 
-    def part(
-        self, entry: Entry, predictor: Predictor, use: Use
-    ) -> tuple[Dataset, NDArray[np.int64]]:
-        """Return the images to search with, or those that no search has seen, and their places."""
-        dataset, data = self.images(entry, predictor, use), self.data(entry)
+    def part(self, entry: Entry, use: Use) -> tuple[Predictor, Dataset, NDArray[np.int64]]:
+        """Return an entry's network, its images for a use alone, and their places.
+
+        Those to score on are images that no search has seen.
+        """
+        predictor, data = self.model(entry, use), self.data(entry)
+        dataset = self.images(entry, predictor, use)
         if data.validation is not None or self.study.search.cross_fit:
-            return dataset, np.arange(len(dataset))
+            return predictor, dataset, np.arange(len(dataset))
         shares = parse_split(data.split, len(dataset))
         parts = search_split(
             dataset.labels, shares.holdout, shares.left_out, self.study.seed, dataset.groups
         )
         places = parts[0 if use == "search" else 1]
-        return dataset.subset(places), places
+        return predictor, dataset.subset(places), places
 
     def _check_same(self, what: str, fingerprint: str) -> None:
         """Note what a job uses; raise where one that it needs has used another of that name."""

@@ -99,8 +99,7 @@ def run_search(inputs: JobInputs) -> tuple[str, ...]:
 def run_compare(inputs: JobInputs) -> tuple[str, ...]:
     """Compare a policy with the baselines on images that no search has seen."""
     entry = inputs.job.entry
-    predictor = inputs.model(entry, "score")
-    dataset, places = inputs.part(entry, predictor, "score")
+    predictor, dataset, places = inputs.part(entry, "score")
     found = compare(
         predictor,
         dataset,
@@ -122,8 +121,7 @@ def run_compare(inputs: JobInputs) -> tuple[str, ...]:
 def run_magnitudes(inputs: JobInputs) -> Results:
     """Score RandAugment at every magnitude, on the images to search with."""
     entry, study = inputs.job.entry, inputs.study
-    predictor = inputs.model(entry, "search")
-    dataset, places = inputs.part(entry, predictor, "search")
+    predictor, dataset, places = inputs.part(entry, "search")
     return magnitudes(
         predictor,
         dataset,
@@ -143,8 +141,7 @@ def run_magnitudes(inputs: JobInputs) -> Results:
 def run_robustness(inputs: JobInputs) -> Results:
     """Score the policy and the baselines under corruptions."""
     entry, part = inputs.job.entry, inputs.study.robustness
-    predictor = inputs.model(entry, "score")
-    dataset, places = inputs.part(entry, predictor, "score")
+    predictor, dataset, places = inputs.part(entry, "score")
     kept = stratified_part(dataset, part.images, inputs.study.seed)
     dataset, places = dataset.subset(kept), places[kept]
     folder = inputs.data(entry).corrupted
@@ -189,8 +186,7 @@ def run_transfer(inputs: JobInputs) -> Results:
     """Score every policy on every model."""
     targets, policies = [], {}
     for entry in inputs.job.entries:
-        predictor = inputs.model(entry, "score")
-        dataset, places = inputs.part(entry, predictor, "score")
+        predictor, dataset, places = inputs.part(entry, "score")
         name, own = inputs.label(entry), None
         if entry.model in inputs.study.searched:
             policies[name] = _policy(inputs, entry)

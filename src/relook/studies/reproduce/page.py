@@ -1,20 +1,235 @@
-"""A study's index: one page with every table and figure in order, as Markdown and as HTML."""
+"""A study's page: sections in the paper's order, each with its tables and figures.
+
+The index is one page with all of them, as Markdown and as HTML.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from relook.evaluation.comparison import load_comparison
+from relook.evaluation.results import Result, Results, load_results
 from relook.io.files import one_line, write_text_atomic
-from relook.report.figures import inline_svg, save_drawing
+from relook.policy import Policy
+from relook.report.figures import Drawing, inline_svg, save_drawing
 from relook.report.html import render
-from relook.report.tables import html
-from relook.studies.reproduce.sections import Section
+from relook.report.latex import latex
+from relook.report.tables import Table, html
+from relook.studies.in_domain import with_budgets
+from relook.studies.reproduce.file import slug
+from relook.studies.reproduce.inputs import RUN
+from relook.studies.reproduce.jobs import COMPARISON, results_file
+from relook.studies.reproduce.plan import Entry, Job
+from relook.studies.reproduce.settings import GIVEN, VANILLA, StudyFile
+from relook.studies.statistics import statistics
+from relook.studies.study import Study
+from relook.studies.table import STUDIES
 
 TABLES, FIGURES = "tables", "figures"
 _REM_PER_INCH = 6.2
 _LONG = 24  # lines of a table that is folded
+
+Found = Mapping[Entry, Results]
+"""What the jobs of one part found."""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The policies, and the results of each part, by entry; a part that was not run has none."""
+
+    study: StudyFile
+    policies: Mapping[Entry, Policy] = field(default_factory=dict)
+    parts: Mapping[str, Found] = field(default_factory=dict)
+
+    def of(self, part: str) -> Found:
+        """Return what a part found."""
+        return self.parts.get(part, {})
+
+    def compared(self, augment: str | None = None) -> Found:
+        """Return the comparisons of networks of a training, with the tables' budgets.
+
+        None: of the main training, or of none.
+        """
+        study = self.study
+        return {
+            entry: with_budgets(one, study.compare.table)
+            for entry, one in self.of("compare").items()
+            if entry.augment == (augment or study.augments(entry.model)[0])
+        }
+
+    def by_data(self, own: Found) -> Iterator[tuple[str, str, Results]]:
+        """Yield each data set with results: its name, the ending of its files, the results."""
+        for data in self.study.data:
+            here = {entry: one for entry, one in own.items() if entry.data == data}
+            if here:
+                yield data, self.ending(data), _joined(here)
+
+    def ending(self, data: str) -> str:
+        """Return what files of one data set end in, where there are several."""
+        return "" if len(self.study.data) == 1 else f"-{slug(data)}"
+
+
+def read_results(study: StudyFile, done: Iterable[Job], jobs: Path) -> StudyResults:
+    """Read what the finished jobs `done` left in their directories under `jobs`."""
+    policies: dict[Entry, Policy] = {}
+    parts: dict[str, dict[Entry, Results]] = {}
+    for job in done:
+        directory = job.directory(jobs)
+        if job.part == "search":
+            policies[job.entry] = Policy.load(directory / RUN / "policy.json")
+        elif job.part == "compare":
+            compared = load_comparison(directory / COMPARISON).results()
+            parts.setdefault(job.part, {})[job.entry] = compared
+        elif job.part != "train":
+            found = load_results(directory / results_file(job.part), job.part)
+            parts.setdefault(job.part, {})[job.entry] = found
+    return StudyResults(study, policies, parts)
+
+
+TRAININGS = {"randaugment": "RandAugment", VANILLA: "vanilla", "none": "no augmentation"}
+"""What tables call the augmentations that networks are trained with."""
+
+_NAMES = {
+    "statistics": "transforms",
+    "robustness_views": "ood",
+    "temperature_views": "temperature",
+    "policy_transforms": "transforms",
+}
+"""What files of a whole study are called, where a study alone names them otherwise."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study: what it asks, what of the paper it is, its tables and figures.
+
+    `files` are the tables as text, by the ending of the file's name; `sentence` is the answer.
+    """
+
+    name: str
+    title: str
+    paper: str
+    words: str
+    tables: tuple[Table, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    sentence: str = ""
+    drawings: tuple[Drawing, ...] = ()
+
+
+def study_sections(found: StudyResults) -> list[Section]:
+    """Return what the results show, in the paper's order; a part without results is left out."""
+    sections = [one for study in STUDIES.values() for one in _sections_of(found, study)]
+    return [section for section in sections if section.tables or section.drawings]
+
+
+def _section(
+    study: Study,
+    results: Results,
+    figures: Sequence[tuple[str, str, Results]],
+    *,
+    ending: str = "",
+    title: str = "",
+    words: str = "",
+) -> Section:
+    """Return what a study shows of results.
+
+    `figures` are results with the ending of their files' names and of their titles.
+    """
+    tables = tuple(study.tables(results))
+    files = {
+        "md": study.markdown(results),
+        "csv": results.to_csv(),
+        "tex": latex(study.latex(results)) if study.latex else "",
+    }
+    drawings = tuple(
+        replace(one, name=_NAMES.get(one.name, one.name) + suffix, title=one.title + more)
+        for suffix, more, own in figures
+        for one in study.figures(own)
+    )
+    name = _NAMES.get(study.name, study.name) + ending
+    head = (name, title or study.title, study.paper, study.words + words)
+    return Section(*head, tables, files if tables else {}, results.sentence, drawings)
+
+
+def _whole(found: StudyResults, study: Study, own: Found, words: str = "") -> Iterator[Section]:
+    """Yield one section: a table of all data sets, figures for each."""
+    if own:
+        figures = [(ending, f", {data}", each) for data, ending, each in found.by_data(own)]
+        yield _section(study, _joined(own), figures, words=words)
+
+
+def _each(study: Study, parts: Iterable[tuple[str, str, Results]]) -> Iterator[Section]:
+    """Yield a section for each data set."""
+    for data, ending, results in parts:
+        title = f"{study.title}: {data}" if ending else ""
+        yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
+
+
+def _sections_of(found: StudyResults, study: Study) -> Iterator[Section]:
+    """Yield the sections of a study, as far as there are results for them."""
+    own, file = found.of(study.name), found.study
+    match study.name:
+        case "in-domain" | "metrics":
+            yield from _whole(found, study, found.compared())
+        case "train-vs-clean" if "mtrain" in file.compare.methods:
+            yield from _whole(found, study, found.compared())
+        case "vanilla" if file.train.augments[0] != VANILLA:
+            yield from _whole(found, study, found.compared(VANILLA))
+        case "robustness":
+            made = all(one.settings["made"] for one in own.values())
+            words = " The corruptions were made here." if made else ""
+            yield from _whole(found, study, own, words)
+        case "objectives":
+            yield from _each(study, found.by_data(own))
+        case "transfer":
+            for results in own.values():
+                yield _section(study, results, [("", "", results)])
+        case "ensembles":
+            for entry, results in own.items():
+                models = [entry.model] if entry.augment != GIVEN else file.ensembles.models
+                ending, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
+                yield _section(study, results, [(ending, "", results)], ending=ending, title=title)
+        case "temperature" if study.name in file.parts:
+            yield from _each(study, found.by_data(found.compared()))
+        case "magnitudes" if study.name in file.parts:
+            named = {_with_training(entry): one for entry, one in own.items()}
+            yield from _each(study, found.by_data(named))
+        case "statistics" if study.name in file.parts:
+            yield from _each(study, _policy_statistics(found))
+
+
+def _policy_statistics(found: StudyResults) -> Iterator[tuple[str, str, Results]]:
+    for data in found.study.data:
+        groups: dict[str, list[Policy]] = {}
+        for entry, policy in found.policies.items():
+            if entry.data == data:
+                groups.setdefault(_training(entry), []).append(policy)
+        if groups:
+            yield data, found.ending(data), statistics(groups)
+
+
+def _joined(own: Found) -> Results:
+    """Return results of several entries as one table, with their data and models."""
+    rows: list[Result] = []
+    for entry, one in own.items():
+        rows += one.labelled(data=entry.data, model=entry.model).rows
+    first = next(iter(own.values()))
+    # A comparison's answer is about one policy; its table here is about all.
+    lines = [f"{entry.model}: {one.sentence}" for entry, one in own.items()]
+    sentence = "" if first.study == "comparison" else "\n".join(lines)
+    return Results(first.study, tuple(rows), {}, sentence)
+
+
+def _training(entry: Entry) -> str:
+    return "all" if entry.augment == GIVEN else TRAININGS.get(entry.augment, entry.augment)
+
+
+def _with_training(entry: Entry) -> Entry:
+    """Return an entry whose model's name says how it was trained, if it was trained here."""
+    trained = entry.augment != GIVEN
+    return replace(entry, model=f"{entry.model}, {_training(entry)}") if trained else entry
 
 
 def write_study(sections: Sequence[Section], title: str, facts: Sequence[str], out: Path) -> Path:

@@ -177,42 +177,33 @@ class _Planner:
         return self.once("train", entry, settings, ())
 
     def search(self, entry: Entry) -> Job:
-        return self.judging("search", entry, asdict(self.study.search), self.network(entry))
+        return self.judging("search", entry, self.network(entry))
 
     def magnitudes(self, entry: Entry) -> Job:
-        own = {
-            **asdict(self.study.magnitudes),
-            "length": self.study.randaugment(entry.model)[0],
-            "draws": search_settings(self.study).draws,
-        }
-        return self.judging("magnitudes", entry, own, self.network(entry))
+        length, _ = self.study.randaugment(entry.model)
+        draws = search_settings(self.study).draws
+        return self.judging("magnitudes", entry, self.network(entry), length=length, draws=draws)
 
     def compare(self, entry: Entry) -> Job:
-        part = self.study.compare
-        own = {**asdict(part), "randaugment": list(self.study.randaugment(entry.model))}
-        del own["table"]  # what is shown changes nothing that is measured
-        return self.judging("compare", entry, own, self.compared(entry, part.methods))
+        needs = self.compared(entry, self.study.compare.methods)
+        trained = list(self.study.randaugment(entry.model))
+        return self.judging("compare", entry, needs, randaugment=trained)
 
     def robustness(self, entry: Entry) -> Job:
-        part = self.study.robustness
-        own = {
-            **asdict(part),
-            "randaugment": list(self.study.randaugment(entry.model)),
-            "corrupted": self.study.data[entry.data].corrupted,
-        }
-        del own["models"]  # a model's result is the same beside others
-        return self.judging("robustness", entry, own, self.compared(entry, part.methods))
+        needs = self.compared(entry, self.study.robustness.methods)
+        trained = list(self.study.randaugment(entry.model))
+        corrupted = self.study.data[entry.data].corrupted
+        return self.judging("robustness", entry, needs, randaugment=trained, corrupted=corrupted)
 
     def objectives(self, entry: Entry) -> Job:
-        own = {**asdict(self.study.objectives), "search": asdict(self.study.search)}
-        del own["models"], own["search"]["objective"]
-        return self.judging("objectives", entry, own, self.network(entry))
+        search = asdict(self.study.search)
+        del search["objective"]
+        return self.judging("objectives", entry, self.network(entry), search=search)
 
     def transfer(self, entries: Sequence[Entry]) -> Job:
         own = asdict(self.study.transfer)
         targets = [{"name": [one.data, one.model], **self.common(one, own)} for one in entries]
-        needs = (*self.networks(entries), *self.searches(entries))
-        return Job("transfer", "all", tuple(entries), {"targets": targets}, needs)
+        return Job("transfer", "all", tuple(entries), {"targets": targets}, self.found(entries))
 
     def ensembles(self, name: str, members: tuple[Entry, ...]) -> Job:
         study, entry = self.study, members[0]
@@ -223,11 +214,7 @@ class _Planner:
             "randaugment": list(study.randaugment(entry.model)),
             "grid_views": study.magnitudes.views,
         }
-        needs = (
-            *self.networks(members),
-            *self.searches(members),
-            *self.grid_search(entry, study.ensembles.methods),
-        )
+        needs = (*self.found(members), *self.grid_search(entry, study.ensembles.methods))
         return Job("ensembles", name, members, self.common(entry, own), needs)
 
     def compared(self, entry: Entry, methods: Sequence[str]) -> tuple[Job, ...]:
@@ -241,13 +228,11 @@ class _Planner:
     def network(self, entry: Entry) -> tuple[Job, ...]:
         return () if entry.augment == GIVEN else (self.train(entry),)
 
-    def networks(self, entries: Sequence[Entry]) -> Iterator[Job]:
-        return (job for one in entries for job in self.network(one))
-
-    def searches(self, entries: Sequence[Entry]) -> Iterator[Job]:
-        """Yield the searches that are part of the study: those for first members."""
-        searched = self.study.searched
-        return (self.search(one) for one in entries if one.model in searched and not one.member)
+    def found(self, entries: Sequence[Entry]) -> tuple[Job, ...]:
+        """Return the trainings of networks, and the searches: those for first members."""
+        trained = (job for one in entries for job in self.network(one))
+        first = [one for one in entries if not one.member and one.model in self.study.searched]
+        return (*trained, *map(self.search, first))
 
     def model(self, entry: Entry) -> dict[str, Any]:
         """Return what a given model is; a trained one is what its training makes it."""
@@ -271,10 +256,11 @@ class _Planner:
             "own": dict(own),
         }
 
-    def judging(
-        self, part: str, entry: Entry, own: Mapping[str, Any], needs: tuple[Job, ...]
-    ) -> Job:
-        return self.once(part, entry, self.common(entry, own), needs)
+    def judging(self, part: str, entry: Entry, needs: tuple[Job, ...], **more: Any) -> Job:
+        """Return a job of one entry that follows from its part of the file, and from `more`."""
+        shown = ("models", "table")  # other models, and tables, change nothing that is measured
+        own = {k: v for k, v in asdict(getattr(self.study, part)).items() if k not in shown}
+        return self.once(part, entry, self.common(entry, {**own, **more}), needs)
 
     def once(
         self, part: str, entry: Entry, settings: Mapping[str, Any], needs: tuple[Job, ...]

@@ -18,9 +18,8 @@ from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import versions
 from relook.studies.reproduce.inputs import DONE, STORE, JobInputs, Loaded, Report, silent
 from relook.studies.reproduce.jobs import RUNNERS, results_file
-from relook.studies.reproduce.page import write_study
+from relook.studies.reproduce.page import read_results, study_sections, write_study
 from relook.studies.reproduce.plan import Job, make_plan
-from relook.studies.reproduce.sections import read_results, study_sections
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 FORMAT = "relook-study-job"
@@ -66,7 +65,7 @@ def reproduce(
         loaded = Loaded()
         for number, job in enumerate(plan, 1):
             if is_done(job, place):
-                _remove_predictions(job, place)
+                shutil.rmtree(job.directory(place) / STORE, ignore_errors=True)
                 continue
             if started is not None:
                 started(job, number, len(plan))
@@ -114,7 +113,7 @@ def run_job(inputs: JobInputs) -> None:
         "versions": versions(),
     }
     write_json_atomic(directory / DONE, content)
-    _remove_predictions(job, inputs.jobs)
+    shutil.rmtree(directory / STORE, ignore_errors=True)  # needed only while the job ran
 
 
 def is_done(job: Job, jobs: Path) -> bool:
@@ -126,11 +125,6 @@ def is_done(job: Job, jobs: Path) -> bool:
         return content["mark"] == job.mark and all((directory / name).is_file() for name in files)
     except (RelookError, KeyError, TypeError):
         return False
-
-
-def _remove_predictions(job: Job, jobs: Path) -> None:
-    """Remove what a finished job needed only while it ran."""
-    shutil.rmtree(job.directory(jobs) / STORE, ignore_errors=True)
 
 
 def _write(study: StudyFile, out: Path, jobs: Path) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -130,7 +131,11 @@ def train_models(
     setup = _Setup(network, settings, kept, test, device, threads, seconds)
     found = []
     with RunDirectory(where) as directory:
-        directory.check_settings(_record(dataset, plan, settings))
+        # Seeds may be added, and the last training; all else must not change.
+        decided = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
+        del decided["seed"]
+        kept_back = {"validation": plan.validation, "split_seed": plan.split_seed}
+        directory.check_settings({**decided, **kept_back})
         if kept is not None and not (where / VALIDATION).exists():
             write_bytes_atomic(where / VALIDATION, _npz(kept))
         for part, images in parts.items():
@@ -190,13 +195,6 @@ def _npz(dataset: Dataset) -> bytes:
     return file.getvalue()
 
 
-def _record(dataset: Dataset, plan: TrainingPlan, settings: Training) -> dict[str, Any]:
-    """Return what must not change in a directory; seeds may be added, and the last training."""
-    record = {**asdict(settings), "network": plan.network, "data": dataset.fingerprint}
-    del record["seed"]
-    return {**record, "validation": plan.validation, "split_seed": plan.split_seed}
-
-
 def _trained(
     model: TrainedModel, dataset: Dataset, setup: _Setup, progress: Progress | None
 ) -> TrainedModel:
@@ -206,10 +204,6 @@ def _trained(
         state.unlink(missing_ok=True)  # killed between the record and this line
         return replace(_read(model, record), test=_metrics(model, setup.test, setup.device))
     first = setup.network.build(dataset.images.shape[1], len(dataset.classes), model.seed)
-    steps = None
-    if progress is not None:
-        tell = progress
-        steps = lambda done, total, loss: tell(model, done, total, loss)  # noqa: E731
     network, losses = run_training(
         first.to(setup.device),
         dataset,
@@ -217,14 +211,12 @@ def _trained(
         checkpoint=state,
         seconds=setup.seconds,
         threads=setup.threads,
-        steps=steps,
+        steps=None if progress is None else partial(progress, model),
     )
     setup.network.save(network, model.path)
     done = replace(model, losses=losses, validation=_metrics(model, setup.validation, setup.device))
-    # What follows from the training alone, wherever it stands.
-    kept = {
-        name: getattr(done, name) for name in ("part", "seed", "images", "losses", "validation")
-    }
+    of_training = ("part", "seed", "images", "losses", "validation")  # wherever it stands
+    kept = {name: getattr(done, name) for name in of_training}
     write_json_atomic(record, {"format": FORMAT, "version": VERSION, **kept})
     state.unlink(missing_ok=True)
     return replace(done, test=_metrics(done, setup.test, setup.device))

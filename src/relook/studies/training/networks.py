@@ -75,7 +75,7 @@ def get_network(spec: str) -> TrainableNetwork:
     return TrainableNetwork(
         name,
         lambda _, classes, seed: drawn_network(lambda: row.build(classes), seed),
-        _save_weights,
+        lambda network, path: save_tensors(path, network.state_dict()),
         f"cifar:{name}",
         _OF_THE_PAPER.get(name, _OF_RESNETS),
         mean,
@@ -96,7 +96,3 @@ def _small(spec: str, width: str) -> TrainableNetwork:
         "small",
         _OF_SMALL,
     )
-
-
-def _save_weights(network: nn.Module, path: Path) -> None:
-    save_tensors(path, network.state_dict())

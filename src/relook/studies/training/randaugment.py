@@ -53,7 +53,11 @@ def randaugment_batch(
         magnitudes = recipe.start.magnitude * lots.uniform(0, _HOW_MUCH)
         _apply(views, everyone, recipe.start.transform, magnitudes, lots, place=0)
     for place in range(1, length + 1):
-        _apply_drawn(views, recipe.transforms, magnitude, lots, place)
+        which = (lots.uniform(place, _WHICH) * len(recipe.transforms)).astype(np.int64)
+        magnitudes = magnitude * lots.uniform(place, _HOW_MUCH)
+        for number in np.unique(which):  # views with the same transform go together
+            own = np.flatnonzero(which == number)
+            _apply(views, own, recipe.transforms[number], magnitudes, lots, place)
     if recipe.finish is not None:
         magnitudes = np.full(len(images), recipe.finish.magnitude)
         _apply(views, everyone, recipe.finish.transform, magnitudes, lots, place=length + 1)
@@ -76,16 +80,6 @@ class _Lots:
             slot=place * _SLOTS_PER_STEP + slot,
             stream=Stream.TRAIN,
         )
-
-
-def _apply_drawn(
-    views: Tensor, transforms: tuple[str, ...], magnitude: float, lots: _Lots, place: int
-) -> None:
-    """Apply to each view a transform of its own; those with the same one go together."""
-    which = (lots.uniform(place, _WHICH) * len(transforms)).astype(np.int64)
-    magnitudes = magnitude * lots.uniform(place, _HOW_MUCH)
-    for number in np.unique(which):
-        _apply(views, np.flatnonzero(which == number), transforms[number], magnitudes, lots, place)
 
 
 def _apply(

@@ -7,11 +7,9 @@ import pytest
 import torch
 from tests.unit.data.full_size_files import in_memory
 from tests.unit.studies.brightness_model import ByBrightness, bright_and_dark
-from torch import Tensor
 
 from relook.policy import Policy, Step, SubPolicy
-from relook.studies.corruptions import corrupt_images
-from relook.studies.corruptions.photos import corrupt_photos, resized_photos
+from relook.studies.corruptions import corrupt_images, corrupt_photos, resized_photos
 from relook.studies.robustness import Shift, robustness
 from relook.transforms.centre_crop import CentreCrop
 from relook.transforms.full_images import FullImages, plain_views
@@ -56,18 +54,12 @@ def test_blur_is_as_wide_as_on_the_plain_view(photos: FullImages) -> None:
 
 
 def test_the_study_cuts_its_views_from_corrupted_photos(photos: FullImages) -> None:
-    seen: list[Tensor] = []
-
-    class Watching(ByBrightness):
-        def __call__(self, images: Tensor) -> Tensor:
-            seen.append(images.clone())
-            return super().__call__(images)
-
+    predictor = ByBrightness()
     halves = bright_and_dark(20)
     twenty = photos[np.arange(20) % len(photos)]
     places = np.arange(100, 120)
     robustness(
-        Watching(),
+        predictor,
         replace(halves, images=twenty),
         Policy((SubPolicy((Step("scale_crop_flip", 20),)),), recipe="imagenet"),
         recipe="imagenet",
@@ -79,7 +71,7 @@ def test_the_study_cuts_its_views_from_corrupted_photos(photos: FullImages) -> N
         batch=64,
     )
     whole = corrupt_photos(resized_photos(twenty), "fog", 2, seed=SEED, indices=places)
-    passed = torch.cat(seen)
+    passed = torch.cat(predictor.seen)
     views = [passed[i : i + 20] for i in range(0, len(passed), 20)]
     assert len(views) == 4  # plain and policy, clean and under fog
     assert any(torch.equal(view, plain_views(whole)) for view in views)

@@ -12,8 +12,7 @@ from relook.evaluation.comparison import Comparison
 from relook.evaluation.results import Result, Results, join
 from relook.report.tables import Cell, Column, Table
 from relook.studies.in_domain import methods_drawing
-from relook.studies.reproduce.page import study_html, study_markdown, write_study
-from relook.studies.reproduce.sections import Section
+from relook.studies.reproduce.page import Section, study_html, study_markdown, write_study
 from relook.studies.robustness import STUDY as ROBUSTNESS
 
 EVIL = '<img src=x onerror="1"> & **bold** | `code`'

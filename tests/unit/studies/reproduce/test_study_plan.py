@@ -9,12 +9,19 @@ import pytest
 from relook.studies.reproduce.cost import passes_of, pool_size
 from relook.studies.reproduce.file import load_study
 from relook.studies.reproduce.plan import Job, make_plan, search_settings
+from relook.studies.reproduce.settings import StudyFile
 
 STUDIES = Path(__file__).parents[4] / "studies"
 
 
+def shipped(name: str, *settings: str) -> StudyFile:
+    """Read a study that is shipped; what lies beside images is looked for in one place."""
+    data = ["CIFAR-10=/images"] if name == "shared-cifar10-paper" else []
+    return load_study(STUDIES / f"{name}.toml", settings=settings, data=data)
+
+
 def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
-    return make_plan(load_study(STUDIES / f"{name}.toml", settings=settings))
+    return make_plan(shipped(name, *settings))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,7 @@ def plan_of(name: str, *settings: str) -> tuple[Job, ...]:
 def test_the_shipped_studies_have_the_papers_jobs(
     name: str, jobs: dict[str, int], pool: int | None
 ) -> None:
-    study = load_study(STUDIES / f"{name}.toml")
+    study = shipped(name)
     assert Counter(job.part for job in make_plan(study)) == jobs
     if pool is not None:
         assert pool_size(study) == pool == len(search_settings(study).draw_pool().candidates)
@@ -46,7 +53,7 @@ def test_the_shipped_studies_have_the_papers_jobs(
 
 def test_the_papers_settings_are_in_the_files() -> None:
     for name in ("cifar10", "cifar100"):
-        study = load_study(STUDIES / f"{name}.toml")
+        study = shipped(name)
         (data,) = study.data.values()
         assert (data.train_images, data.validation, data.test_images) == (50_000, 5_000, 10_000)
         assert study.train.augments == ("randaugment", "crop_flip")
@@ -63,8 +70,8 @@ def test_the_papers_settings_are_in_the_files() -> None:
         assert study.compare.runs == 5
         assert (study.train.length, study.train.magnitude) == (3, 45)
         assert study.magnitudes.grid == tuple(range(0, 60, 5))
-    assert load_study(STUDIES / "cifar100.toml").models["WideResNet28x10"].members == 5
-    study = load_study(STUDIES / "imagenet.toml")
+    assert shipped("cifar100").models["WideResNet28x10"].members == 5
+    study = shipped("imagenet")
     assert study.search.length == 20
     assert study.compare.budgets == (5, 10, 20)
     assert [name for name, model in study.models.items() if not model.searched] == [
@@ -75,11 +82,8 @@ def test_the_papers_settings_are_in_the_files() -> None:
 
 
 def test_passes_are_counted_by_hand() -> None:
-    passes = {
-        job.title: passes_of(job, study)
-        for study in [load_study(STUDIES / "cifar10.toml")]
-        for job in make_plan(study)
-    }
+    study = shipped("cifar10")
+    passes = {job.title: passes_of(job, study) for job in make_plan(study)}
     # Three for each image and epoch, on 45,000 images and then on 50,000.
     assert passes["train cifar-10-vgg-randaugment"] == 3 * 2000 * 95_000
     # The pool; then the policy, as many crops and the plain image on the test images.
@@ -94,9 +98,7 @@ def test_passes_are_counted_by_hand() -> None:
 
 
 def test_images_that_nobody_counted_leave_passes_open() -> None:
-    study = load_study(
-        STUDIES / "digits.toml", settings=["data.digits={train='digits:train', test='digits:test'}"]
-    )
+    study = shipped("digits", "data.digits={train='digits:train', test='digits:test'}")
     assert {passes_of(job, study) for job in make_plan(study)} == {None}
 
 
@@ -143,7 +145,7 @@ def test_studies_share_the_jobs_of_the_same_settings() -> None:
 
 
 def test_a_part_brings_what_it_needs_each_job_after_its_needs() -> None:
-    study = load_study(STUDIES / "digits.toml")
+    study = shipped("digits")
     plan = make_plan(study, ["robustness"])
     assert Counter(job.part for job in plan) == {
         "train": 2, "search": 2, "magnitudes": 2, "robustness": 2
@@ -164,33 +166,28 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert search.settings["model"]["spec"] == f"small@{tmp_path}/weights/m.safetensors"
 
 
-def test_given_models_are_beside_the_images_and_make_up_an_ensemble(tmp_path: Path) -> None:
-    data = [f"CIFAR-10={tmp_path}"]
-    study = load_study(STUDIES / "shared-cifar10-paper.toml", data=data)
-    assert study.models["ResNet-20"].spec == f"onnx:{tmp_path}/onnx/akamaster-resnet20-cifar10.onnx"
+def test_given_models_are_beside_the_images_and_make_up_an_ensemble() -> None:
+    study = shipped("shared-cifar10-paper")
+    assert study.models["ResNet-20"].spec == "onnx:/images/onnx/akamaster-resnet20-cifar10.onnx"
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
     assert [entry.model for entry in job.entries] == list(study.ensembles.models)
-    other = load_study(
-        STUDIES / "shared-cifar10-paper.toml",
-        settings=['models.ResNet-32.outputs="probabilities"'],
-        data=data,
-    )
-    (changed,) = [one for one in make_plan(other) if one.part == "ensembles"]
+    other = plan_of("shared-cifar10-paper", 'models.ResNet-32.outputs="probabilities"')
+    (changed,) = [one for one in other if one.part == "ensembles"]
     assert changed.mark != job.mark
 
 
-def test_a_part_may_be_of_some_models_and_their_jobs_stay_the_same(tmp_path: Path) -> None:
-    study = load_study(STUDIES / "digits.toml")
+def test_a_part_may_be_of_some_models_and_their_jobs_stay_the_same() -> None:
+    study = shipped("digits")
     name = next(iter(study.models))
-    some = load_study(STUDIES / "digits.toml", settings=[f'robustness.models=["{name}"]'])
+    some = shipped("digits", f'robustness.models=["{name}"]')
     one, every = make_plan(some, ["robustness"]), make_plan(study, ["robustness"])
     assert {job.entry.model for job in one} == {name}
     assert {job.entry.model for job in every} == set(study.models)
     assert {job.mark for job in one} < {job.mark for job in every}
 
 
-def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses(tmp_path: Path) -> None:
-    study = load_study(STUDIES / "shared-cifar10-paper.toml", data=[f"CIFAR-10={tmp_path}"])
+def test_an_ensemble_waits_for_the_searches_whose_pools_it_uses() -> None:
+    study = shipped("shared-cifar10-paper")
     (job,) = [job for job in make_plan(study) if job.part == "ensembles"]
     assert all(job.needs_of("search", entry) for entry in job.entries)
     assert job.need("magnitudes").entry == job.entry
@@ -222,17 +219,9 @@ def test_the_batch_is_part_of_every_mark() -> None:
     assert all(a.mark == b.mark for a, b in zip(one, other, strict=True) if a.part == "train")
 
 
-def test_an_ensemble_searches_for_a_magnitude_only_where_it_is_compared(tmp_path: Path) -> None:
-    plans = (
-        make_plan(
-            load_study(
-                STUDIES / "shared-cifar10-paper.toml",
-                settings=[f"ensembles.methods={methods}"],
-                data=[f"CIFAR-10={tmp_path}"],
-            ),
-            ["ensembles"],
-        )
+def test_an_ensemble_searches_for_a_magnitude_only_where_it_is_compared() -> None:
+    without, grid = (
+        make_plan(shipped("shared-cifar10-paper", f"ensembles.methods={methods}"), ["ensembles"])
         for methods in ('["plain", "cf"]', '["plain", "mgrid"]')
     )
-    without, grid = ({job.part for job in plan} for plan in plans)
-    assert grid - without == {"magnitudes"}
+    assert {job.part for job in grid} - {job.part for job in without} == {"magnitudes"}
