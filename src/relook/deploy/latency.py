@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.deploy.export.model_file import export_job
-from relook.deploy.export.record import Export, ExportJob, FileLatency
+from relook.deploy.export import Export, ExportJob, FileLatency, export_job
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
 from relook.deploy.onnx.model import IMAGES, build_model
 from relook.deploy.onnx.network import Networks, to_bytes

@@ -91,6 +91,11 @@ class Row:
     fitted: Fitted | None = None
 
     @property
+    def key(self) -> tuple[str, int]:
+        """The method and the budget."""
+        return self.method, self.budget
+
+    @property
     def best_cll(self) -> float:
         """The cLL with a learned average; a policy's is its own."""
         return self.metrics.get(f"cll{LEARNED}", self.metrics["cll"]).mean
@@ -216,8 +221,7 @@ class Comparison:
 
     def row(self, method: str, budget: int) -> Row | None:
         """Return the row of a method at a budget, if it was scored."""
-        matches = [r for r in self.rows if r.method == method and r.budget == budget]
-        return matches[0] if matches else None
+        return next((row for row in self.rows if row.key == (method, budget)), None)
 
     def results(self) -> Results:
         """Return every number as rows of one tidy table.

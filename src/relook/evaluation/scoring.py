@@ -46,6 +46,11 @@ class MethodRun:
     folds: tuple[Fold, ...] = ()
 
     @property
+    def order(self) -> Indices:
+        """Where each image is among those of the folds, one fold after another."""
+        return np.argsort(np.concatenate([one.places for one in self.folds]))
+
+    @property
     def parts(self) -> tuple[MethodRun, ...]:
         """The line with each policy that stands for it."""
         return tuple(replace(self, policy=one.policy, folds=()) for one in self.folds) or (self,)
@@ -65,8 +70,7 @@ Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 class Scored:
     """One line at one budget: its mean log-probabilities `[n, c]` and how good they are.
 
-    `fitted` is what the method would be deployed with, where both averages are scored. `read` gets
-    at the views' own predictions.
+    `fitted` is there where both averages are scored. `read` gets at the views' own predictions.
     """
 
     line: MethodRun
@@ -92,16 +96,13 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
         several = policies if len(policies) > 1 else [policies[0]] * repeats
         return [policy_run(setup, method, run, one) for run, one in enumerate(several)]
     row = BASELINES[method]
-    return [
-        MethodRun(
-            method,
-            run,
-            row.policy(
-                setup.recipe, row.budget or most, setup.seed + run, BASELINE_DRAWS, setup.options
-            ),
+    made = (
+        row.policy(
+            setup.recipe, row.budget or most, setup.seed + run, BASELINE_DRAWS, setup.options
         )
         for run in range(setup.runs if row.random else 1)
-    ]
+    )
+    return [MethodRun(method, run, policy) for run, policy in enumerate(made)]
 
 
 def policy_run(setup: Setup, method: str, run: int, policy: Policy) -> MethodRun:
@@ -169,7 +170,7 @@ def _joined(
     An average at a view temperature κ is about κ times too flat, so those of other view
     temperatures than the line's are brought to its own before one temperature calibrates them all.
     """
-    own, entries = line.policy.view_temperature, lengths(setup, line)
+    own, entries, order = line.policy.view_temperature, lengths(setup, line), line.order
 
     def of_fold(one: Fold, part: MethodRun) -> Iterator[Mapping[float, FloatArray]]:
         kappa = one.policy.view_temperature
@@ -182,13 +183,9 @@ def _joined(
             tempered = means[kappa] if kappa == own else temper(means[kappa], own / kappa)
             yield from [{**means, own: tempered}] * len(budgets)
 
-    places = np.argsort(np.concatenate([one.places for one in line.folds]))
-    parts = [of_fold(*pair) for pair in zip(line.folds, line.parts, strict=True)]
+    parts = map(of_fold, line.folds, line.parts)
     for budget, means in zip(sorted(entries), zip(*parts, strict=True), strict=True):
-        joined = {
-            kappa: np.concatenate([one[kappa] for one in means])[places]
-            for kappa in view_temperatures
-        }
+        joined = {k: np.concatenate([one[k] for one in means])[order] for k in view_temperatures}
         yield [budget], entries[budget], joined
 
 
@@ -280,9 +277,8 @@ def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
 
     if not line.folds:
         return of(line, slice(None))
-    own = [of(*one) for one in zip(line.parts, (f.places for f in line.folds), strict=True)]
-    order = np.argsort(np.concatenate([one.places for one in line.folds]))
-    return np.asarray(np.concatenate(own)[order])
+    own = [of(part, fold.places) for part, fold in zip(line.parts, line.folds, strict=True)]
+    return np.asarray(np.concatenate(own)[line.order])
 
 
 def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:

@@ -14,22 +14,13 @@ from dataclasses import dataclass, replace
 from math import floor, log10
 from statistics import NormalDist
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from relook.errors import RelookError
-from relook.evaluation.baselines import (
-    POLICY_LABEL,
-    POLICY_METHOD,
-    has_own_budget,
-    is_asked,
-)
+from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget, is_asked
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
 from relook.evaluation.where import Where
 from relook.foundation.wording import interval, signed, views_text
 from relook.foundation.wording import plain as number
-from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, paired_interval
+from relook.numerics.intervals import Interval
 
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless another is given."""
@@ -47,9 +38,8 @@ _NAMES = {
     "random": "the random policy",
 }
 
-Key = tuple[str, int]
-Bound = Callable[[Row, Row], Interval]
-Likely = Callable[[Key, Key], float]
+Difference = Callable[[tuple[str, int], tuple[str, int]], Interval]
+"""The difference in cLL, with learned averages, of two methods with their budgets."""
 
 
 @dataclass(frozen=True)
@@ -122,24 +112,21 @@ def corrected(found: Interval, number: int) -> Interval:
 
 def judge(
     rows: Sequence[Row],
-    per_image: Mapping[Key, FloatArray],
+    difference: Difference,
     *,
     budgets: Sequence[int],
+    images: int,
     margin: float = MARGIN,
-    groups: ArrayLike | None = None,
-    weights: FloatArray | None = None,
-    likely: Likely | None = None,
-    proof: str = "held-out",
+    same: bool = False,
+    kind: str = "held-out cLL",
 ) -> Verdict:
     """Say what to deploy, and in a few words why.
 
-    `per_image[method, budget]` `[n]` holds each image's calibrated log-likelihood with a learned
-    average, the same images for every row. Recommended is, among the budgets asked for, the row
-    with the fewest views that is not worse than the best: the lower bound of the paired difference
-    to it is at least −margin. Only rows that show a gain over the plain image count, so without
-    such a row it is the plain image; where the policy beats every baseline, only its own rows do.
-    With `weights` `[n]` classes are balanced; `likely` gives the variance that the predictions of
-    two rows expect of their difference; `proof` is what the cLL is called.
+    Recommended is, among the budgets asked for, the row with the fewest views that is not worse
+    than the best: the lower bound of the difference to it is at least −margin. Only rows that show
+    a gain over the plain image count, so without such a row it is the plain image; where the policy
+    beats every baseline, only its own rows do. `same` says that the whole policy predicts what the
+    plain image does, `kind` what the cLL of these `images` is called.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -150,17 +137,6 @@ def judge(
         raise RelookError(
             f"the verdict needs the policy and the plain image among the rows, got {methods}"
         )
-    own, before = per_image[policy.method, policy.budget], per_image["plain", 1]
-
-    def difference(one: Row, other: Row) -> Interval:
-        keys = (one.method, one.budget), (other.method, other.budget)
-        return paired_interval(
-            per_image[keys[0]] - per_image[keys[1]],
-            groups=groups,
-            weights=weights,
-            likely=None if likely is None else likely(*keys),
-        )
-
     asked = [row for row in rows if is_asked(row.method, row.budget, budgets)]
     found = Judged(
         policy=policy,
@@ -168,11 +144,11 @@ def judge(
         rival=_rival(rows, policy),
         rivals=any(row.method not in ("plain", POLICY_METHOD) for row in rows),
         alone=outcome_of(policy.over_plain["cll"], margin),
-        same=np.allclose(own, before, atol=1e-9),
+        same=same,
         tried=sum(row is not plain and row is not policy for row in asked),
         margin=margin,
-        images=len(before),
-        kind=f"{proof}{'' if weights is None else ' class-balanced'} cLL",
+        images=images,
+        kind=kind,
     )
     if found.outcome == HELPS:
         asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
@@ -243,11 +219,11 @@ def rows_tried(comparison: Comparison) -> int:
     return sum(is_asked(row.method, row.budget, comparison.budgets) for row in others)
 
 
-def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:
-    """Return the rows that nothing cheaper or equally dear reaches, the cheapest first."""
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose cLL nothing cheaper or equally dear reaches, the cheapest first."""
     found: list[Row] = []
-    for row in sorted(rows, key=lambda row: (getattr(row, cost), -row.metrics[metric].mean)):
-        if not found or row.metrics[metric].mean > found[-1].metrics[metric].mean:
+    for row in sorted(rows, key=lambda row: (row.slowdown, -row.metrics["cll"].mean)):
+        if not found or row.metrics["cll"].mean > found[-1].metrics["cll"].mean:
             found.append(row)
     return found
 
@@ -272,23 +248,23 @@ def _gains(row: Row, tried: int, margin: float) -> bool:
     return outcome_of(corrected(found["cll"], tried), margin) == HELPS
 
 
-def _recommended(asked: Sequence[Row], found: Judged, difference: Bound) -> Row:
+def _recommended(asked: Sequence[Row], found: Judged, difference: Difference) -> Row:
     plain, policy = found.best, found.policy
 
     def gains(row: Row) -> bool:
         tried = 1 if row is policy else found.tried
-        return outcome_of(corrected(difference(row, plain), tried), found.margin) == HELPS
+        return outcome_of(corrected(difference(row.key, plain.key), tried), found.margin) == HELPS
 
     gaining = [row for row in asked if row is not plain and gains(row)]
     if not gaining:
         return plain
     best = max(gaining, key=lambda row: row.best_cll)
-    good = [row for row in gaining if difference(row, best).low >= -found.margin]
+    good = [row for row in gaining if difference(row.key, best.key).low >= -found.margin]
     return min(good, key=lambda row: (row.views, row is not policy, -row.best_cll))
 
 
 def _shares(plain: Row, policy: Row) -> tuple[float | None, float | None]:
-    """Return what the views bring over the plain image, and what the average adds to it."""
+    """Return the gain in cLL that the views bring, and what their average adds to it."""
     if f"cll{USUAL}" not in policy.metrics:
         return None, None
     usual = policy.metrics[f"cll{USUAL}"].mean

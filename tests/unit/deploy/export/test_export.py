@@ -15,8 +15,7 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 import relook
-from relook.deploy.export import export
-from relook.deploy.export.model_file import FileForm, image_input
+from relook.deploy.export import FileForm, export, image_input
 from relook.deploy.onnx import check as onnx_check
 from relook.deploy.onnx import network as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
