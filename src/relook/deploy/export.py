@@ -27,11 +27,17 @@ from relook.deploy.onnx.check import (
     generated_photos,
     own_predictions,
 )
-from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
-from relook.deploy.onnx.network import set_metadata, to_bytes
+from relook.deploy.onnx.model import (
+    ImageInput,
+    Layout,
+    ModelPlan,
+    build_model,
+    set_metadata,
+    to_bytes,
+)
 from relook.deploy.tta import TTA
 from relook.deploy.tta.images import Photos, as_photos, preparation_for
-from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
+from relook.deploy.tta.view_plan import Output, TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name, warn
 from relook.evaluation.latency import milliseconds
 from relook.foundation.memory import size_text

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from relook.deploy.export import Export, ExportJob, FileLatency, export_job
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
-from relook.deploy.onnx.model import IMAGES, build_model
-from relook.deploy.onnx.network import Networks, to_bytes
+from relook.deploy.onnx.model import IMAGES, Networks, build_model, to_bytes
 from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
 from relook.deploy.tta import TTA
 from relook.errors import RelookError, warn

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,6 @@ class SetReport:
     parts: tuple[SetPart, ...]
     of_plain: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON-able data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SetsRecord:
@@ -89,26 +85,17 @@ def report_sets(
     sets: Sets, plain: Sets, labels: Labels, groups: ArrayLike | None = None
 ) -> SetReport:
     """Compare sets with the plain image's; intervals of parts are corrected for their number."""
-    sizes, lower = plain.sum(axis=1), -1.0
-    parts = []
-    for upper, name in _SIZES:
-        places = np.flatnonzero((sizes > lower) & (sizes <= upper))
-        parts += [(name, places)] if len(places) else []
-        lower = upper
+    found = np.searchsorted([upper for upper, _ in _SIZES], plain.sum(axis=1))
+    parts = [(_SIZES[part][1], np.flatnonzero(found == part)) for part in np.unique(found)]
     units = None if groups is None else np.asarray(groups)
 
     def figures(places: NDArray[np.intp], confidence: float) -> SetFigures | None:
         own = None if units is None else units[places]
         return _figures(sets[places], plain[places], labels[places], own, confidence)
 
-    return SetReport(
-        len(labels),
-        figures(np.arange(len(labels)), 0.95),
-        tuple(
-            SetPart(name, len(places), figures(places, 1 - 0.05 / len(parts)))
-            for name, places in parts
-        ),
-    )
+    level = 1 - 0.05 / max(1, len(parts))
+    apart = (SetPart(name, len(places), figures(places, level)) for name, places in parts)
+    return SetReport(len(labels), figures(np.arange(len(labels)), 0.95), tuple(apart))
 
 
 def _figures(

@@ -23,7 +23,7 @@ from relook.deploy.distil.student import (
     train_student,
     trainable,
 )
-from relook.deploy.distil.verdict import ROWS, Verdict, judge
+from relook.deploy.distil.verdict import Verdict, judge
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of, part_not_in
@@ -40,7 +40,6 @@ from relook.models.weights import load_checkpoint
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import temper
 from relook.policy import Policy, SubPolicy
-from relook.predictions.passes import View, predict_views
 
 WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
 
@@ -235,37 +234,32 @@ class _Job:
 
     def _targets(self) -> FloatArray:
         """Return what the policy predicts, calibrated: probabilities `[image, class]`."""
-        log_probs = self._predicted(
-            self.teacher.predictor, self.dataset, "targets", "targets.zarr"
-        )[:-1]
-        return np.exp(temper(self.plan.average(log_probs), self.plan.temperature))
+        average, _ = self._predicted(self.teacher.predictor, self.dataset, "targets", "targets")
+        return np.exp(temper(average, self.plan.temperature))
 
-    def _predicted(self, predictor: Predictor, images: Dataset, stage: str, store: str) -> Any:
-        """Return log-probabilities of the policy's views, and of the plain image as the last."""
-        return predict_views(
+    def _predicted(
+        self, predictor: Predictor, images: Dataset, stage: str, store: str
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return log-probabilities `[image, class]` by the policy, and of the plain image."""
+        return self.plan.predict(
             predictor,
             images.images,
-            [*self.plan.views, View(SubPolicy(), 0)],
-            seed=self.plan.seed,
-            store_path=None if self.out is None else self.out / store,
+            store_path=None if self.out is None else self.out / f"{store}.zarr",
             batch=self.batch,
             progress=stage_of(self.progress, stage),
         )
 
     def _judged(self, student: Student, proof: Dataset, doubt: str) -> Verdict:
-        how = self.teacher.engine
-        taught = accelerate(student.predictor, proof.images, mode=how).predictor
+        taught = accelerate(student.predictor, proof.images, mode=self.teacher.engine).predictor
         averages: dict[str, tuple[FloatArray, float]] = {}
-        pairs = (
+        for predictor, name, stage in (
             (self.teacher.predictor, "original", "evaluate"),
             (taught, "distilled", "evaluate distilled"),
-        )
-        for predictor, name, stage in pairs:
-            log_probs = self._predicted(predictor, proof, stage, f"{name}.zarr")
-            averages[f"{name}, plain"] = log_probs[-1].astype(np.float64), 1.0
-            kappa = self.plan.policy.view_temperature
-            averages[f"{name}, policy"] = self.plan.average(log_probs[:-1]), kappa
-        return judge({name: averages[name] for name in ROWS}, len(self.plan.views), proof, doubt)
+        ):
+            average, plain = self._predicted(predictor, proof, stage, name)
+            averages[f"{name}, plain"] = plain, 1.0
+            averages[f"{name}, policy"] = average, self.plan.policy.view_temperature
+        return judge(averages, len(self.plan.views), proof, doubt)
 
     def _written(self, found: Record, student: TorchPredictor) -> Distilled:
         done = self._result(found, student)

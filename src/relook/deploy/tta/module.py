@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from relook.deploy.tta.images import (
 )
 from relook.deploy.tta.network import evaluating, is_traced, network_of
 from relook.deploy.tta.view_plan import (
+    Output,
     TemperatureChoice,
     Uncertainty,
     fixed_view,
@@ -51,8 +52,6 @@ from relook.numerics.calibration import LOG_FLOOR, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
-
-Output = Literal["probabilities", "log_probs", "logits"]
 
 _BATCH = 256
 _LEAST_BATCH = 8

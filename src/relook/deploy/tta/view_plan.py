@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError, warn
+from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import check_temperature, mean_log_probs, temper
 from relook.numerics.conformal import SetRule
@@ -22,10 +23,10 @@ from relook.numerics.metrics import entropy
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.policy.file import policy_to_json, subpolicy_from_json, subpolicy_to_json
 from relook.policy.views import apply_subpolicy, fixed_steps, naming_steps
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import Images, View, distinct_views, predict_views
 from relook.transforms.apply import apply_kernels
-from relook.transforms.full_images import FullImages
 
+Output = Literal["probabilities", "log_probs", "logits"]
 TemperatureChoice = Literal["policy"] | float | None
 
 _NOT_CALIBRATED = (
@@ -79,13 +80,21 @@ class ViewPlan:
         rule = self.policy.sets
         return None if rule is None or rule.temperature != self.temperature else rule
 
-    def make(self, view: int, images: Tensor | FullImages, indices: NDArray[np.int64]) -> Tensor:
-        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices.
-
-        Of full-size images, a first step that crops is cut from the large original.
-        """
+    def make(self, view: int, images: Images, indices: NDArray[np.int64]) -> Tensor:
+        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices."""
         wanted = self.views[view]
         return apply_subpolicy(wanted.subpolicy, images, indices, self.seed, wanted.index)
+
+    def predict(
+        self, predictor: Predictor, images: Images, **how: Any
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the views' mean and the plain image's log-probabilities, `[n, class]` each.
+
+        `how` is as for `predict_views`.
+        """
+        views = [*self.views, View(SubPolicy(), 0)]
+        log_probs = predict_views(predictor, images, views, seed=self.seed, **how)
+        return self.average(log_probs[:-1]), log_probs[-1].astype(np.float64)
 
     def average(self, log_probs: LogProbs) -> FloatArray:
         """Return the mean `[n, class]` of what the model says of the views `[view, n, class]`."""

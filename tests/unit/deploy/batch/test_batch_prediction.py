@@ -13,15 +13,15 @@ from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 from relook.data import Preparation, load_data
 from relook.deploy import TTA
 from relook.deploy.batch import image_source
-from relook.deploy.batch.files import (
+from relook.deploy.batch.image_source import ImageSource, open_source
+from relook.deploy.batch.prediction import (
     EXIT_FIGURES,
     FIGURES,
     Prediction,
     columns,
+    predict_source,
     write_predictions,
 )
-from relook.deploy.batch.image_source import ImageSource, open_source
-from relook.deploy.batch.prediction import predict_source
 from relook.errors import FileFormatError
 from relook.models import as_predictor
 from relook.numerics.calibration import mean_log_probs, temper

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import relook
 from relook.deploy.export import FileForm, export, image_input
 from relook.deploy.onnx import check as onnx_check
-from relook.deploy.onnx import network as onnx_file
+from relook.deploy.onnx import model as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.tta.view_plan import plan_views
 from relook.io.identities import UNKNOWN
