@@ -167,8 +167,8 @@ def _joined(
 ) -> Iterator[Averaged]:
     """Join what the folds' policies predict, each of its own images.
 
-    An average at a view temperature κ is about κ times too flat, so those of other view
-    temperatures than the line's are brought to its own before one temperature calibrates them all.
+    An average at a view temperature κ is about κ times too flat: each is brought to the line's own
+    before one temperature calibrates them all.
     """
     own, entries, order = line.policy.view_temperature, lengths(setup, line), line.order
 
@@ -190,18 +190,14 @@ def _joined(
 
 
 def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes, float]:
-    """Return the view temperatures of both averages: by the half to calibrate on, and for all.
-
-    A policy has brought its own, which was learned on other images.
-    """
+    """Return the view temperatures of both averages: by the half to calibrate on, and for all."""
     if not setup.learned_averages:
         return {}
     labels, groups = setup.dataset.labels, setup.dataset.units
     rounds = partitions(len(labels), setup.protocol, setup.halvings, setup.seed, groups)
     parts = {calibrate.tobytes(): calibrate for one in rounds for calibrate, _ in one}
     asked = [*parts.values(), np.arange(len(labels))]
-    own = line.policy.view_temperature
-    found = [own] * len(asked)
+    found = [line.policy.view_temperature] * len(asked)  # a policy's was learned on other images
     if line.method != POLICY_METHOD:
         log_probs = read(line.views)
         found = learned_view_temperatures(log_probs, labels, asked, groups, setup.weights)
@@ -233,8 +229,7 @@ class Scores:
     """Evaluations, one per run, and costs by method and budget.
 
     `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
-    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is that of the policy's
-    views.
+    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is of the policy's views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
@@ -304,10 +299,7 @@ def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
 
 
 def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:
-    """Return the best baseline, each with the most views that `key`'s budget allows.
-
-    `scores` are by method and budget, higher is better. None where it is the method itself.
-    """
+    """Return the best baseline, each with the most views within `key`'s budget; None for itself."""
     best = max(affordable(key[1], scores), key=lambda one: scores[one])
     return None if best[0] == key[0] else best
 

@@ -71,30 +71,23 @@ class Judged:
     @property
     def outcome(self) -> str:
         """The answer: the policy's own, unless it is averaging that helps and not its views."""
-        if self.alone == HELPS:
-            return HELPS if self.beats_rival else AVERAGING
+        if self.alone == HELPS:  # the best baseline had the same chance
+            better = self.rival is None or (self.policy.over_rival or {})["cll"].low > 0
+            return HELPS if better else AVERAGING
         return self.alone if self.best.method == "plain" else AVERAGING
-
-    @property
-    def beats_rival(self) -> bool:
-        """Whether the policy is better than the best baseline, which had the same chance."""
-        return self.rival is None or (self.policy.over_rival or {})["cll"].low > 0
 
 
 def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
     """Return the outcome for a difference in cLL to the plain image.
 
-    It helps if the whole interval is above 0 and the estimate is more than the margin; it
-    hurts if the same holds below. Otherwise images are too few where the interval has 0 and a gain
-    worth looking for in it; anything else is no difference.
+    Images are too few where the interval has 0 and a gain worth looking for in it.
     """
     if difference.low > 0 and difference.estimate > margin:
         return HELPS
     if difference.high < 0 and difference.estimate < -margin:
         return HURTS
-    return (
-        TOO_FEW if difference.low <= 0 and difference.high > max(WORTH, margin) else NO_DIFFERENCE
-    )
+    unsure = difference.low <= 0 and difference.high > max(WORTH, margin)
+    return TOO_FEW if unsure else NO_DIFFERENCE
 
 
 def corrected(found: Interval, number: int) -> Interval:
@@ -154,8 +147,8 @@ def judge(
         asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
     found = replace(found, best=_recommended(asked, found, difference))
     views, average = _shares(plain, policy)
-    best = found.best
-    return Verdict(found.outcome, _sentence(found, plain), best.method, best.views, views, average)
+    best, sentence = found.best, _sentence(found, plain)
+    return Verdict(found.outcome, sentence, best.method, best.views, views, average)
 
 
 def naming_losses(verdict: Verdict, where: Where) -> Verdict:
@@ -186,8 +179,7 @@ def pick(
 
     Only rows count that show a gain over the plain image, by the margin and by an interval that is
     corrected for the number of rows; without one it is the plain image. Of those within the margin
-    of the highest cLL it is the one with the fewest views. It is the best of many on the same
-    images: its own figures are a little too good.
+    of the highest cLL it is the one with the fewest views.
     """
     margin = float(comparison.settings.get("margin", MARGIN))
     affordable = [
@@ -202,8 +194,15 @@ def pick(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
             f"{views_text(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
         )
-    tried = sum(row.method != "plain" for row in affordable)
-    gaining = [row for row in affordable if _gains(row, tried, margin)]
+    tried = [row for row in affordable if row.method != "plain"]
+
+    def gains(row: Row) -> bool:
+        over = row.with_learned_average.over_plain
+        if over is None:
+            return False
+        return outcome_of(corrected(over["cll"], len(tried)), margin) == HELPS
+
+    gaining = [row for row in tried if gains(row)]
     worth = gaining or [row for row in affordable if row.method == "plain"] or affordable
     best = max(row.best_cll for row in worth)
     good = [row for row in worth if row.best_cll >= best - margin]
@@ -241,13 +240,6 @@ def _rival(rows: Sequence[Row], policy: Row) -> Row | None:
     return max(own, key=lambda row: row.budget)
 
 
-def _gains(row: Row, tried: int, margin: float) -> bool:
-    if row.method == "plain" or row.over_plain is None:
-        return False
-    found = row.with_learned_average.over_plain or {}
-    return outcome_of(corrected(found["cll"], tried), margin) == HELPS
-
-
 def _recommended(asked: Sequence[Row], found: Judged, difference: Difference) -> Row:
     plain, policy = found.best, found.policy
 
@@ -275,11 +267,22 @@ def _sentence(found: Judged, plain: Row) -> str:
     """Say what to deploy, what it gains, and at what price: a fact per sentence."""
     parts = [_headline(found)]
     if found.best is not found.policy and found.best is not plain:
-        parts.append(_of_choice(found))
+        over = (
+            found.best.with_learned_average.over_plain or {}
+        )  # its intervals allow for the choice
+        changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
+        parts.append(f"Compared with the plain image: cLL {_change(*changes)}.")
+        parts.append(_price(found.best))
     parts += _of_policy(found)
-    if found.alone == HELPS:
-        parts.append(_attribution(*_shares(plain, found.policy)))
-    return " ".join(part for part in parts if part)
+    views, average = _shares(plain, found.policy)
+    if found.alone == HELPS and average == 0:
+        parts.append("All of the policy's gain over the plain image comes from its views.")
+    elif found.alone == HELPS and views is not None and average is not None:
+        parts.append(
+            f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views "
+            f"and {number(average, 4)} from their learned average."
+        )
+    return " ".join(parts)
 
 
 def _headline(found: Judged) -> str:
@@ -343,24 +346,6 @@ def _against(over: Mapping[str, Interval], rival: Row, tried: int) -> str:
     return (
         f"compared with the best baseline, {_name(rival)}{average}: cLL "
         f"{_change(cll, over['accuracy'])}{doubt}."
-    )
-
-
-def _of_choice(found: Judged) -> str:
-    """Say what another choice than the whole policy brings; its intervals allow for the choice."""
-    over = found.best.with_learned_average.over_plain or {}
-    changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
-    return f"Compared with the plain image: cLL {_change(*changes)}. {_price(found.best)}"
-
-
-def _attribution(views: float | None, average: float | None) -> str:
-    if views is None or average is None:
-        return ""
-    if average == 0:
-        return "All of the policy's gain over the plain image comes from its views."
-    return (
-        f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views and "
-        f"{number(average, 4)} from their learned average."
     )
 
 

@@ -85,5 +85,3 @@ def test_nothing_affordable_says_what_the_cheapest_costs() -> None:
 
 def test_the_frontier_leaves_out_what_something_cheaper_reaches() -> None:
     assert frontier(ROWS) == [ROWS[0], ROWS[1], ROWS[4], ROWS[3]]
-    assert frontier(ROWS, "accuracy") == [ROWS[0]]
-    assert frontier(ROWS, cost="views") == [ROWS[0], ROWS[1], ROWS[3]]

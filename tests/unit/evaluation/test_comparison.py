@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support import refused
 from tests.unit.data.marked_images import TURNED, Oracle, noisy
 
 from relook.errors import FileFormatError
@@ -110,8 +111,7 @@ def test_what_is_not_a_comparison_is_refused_in_one_line(
 def test_other_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "comparison.json"
     file.write_text(text)
-    with pytest.raises(FileFormatError, match=r"comparison\.json"):
-        load_comparison(file)
+    refused(r"comparison\.json", load_comparison, file, error=FileFormatError)
 
 
 def test_numpy_numbers_would_not_survive_json(comparison: Comparison) -> None:

@@ -49,8 +49,7 @@ class Record:
     """What a distillation did: settings, the loss of each epoch, and the verdict, if there is one.
 
     `kept_epoch` is the one whose weights come nearest to the targets of images held back; 0 is the
-    network as it was. `written` says whether there are new weights; `temperature` is theirs, or
-    else that of the network as it was.
+    network as it was. `written`: there are new weights, whose `temperature` it is.
     """
 
     training: Training
@@ -83,10 +82,7 @@ DISTIL = Kind(Record, "relook-distil", 1, "the record of a distillation", "disti
 
 @dataclass(frozen=True)
 class Distilled:
-    """The network after distillation: as a predictor, with a policy of one plain view.
-
-    Where the verdict says that it does not help, both are the original's.
-    """
+    """The network after distillation, the original one if that does not help, with a plain view."""
 
     predictor: TorchPredictor
     policy: Policy
@@ -119,16 +115,19 @@ def distil_policy(
 
     The labels of `dataset` are not looked at. Images that are in `proof` too are left out. With
     `out` everything is kept in that directory: the same call goes on after an interruption, and
-    ends in the same bytes. `engine` says how passes without a gradient are made, as
-    `accelerate_run` takes it; `record` is added to what is kept. The stages of `progress` are
-    "targets", "teach", "evaluate" and "evaluate distilled".
+    ends in the same bytes. `engine`, as `accelerate_run` takes it, makes passes without a gradient.
+    The stages of `progress` are "targets", "teach", "evaluate" and "evaluate distilled".
     """
     network, wanted = trainable(predictor), training or Training()
     plan = plan_views(policy, draws="fixed" if policy.is_fixed else "fresh")
     left_out, doubt = 0, ""
     if proof is not None:
-        proof = _unseen(proof, policy)
-        dataset, left_out, doubt = without_proof(dataset, proof)
+        if (unseen := part_not_in(proof, policy.seen)) is None:
+            raise RelookError(
+                f"{proof.name}: expected labelled images that the policy was not found on, got "
+                "none: give others (a cross-fit has none)"
+            )
+        dataset, left_out, doubt = without_proof(dataset, proof := unseen)
         doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
     with nullcontext() if out is None else RunDirectory(out) as place:
         passes = (len(plan.views) + 1) * (len(dataset) + 2 * (0 if proof is None else len(proof)))
@@ -159,16 +158,6 @@ def without_proof(dataset: Dataset, proof: Dataset) -> tuple[Dataset, int, str]:
     return dataset if len(left) == len(dataset) else dataset.subset(left), int(again.sum()), doubt
 
 
-def _unseen(proof: Dataset, policy: Policy) -> Dataset:
-    left = part_not_in(proof, policy.seen)
-    if left is None:
-        raise RelookError(
-            f"{proof.name}: expected labelled images that the policy was not found on, got none: "
-            "give others (a cross-fit has none)"
-        )
-    return left
-
-
 @dataclass(frozen=True)
 class _Job:
     """All that a distillation needs, checked."""
@@ -197,7 +186,9 @@ class _Job:
 
     def run(self, left_out: int, doubt: str, record: Mapping[str, Any]) -> Distilled:
         """Make the targets, teach, judge, and write what came of it."""
-        lesson = Lesson(self.dataset.plain, self._targets(), is_mirrored(self.plan.policy))
+        average, _ = self._predicted(self.teacher.predictor, self.dataset, "targets", "targets")
+        targets = np.exp(temper(average, self.plan.temperature))
+        lesson = Lesson(self.dataset.plain, targets, is_mirrored(self.plan.policy))
         student = train_student(
             self.network,
             lesson,
@@ -222,7 +213,14 @@ class _Job:
             written=written,
             settings=dict(record),
         )
-        return self._written(found, student.predictor)
+        done = self._result(found, student.predictor)
+        if self.out is not None:
+            if written:
+                save_weights(student.predictor, self.out / WEIGHTS)
+                done.policy.save(self.out / POLICY)
+            DISTIL.write(self.out / RECORD, found)
+            (self.out / STATE).unlink(missing_ok=True)
+        return done
 
     def finished(self, out: Path) -> Distilled:
         """Return what the directory holds."""
@@ -231,11 +229,6 @@ class _Job:
         if found.written:
             load_checkpoint(own_network(student), out / WEIGHTS)
         return self._result(found, student)
-
-    def _targets(self) -> FloatArray:
-        """Return what the policy predicts, calibrated: probabilities `[image, class]`."""
-        average, _ = self._predicted(self.teacher.predictor, self.dataset, "targets", "targets")
-        return np.exp(temper(average, self.plan.temperature))
 
     def _predicted(
         self, predictor: Predictor, images: Dataset, stage: str, store: str
@@ -261,27 +254,16 @@ class _Job:
             averages[f"{name}, policy"] = average, self.plan.policy.view_temperature
         return judge(averages, len(self.plan.views), proof, doubt)
 
-    def _written(self, found: Record, student: TorchPredictor) -> Distilled:
-        done = self._result(found, student)
-        if self.out is not None:
-            if found.written:
-                save_weights(student, self.out / WEIGHTS)
-                done.policy.save(self.out / POLICY)
-            DISTIL.write(self.out / RECORD, found)
-            (self.out / STATE).unlink(missing_ok=True)
-        return done
-
     def _result(self, found: Record, student: TorchPredictor) -> Distilled:
         """Return the network to use, with a policy of one plain view."""
         network = student if found.written else self.network
         old = self.plan.policy
-        seen = union(old.seen, set_of(self.dataset.identities))
         plain = Policy(
             (SubPolicy(),),
             temperatures=(found.temperature,),
             recipe=old.recipe,
             preparation=old.preparation,
-            seen=seen,
+            seen=union(old.seen, set_of(self.dataset.identities)),
             fitted_on=network_mark(network),
         )
         return Distilled(network, plain, found, self.out)
@@ -290,7 +272,7 @@ class _Job:
 def new_spec(spec: str, out: Path) -> str | None:
     """Return the spec of a network with the weights in `out`; None where it can have none.
 
-    A network of Hugging Face gets a directory of its own there, with the files of the original's.
+    A network of Hugging Face gets a directory there, with the files of the original's.
     """
     prefix, _, rest = spec.partition(":")
     named = spec.partition("@")[0]

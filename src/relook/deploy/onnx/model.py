@@ -149,8 +149,7 @@ def build_views(plan: ModelPlan) -> Any:
     graph, shape = Graph(), plan.input.network
     graph.name_output(_views(graph, plan, IMAGES), "views")
     images = graph.described(IMAGES, np.uint8, plan.input.dimensions)
-    dimensions = ["views", shape.channels, shape.height, shape.width]
-    views = graph.described("views", np.uint8, dimensions)
+    views = graph.described("views", np.uint8, ["views", shape.channels, shape.height, shape.width])
     return as_model(graph.proto("views", [images], [views]), [])
 
 

@@ -201,11 +201,9 @@ class TTA(nn.Module):
         """Return calibrated log-probabilities `[n, class]`, and how many views each image got."""
         if self.early_exit is None:
             raise RelookError("expected a TTA with early_exit=…, got one that runs all views")
+        parts = self._parts(images, _EXIT_BATCHES)
         with torch.no_grad():
-            found = [
-                self._exit_early(self.early_exit, part)
-                for part in self._parts(images, _EXIT_BATCHES)
-            ]
+            found = [self._exit_early(self.early_exit, part) for part in parts]
         rows = torch.cat([scaled.double().log_softmax(-1).cpu() for scaled, _ in found])
         return Exited(rows.numpy(), torch.cat([views for _, views in found]).numpy())
 

@@ -37,12 +37,10 @@ _NOT_CALIBRATED = (
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Entropies in nats, float64 `[n]`.
+    """Entropies in nats, float64 `[n]`: `entropy` is that of the calibrated prediction.
 
-    `entropy` is that of the calibrated prediction. The other three are of the views as they are
-    averaged (at the policy's view temperature), before the temperature: `predictive_entropy` that
-    of their mean, `expected_entropy` the mean of theirs, `mutual_information` the difference, at
-    least 0: how much the views disagree.
+    The others are of the views as they are averaged (at the policy's view temperature), before the
+    temperature: `predictive_entropy` that of their mean, `expected_entropy` the mean of theirs.
     """
 
     entropy: FloatArray
@@ -51,7 +49,7 @@ class Uncertainty:
 
     @property
     def mutual_information(self) -> FloatArray:
-        """How much of the uncertainty is disagreement between views."""
+        """The difference of these two, at least 0: how much the views disagree."""
         return np.maximum(self.predictive_entropy - self.expected_entropy, 0.0)
 
 
@@ -184,11 +182,7 @@ def plan_with_exits(
     draws: DrawKind,
     seed: int | None,
 ) -> tuple[ViewPlan, EarlyExit | None]:
-    """Return the plan of the views and the rule, read from its file if need be.
-
-    The temperature of all views is then the last exit's. A rule that does not belong to the
-    plan's views raises.
-    """
+    """Return the plan of the views and the rule, whose last temperature is that of all views."""
     if given is None:
         return plan_views(policy, views, temperature, draws, seed), None
     rule = given if isinstance(given, EarlyExit) else EarlyExit.load(given)
@@ -203,9 +197,8 @@ def plan_with_exits(
     return plan, rule
 
 
-# Fixed views inside a graph: one operator for torch.compile, plain operations for torch.export.
-# Compiling the views' own operations takes minutes and gains nothing over the kernels that are
-# compiled already, so torch.compile calls those; torch.export's graphs run without relook.
+# Fixed views inside a graph: plain operations for torch.export, whose graphs run without relook;
+# one operator for torch.compile, as the kernels that it would make are compiled already.
 
 
 def traced_view(subpolicy: SubPolicy, images: Tensor) -> Tensor:
