@@ -159,10 +159,7 @@ def weigh_policy(
 def fitted_policy(
     policy: Policy, log_probs: LogProbs, labels: Labels, identities: Identities, mark: str | None
 ) -> Policy:
-    """Return the policy with a view temperature and temperatures for predictions of its entries.
-
-    `mark` is that of the network which made them.
-    """
+    """Return the policy with a view temperature and temperatures for predictions of its entries."""
     if len(log_probs) != len(policy) or log_probs.shape[1:2] != labels.shape:
         raise RelookError(
             f"expected a label per image, {log_probs.shape[1]} of them, got shape {labels.shape}"

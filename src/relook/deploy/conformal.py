@@ -109,11 +109,12 @@ def policy_sets(
     report = None
     if others is not None:
         shown = plan.predict(predictor, others.images, batch=batch, progress=progress)
-        sets = [
+        one, other = (
             rule.sets(np.exp(temper(average, rule.temperature)))
             for rule, average in zip((own, plain), shown, strict=True)
-        ]
-        report = replace(report_sets(*sets, others.labels, others.units), of_plain=of_plain)
+        )
+        found = report_sets(one, other, others.labels, others.units)
+        report = replace(found, of_plain=of_plain)
     kept = plan.policy.temperatures
     if kept is None or kept[-1] != plan.temperature:
         kept = (plan.temperature,) * len(plan.policy)

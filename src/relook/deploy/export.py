@@ -219,10 +219,7 @@ def image_input(
     images: Photos | None,
     searched: CentreCrop | None = None,
 ) -> ImageInput:
-    """Decide what images the file takes, from what is said, the model, and the images given.
-
-    `searched` is how the policy's search prepared its images, which then holds here too.
-    """
+    """Decide what images the file takes, prepared as they were `searched` unless told otherwise."""
     spec = input_of(predictor)
     shape = tuple(images.shape) if isinstance(images, Tensor | FullImages) else None
     size = (form.size, form.size) if isinstance(form.size, int) else form.size

@@ -35,7 +35,7 @@ from relook.evaluation.comparison import (
     gallery_of,
     recommended_row,
 )
-from relook.evaluation.cost import measure_slowdown
+from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.evaluation.cross_validation import (
     cross_calibrated,
     likely_between,
@@ -173,14 +173,11 @@ def _merged(settings: dict[str, Any], record: Mapping[str, Any]) -> dict[str, An
 def _rows(
     setup: Setup, scores: Scores, lines: Sequence[MethodRun], labels: Mapping[str, str]
 ) -> tuple[Row, ...]:
-    """Return a row for each method and budget: means over runs, and differences to others.
-
-    What each method takes, compared with one plain pass, is measured if that is asked for.
-    """
-    first, slowdowns = {line.method: line.policy for line in lines if line.run == 0}, {}
+    """Return a row for each method and budget: means over runs, costs, differences to others."""
+    slowdowns: Mapping[str, Slowdown] = {}
     if setup.measure_cost:
-        images = setup.dataset.images
-        slowdowns = measure_slowdown(setup.predictor, images, first, setup.seed)
+        first = {line.method: line.policy for line in lines if line.run == 0}
+        slowdowns = measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
     means = {
         key: {
             name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))

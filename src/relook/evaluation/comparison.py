@@ -271,7 +271,7 @@ class Comparison:
             yield difference(name, own, **keys, versus="plain", reference="plain")
 
     def _results_by_slice(self) -> Iterator[Result]:
-        row = self.where and self.row(self.where.method, self.where.budget)
+        row = None if self.where is None else self.row(self.where.method, self.where.budget)
         if self.where is None or row is None:
             return
         keys = {**self._keys(row), "versus": "plain_in_slice"}

@@ -79,8 +79,10 @@ def read_requirement(text: str) -> Requirement:
     former = load_comparison(Path(against)) if against.endswith(".json") else None
     if against and former is None and against not in (*_NAMES, *BASELINES):
         raise unknown_name("method to compare with", against, (*_NAMES, *BASELINES, "FORMER.json"))
-    how = () if found is None else (float(found[4]), found[3] == ">=", found[2] is not None)
-    return Requirement(shown, name, *how, against=against, former=former)
+    if found is None:
+        return Requirement(shown, name, against=against, former=former)
+    bound, at_least, of_mean = float(found[4]), found[3] == ">=", found[2] is not None
+    return Requirement(shown, name, bound, at_least, of_mean, against, former)
 
 
 def check(comparison: Comparison, asked: Requirement) -> Checked:

@@ -125,10 +125,7 @@ def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
 def score_budgets(
     setup: Setup, lines: Sequence[MethodRun], lengths: Lengths = lengths_of
 ) -> Iterator[Scored]:
-    """Predict each distinct view of all lines once, and score every line at every budget.
-
-    A line's budgets come one after another, the smallest first.
-    """
+    """Predict each distinct view once; score each line at every budget, the smallest first."""
     read = predicted(setup, [view for line in lines for view in line.views])
     for line in lines:
         own, learned = line.policy.view_temperature, _learned(setup, line, read)

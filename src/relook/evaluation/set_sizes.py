@@ -23,10 +23,7 @@ _SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "over 10"))
 
 @dataclass(frozen=True)
 class SetFigures:
-    """Coverage and mean size of sets, of the plain image's, and what the difference is.
-
-    `empty` and `plain_empty` are shares of the images.
-    """
+    """Coverage, mean size and share of empty sets, the plain image's, and the differences."""
 
     coverage: Interval
     size: Interval

@@ -241,10 +241,7 @@ def available_methods(
 def with_magnitude(
     setup: Setup, validation: Dataset | None, progress: Progress | None = None
 ) -> tuple[Setup, GridScores | None]:
-    """Search MGrid's magnitude, if there are images for it besides those that are scored.
-
-    `options.grid_views` views of RandAugment at each magnitude of the grid are scored by cLL.
-    """
+    """Search MGrid's magnitude by cLL, if there are images for it besides those that are scored."""
     if validation is None:
         return setup, None
     images = apart(validation, setup.dataset)

@@ -55,10 +55,7 @@ def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
 def unseen_part(
     dataset: Dataset, policies: Sequence[Policy], indices: ArrayLike | None = None
 ) -> Unseen:
-    """Leave the images out that a policy, or a number in it, was found on, and warn of it.
-
-    `indices` are the images' places in the data set that they were taken from.
-    """
+    """Leave the images out that a policy, or a number in it, was found on, and warn of it."""
     places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
     left, part = unseen_places(dataset, policies), dataset
     if len(left) < len(dataset):

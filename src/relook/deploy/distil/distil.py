@@ -122,12 +122,14 @@ def distil_policy(
     plan = plan_views(policy, draws="fixed" if policy.is_fixed else "fresh")
     left_out, doubt = 0, ""
     if proof is not None:
-        if (unseen := part_not_in(proof, policy.seen)) is None:
+        unseen = part_not_in(proof, policy.seen)
+        if unseen is None:
             raise RelookError(
                 f"{proof.name}: expected labelled images that the policy was not found on, got "
                 "none: give others (a cross-fit has none)"
             )
-        dataset, left_out, doubt = without_proof(dataset, proof := unseen)
+        proof = unseen
+        dataset, left_out, doubt = without_proof(dataset, proof)
         doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
     with nullcontext() if out is None else RunDirectory(out) as place:
         passes = (len(plan.views) + 1) * (len(dataset) + 2 * (0 if proof is None else len(proof)))
@@ -270,10 +272,7 @@ class _Job:
 
 
 def new_spec(spec: str, out: Path) -> str | None:
-    """Return the spec of a network with the weights in `out`; None where it can have none.
-
-    A network of Hugging Face gets a directory there, with the files of the original's.
-    """
+    """Return the spec of a network with the weights in `out`; None where it can have none."""
     prefix, _, rest = spec.partition(":")
     named = spec.partition("@")[0]
     if named.partition(":")[0] in ("timm", "torch", "cifar", "small"):

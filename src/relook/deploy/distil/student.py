@@ -269,7 +269,7 @@ def _run_epoch(
             group["lr"] = rate(step)
         targets = targets.to(like.device)
         with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
-            results = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
+            results: Tensor = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
         results = results.float()
         if like.outputs == "probabilities":
             results = results.clamp_min(1e-12).log()

@@ -81,10 +81,7 @@ def parse_target(text: str) -> ExitTarget:
 def check_target(
     target: ExitTarget, images: int, views: int, groups: ArrayLike | None = None
 ) -> None:
-    """Raise where no rule for this number of distinct views can be learned on `images` images.
-
-    For a loss of accuracy that is so where even images without a single loss are too few.
-    """
+    """Raise where no rule for this number of distinct views can be learned on `images` images."""
     if views < 2:
         raise RelookError("expected a policy of at least 2 distinct views for early exit, got 1")
     if target.kind == "views" and target.value > views:
@@ -195,10 +192,7 @@ def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
 
 
 def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
-    """Return the confidence up to which going on pays: the best cut of the sorted images.
-
-    There isotonic regression of the gain on the confidence changes its sign.
-    """
+    """Return the confidence up to which going on pays: the best cut of the sorted images."""
     order = np.argsort(confidence, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(gain[order])])
     # A cut between equal confidences cannot be made by a threshold.
@@ -210,10 +204,7 @@ def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
 
 
 def rule_within(budget: float, fitted: ScoredExits) -> Thresholds:
-    """Return the rule whose mean number of views is the budget or just below it, as far as it pays.
-
-    Between the two neighbours in the family thresholds are blended.
-    """
+    """Return the rule whose mean number of views is the budget or just below it, if that pays."""
 
     def within(rule: Thresholds) -> bool:
         return bool(first_exits(fitted.confidence, rule).mean() <= budget)

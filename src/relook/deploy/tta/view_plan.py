@@ -25,6 +25,7 @@ from relook.policy.file import policy_to_json, subpolicy_from_json, subpolicy_to
 from relook.policy.views import apply_subpolicy, fixed_steps, naming_steps
 from relook.predictions.passes import Images, View, distinct_views, predict_views
 from relook.transforms.apply import apply_kernels
+from relook.transforms.full_images import FullImages
 
 Output = Literal["probabilities", "log_probs", "logits"]
 TemperatureChoice = Literal["policy"] | float | None
@@ -78,7 +79,7 @@ class ViewPlan:
         rule = self.policy.sets
         return None if rule is None or rule.temperature != self.temperature else rule
 
-    def make(self, view: int, images: Images, indices: NDArray[np.int64]) -> Tensor:
+    def make(self, view: int, images: Tensor | FullImages, indices: NDArray[np.int64]) -> Tensor:
         """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices."""
         wanted = self.views[view]
         return apply_subpolicy(wanted.subpolicy, images, indices, self.seed, wanted.index)
