@@ -182,9 +182,8 @@ def _repeated(images: Tensor | FullImages, batch: int) -> Tensor | FullImages:
 def _rungs(policy: Policy, comparison: Comparison | None, method: str | None) -> list[Rung]:
     """Return the plain image, and the method with every number of views that was scored."""
     if comparison is None:
-        label = policy_label(policy)
-        views = range(1, policy.views + 1)
-        return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in views)]
+        label, numbers = policy_label(policy), range(1, policy.views + 1)
+        return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in numbers)]
     name = named_method(method or comparison.verdict.recommended_method)
     rungs = []
     for one in dict.fromkeys(("plain", name)):
