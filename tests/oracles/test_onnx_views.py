@@ -15,8 +15,7 @@ from tests.oracles.pictures import pictures
 from tests.support import refused
 
 import relook
-from relook.deploy.onnx.model import write_view
-from relook.deploy.onnx.network import as_model, to_bytes
+from relook.deploy.onnx.model import as_model, to_bytes, write_view
 from relook.models.onnx_runtime import is_installed, open_session
 from relook.policy import Step, SubPolicy
 from relook.policy.views import apply_subpolicy, freeze_subpolicy

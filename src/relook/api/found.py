@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from relook.deploy import TTA
     from relook.deploy.conformal import SetKeywords
     from relook.deploy.distil.distil import Distilled
-    from relook.deploy.export.record import Export
+    from relook.deploy.export import Export
     from relook.deploy.latency import Fitting
     from relook.deploy.recommended import Deployed
     from relook.evaluation.suspects import Suspects

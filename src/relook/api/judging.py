@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import as_images, prepared_for
-from relook.deploy.calibrate import calibrate_policy
+from relook.deploy.calibrate import calibrated_policy
 from relook.errors import RelookError
 from relook.evaluation.baselines import check_methods
 from relook.evaluation.compare import compare, plan_comparison
@@ -135,7 +135,7 @@ def calibrated(
     if is_shown(progress):
         say(f"calibrating {views_text(policy.views)} on {len(dataset):,} images")
     with chosen_bars(progress) as bars:
-        return calibrate_policy(
+        found = calibrated_policy(
             predictor,
             dataset,
             policy,
@@ -144,6 +144,7 @@ def calibrated(
             batch=batch,
             progress=stage_of(bars, "calibrate"),
         )
+    return found.policy
 
 
 def with_sets(

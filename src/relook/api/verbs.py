@@ -23,7 +23,7 @@ from relook.api.recorded import (
 )
 from relook.data import Dataset, Preparation, as_dataset
 from relook.data.adapt import data_spec, prepared_for
-from relook.deploy.calibrate import calibrate_policy as former_calibrate_policy
+from relook.deploy.calibrate import calibrated_policy
 from relook.errors import RelookError, RunError, warn
 from relook.evaluation.comparison import Comparison
 from relook.foundation.registry import check_names
@@ -237,7 +237,7 @@ def calibrate_policy(predictor: Predictor, dataset: Dataset, policy: Policy, **h
         "calibrate_policy(predictor, dataset, policy)",
         "calibrate(model, images, labels, policy=…)",
     )
-    return former_calibrate_policy(predictor, dataset, policy, **how)
+    return calibrated_policy(predictor, dataset, policy, **how).policy
 
 
 def load(

@@ -9,9 +9,8 @@ from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
 from relook.cli.shared.spelled_out import option, spelled_out
-from relook.deploy.batch.files import writer_for
 from relook.deploy.batch.image_source import file_source
-from relook.deploy.batch.prediction import Predicted, predict_source
+from relook.deploy.batch.prediction import Predicted, predict_source, writer_for
 from relook.deploy.tta import TTA
 from relook.foundation.wording import count, views_text
 from relook.io.files import one_line

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from relook.data.base import Dataset
-from relook.deploy.tta.view_plan import TemperatureChoice, ViewPlan, plan_views
+from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
 from relook.evaluation.latency import policy_mark
 from relook.evaluation.set_sizes import SETS, SetReport, SetsRecord, report_sets
 from relook.foundation.progress import Progress
 from relook.io.identities import set_of, union
 from relook.models import Predictor
 from relook.models.describe import network_mark
-from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import fit_temperature, temper
 from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
-from relook.policy import Policy, SubPolicy
-from relook.predictions.passes import View, predict_views
+from relook.policy import Policy
 
 
 class SetKeywords(TypedDict, total=False):
@@ -48,12 +46,11 @@ class PolicySets:
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found, without the policy, as JSON-able data."""
-        report = None if self.report is None else self.report.to_json()
         return {
             "images": self.images,
             "coverage_deviation": self.deviation,
             "plain_thresholds": self.plain.thresholds,
-            "report": report,
+            "report": None if self.report is None else asdict(self.report),
         }
 
     def keep(self, run: Path | None, policy: Policy, text: str) -> None:
@@ -92,7 +89,7 @@ def policy_sets(
     """
     plan = plan_views(policy, temperature=temperature)
     labels = dataset.labels
-    averages = _averages(predictor, dataset, plan, batch, progress)
+    averages = plan.predict(predictor, dataset.images, batch=batch, progress=progress)
     # One number; the plain image's sets are compared with, not deployed.
     of_plain = fit_temperature(averages[1], labels, groups=dataset.units)
     own, plain = (
@@ -111,13 +108,13 @@ def policy_sets(
         plain = own
     report = None
     if others is not None:
-        shown = _averages(predictor, others, plan, batch, progress)
-        sets = [
+        shown = plan.predict(predictor, others.images, batch=batch, progress=progress)
+        one, other = (
             rule.sets(np.exp(temper(average, rule.temperature)))
             for rule, average in zip((own, plain), shown, strict=True)
-        ]
-        report = report_sets(sets[0], sets[1], others.labels, others.units)
-        report = replace(report, of_plain=of_plain)
+        )
+        found = report_sets(one, other, others.labels, others.units)
+        report = replace(found, of_plain=of_plain)
     kept = plan.policy.temperatures
     if kept is None or kept[-1] != plan.temperature:
         kept = (plan.temperature,) * len(plan.policy)
@@ -131,22 +128,3 @@ def policy_sets(
     units = len(dataset) if dataset.units is None else len(np.unique(dataset.units))
     deviation = coverage_deviation(own.coverage, units)
     return PolicySets(made, plain, len(dataset), deviation, report)
-
-
-def _averages(
-    predictor: Predictor,
-    dataset: Dataset,
-    plan: ViewPlan,
-    batch: int | None,
-    progress: Progress | None,
-) -> tuple[FloatArray, FloatArray]:
-    """Return the views' mean and the plain image's log-probabilities, `[n, class]` each."""
-    log_probs = predict_views(
-        predictor,
-        dataset.images,
-        [*plan.views, View(SubPolicy(), 0)],
-        seed=plan.seed,
-        batch=batch,
-        progress=progress,
-    )
-    return plan.average(log_probs[:-1]), log_probs[-1].astype(np.float64)

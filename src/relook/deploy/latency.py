@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.deploy.export.model_file import export_job
-from relook.deploy.export.record import Export, ExportJob, FileLatency
+from relook.deploy.export import Export, ExportJob, FileLatency, export_job
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
-from relook.deploy.onnx.model import IMAGES, build_model
-from relook.deploy.onnx.network import Networks, to_bytes
+from relook.deploy.onnx.model import IMAGES, Networks, build_model, to_bytes
 from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
 from relook.deploy.tta import TTA
 from relook.errors import RelookError, warn
 from relook.evaluation.baselines import POLICY_METHOD, policy_label
-from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import (
     ALLOWED,
     ROUNDS,
@@ -139,8 +137,9 @@ class _Forms:
     def call(self, rung: Rung) -> Callable[[], object]:
         job = self._job(rung)
         images = _repeated(job.images, self.batch)
-        sides = images.levels(0).shape[:2] if isinstance(images, FullImages) else images.shape[2:]
-        kind = "photo" if isinstance(images, FullImages) else "image"
+        kind, sides = "image", tuple(images.shape[2:])
+        if isinstance(images, FullImages):
+            kind, sides = "photo", images.levels(0).shape[:2]
         self.image = f"{kind}{'s' if self.batch > 1 else ''} of {sides[0]} × {sides[1]}"
         if self.engine == TORCH:
             plan, given = job.plan.views, job.plan.input.network
@@ -183,26 +182,20 @@ def _repeated(images: Tensor | FullImages, batch: int) -> Tensor | FullImages:
 def _rungs(policy: Policy, comparison: Comparison | None, method: str | None) -> list[Rung]:
     """Return the plain image, and the method with every number of views that was scored."""
     if comparison is None:
-        label = policy_label(policy)
-        views = range(1, policy.views + 1)
-        return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in views)]
+        label, numbers = policy_label(policy), range(1, policy.views + 1)
+        return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in numbers)]
     name = named_method(method or comparison.verdict.recommended_method)
-    own = [] if name == "plain" else sorted(_scored(comparison, name), key=lambda row: row.views)
-    return [_rung(row) for row in (*_scored(comparison, "plain"), *own)]
-
-
-def _scored(comparison: Comparison, method: str) -> Sequence[Row]:
-    rows = [row for row in comparison.rows if row.method == method]
-    if not rows:
-        raise RelookError(
-            f"latency: expected a method that was compared, got {method!r}: run  relook compare"
-        )
-    return list({row.views: row for row in rows}.values())
-
-
-def _rung(row: Row) -> Rung:
-    gain = (row.with_learned_average.over_plain or {}).get("cll")
-    return Rung(row.method, row.label, row.views, row.best_cll, gain)
+    rungs = []
+    for one in dict.fromkeys(("plain", name)):
+        rows = {row.views: row for row in comparison.rows if row.method == one}
+        if not rows:
+            raise RelookError(
+                f"latency: expected a method that was compared, got {one!r}: run  relook compare"
+            )
+        for views, row in sorted(rows.items()):
+            gain = (row.with_learned_average.over_plain or {}).get("cll")
+            rungs.append(Rung(one, row.label, views, row.best_cll, gain))
+    return rungs
 
 
 def _processor() -> str:

@@ -42,9 +42,8 @@ class LearnedWeights:
 
     `weights` `[view]` and `temperature` are fitted on all images; `equal` counts each view as
     often as the policy has it. cLL is that of held-out images, under weights and temperature of
-    the others; `gain` is learned minus equal there, with its interval.
-    `fit_cll` and `fit_cll_equal` are on the images of the fit, where learned weights cannot
-    lose: the distance to `cll` is what they overfit.
+    the others; `gain` is learned minus equal there. `fit_cll` and `fit_cll_equal` are on the images
+    of the fit, where learned weights cannot lose: the distance to `cll` is what they overfit.
     """
 
     weights: tuple[float, ...]
@@ -82,8 +81,7 @@ def learn_weights(
     Half of the images (whole `groups`) make weights and a temperature, the other half scores
     them, and the other way round; then all images make the weights that are returned. `counts`
     are what "equal" means where the policy repeats views; the predictions are as they are averaged,
-    at a `view_temperature` (`Policy.tempered`). Use images that the selection has not
-    seen: on its own they look better than they are.
+    at a `view_temperature` (`Policy.tempered`), of images that the selection has not seen.
     """
     if log_probs.ndim != 3 or labels.shape != log_probs.shape[1:2] or len(labels) < 4:
         raise RelookError(
@@ -114,8 +112,8 @@ def learn_weights(
         likely.append(likely_variance(after, before))
     weights, _, cll = fit_weights(log_probs, labels, equal)
     return LearnedWeights(
-        weights=tuple(float(weight) for weight in weights),
-        equal=tuple(float(weight) for weight in equal),
+        weights=tuple(weights.tolist()),
+        equal=tuple(equal.tolist()),
         temperature=fit(weights, np.arange(len(labels)))[1],
         fit_cll=cll,
         fit_cll_equal=_calibrated(log_probs, labels, equal)[0],
@@ -126,7 +124,7 @@ def learn_weights(
 
 
 def weighted_policy(policy: Policy, weights: Sequence[float]) -> Policy:
-    """Return a policy that repeats each distinct view by its weight; it has no temperatures.
+    """Return a policy without temperatures that repeats each distinct view by its weight.
 
     A view's repeats stand together, in the views' order, so that a budget of k views is the
     first k of them with their weights. Views that round to nothing are left out.
@@ -215,6 +213,5 @@ def _in_whole_parts(weights: Sequence[float], total: int) -> list[int]:
         raise RelookError(f"expected weights ≥ 0, not all 0, got {list(weights)}")
     exact = shares / shares.sum() * total
     parts = np.floor(exact).astype(np.int64)
-    last = np.argsort(parts - exact, kind="stable")[: total - int(parts.sum())]
-    parts[last] += 1
+    parts[np.argsort(parts - exact, kind="stable")[: total - int(parts.sum())]] += 1
     return [int(part) for part in parts]

@@ -48,9 +48,8 @@ _SHUFFLE = 2
 class Options:
     """What the RandAugment baselines are made with: N steps, magnitudes uniform on [0, M].
 
-    `crop_zoom` is how far the five and ten crops enlarge: by default they are 7/8 of the side.
-    `grid_magnitude` is the M that the grid search found; `grid_views` is how many views it
-    averages to judge one magnitude (the paper: 100).
+    `crop_zoom` is how far the five and ten crops enlarge. `grid_magnitude` is the M that the grid
+    search found, which averages `grid_views` views to judge one magnitude (the paper: 100).
     """
 
     length: int = 3
@@ -60,10 +59,7 @@ class Options:
     crop_zoom: float = CROP_OF_7_8
 
     def for_images(self, images: object) -> Options:
-        """Return the options for these images: full-size ones are cropped as in the paper.
-
-        The five crops then have the input's size and come from the resized image.
-        """
+        """Return the options for these images: of full-size ones, crops have the input's size."""
         return replace(self, crop_zoom=0.0) if isinstance(images, FullImages) else self
 
 
@@ -74,10 +70,9 @@ Maker = Callable[[Recipe, int, int, DrawKind, Options], Sequence[SubPolicy]]
 class Baseline:
     """One row: `make(recipe, views, seed, draws, options)` lists the sub-policies.
 
-    `label` is what tables print, `about` says it in words. `budget` is the number of views
-    that the method always takes, None for any number; then the list for fewer views is the
-    beginning of the list for more. `random` says that another seed gives other views,
-    `square` that images must be as high as wide.
+    `budget` is the number of views that the method always takes, None for any number; then the list
+    for fewer views is the beginning of the list for more. `random` says that another seed gives
+    other views, `square` that images must be as high as wide.
     """
 
     name: str
@@ -227,13 +222,13 @@ def register_baseline(
     """Add a method that comparisons score next to a policy, under the name that `methods` take.
 
     `make(recipe, views, seed, draws, options)` returns as many sub-policies as `views` says; the
-    other arguments are those of `Baseline`. `relook.testing.check_baseline` checks it. Returns
-    the function.
+    other arguments are those of `Baseline`. `relook.testing.check_baseline` checks it.
     """
     if name in (POLICY_METHOD, "policy", "crops"):
         raise RelookError(f"the baseline's name {name!r} means another method: choose another")
-    row = Baseline(name, label or name, about or label or name, budget, make, random, square)
-    BASELINES.add(row)
+    BASELINES.add(
+        Baseline(name, label or name, about or label or name, budget, make, random, square)
+    )
     return make
 
 
@@ -245,8 +240,9 @@ def label_of(method: str) -> str:
 def policy_label(policy: Policy) -> str:
     """Return what a policy is called: a preset by its name."""
     name = preset_of(policy)
-    label = POLICY_LABEL if name is None else label_of("cf" if name == "crops" else name)
-    return label if name is None else label.partition(" (")[0]
+    if name is None:
+        return POLICY_LABEL
+    return label_of("cf" if name == "crops" else name).partition(" (")[0]
 
 
 def has_own_budget(method: str) -> bool:

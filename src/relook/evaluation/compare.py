@@ -117,26 +117,17 @@ def compare(
     chosen, left_out = available_methods(setup, asked.methods, validation)
     setup, grid = with_magnitude(setup, validation, grids) if "mgrid" in chosen else (setup, None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
-    again = {line.method for line in lines if _is_again(line, policies[0])}
+    own = policies[0].subpolicies
+    again = {line.method for line in lines if line.policy.subpolicies == own}
+    again -= {"plain", POLICY_METHOD}
     left_out |= dict.fromkeys(again, "it is the policy itself")
     chosen = [method for method in chosen if method not in again]
     lines = [line for line in lines if line.method not in again]
     scores, cross_fit = score_lines(setup, lines), any(line.folds for line in lines)
     labels = {method: label_of(method) for method in chosen}
     labels[POLICY_METHOD] = policy_label(policies[0])
-    rows = rows_of(setup, scores, labels, _slowdowns(setup, lines))
-    verdict = judge(
-        rows,
-        {key: per_image(runs, f"cll{setup.fair}") for key, runs in scores.evaluations.items()},
-        budgets=setup.budgets,
-        margin=setup.margin,
-        groups=setup.dataset.units,
-        weights=setup.weights,
-        likely=lambda one, other: likely_between(
-            scores.evaluations[one], scores.evaluations[other], f"cll{setup.fair}"
-        ),
-        proof="cross-fit" if cross_fit else "held-out",
-    )
+    rows = _rows(setup, scores, lines, labels)
+    verdict = _judged(setup, scores, rows, "cross-fit" if cross_fit else "held-out")
     deployed = _of_recommended(setup, scores, rows, verdict)
     known_settings = {
         **setup.record(),
@@ -170,12 +161,6 @@ def _asked(policies: Sequence[Policy], keywords: ComparisonKeywords) -> Comparis
     return replace(asked, runs=max(asked.runs, len(policies)))
 
 
-def _is_again(line: MethodRun, policy: Policy) -> bool:
-    """Whether a baseline other than the plain image is the policy once more."""
-    own = line.method in ("plain", POLICY_METHOD)
-    return not own and line.policy.subpolicies == policy.subpolicies
-
-
 def _merged(settings: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     """Add what the caller knows; a table adds to a table of the same name."""
     merged = {**settings, **record}
@@ -185,21 +170,14 @@ def _merged(settings: dict[str, Any], record: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _slowdowns(setup: Setup, lines: Sequence[MethodRun]) -> dict[str, Slowdown] | None:
-    """Measure what each method takes, compared with one plain pass, if that is asked for."""
-    first = {line.method: line.policy for line in lines if line.run == 0}
-    if not setup.measure_cost:
-        return None
-    return measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
-
-
-def rows_of(
-    setup: Setup,
-    scores: Scores,
-    labels: Mapping[str, str],
-    slowdowns: Mapping[str, Slowdown] | None,
+def _rows(
+    setup: Setup, scores: Scores, lines: Sequence[MethodRun], labels: Mapping[str, str]
 ) -> tuple[Row, ...]:
-    """Return a row for each method and budget: means over runs, and differences to others."""
+    """Return a row for each method and budget: means over runs, costs, differences to others."""
+    slowdowns: Mapping[str, Slowdown] = {}
+    if setup.measure_cost:
+        first = {line.method: line.policy for line in lines if line.run == 0}
+        slowdowns = measure_slowdown(setup.predictor, setup.dataset.images, first, setup.seed)
     means = {
         key: {
             name: Measured(*mean_and_deviation([one.metrics[name] for one in ones]))
@@ -213,15 +191,11 @@ def rows_of(
         return setup.differences(scores.evaluations[key], scores.evaluations[other], average)
 
     def over_plain(key: Key) -> dict[str, Interval]:
-        usual = over(key, ("plain", 1))
-        if not setup.learned_averages:
-            return usual
-        same = all(
-            one.per_image["cll"] is one.per_image[f"cll{LEARNED}"]
-            for one in scores.evaluations[key]
-        )
-        learned = usual if same else over(key, ("plain", 1), LEARNED)
-        return {**usual, **{f"{name}{LEARNED}": one for name, one in learned.items()}}
+        found = over(key, ("plain", 1))
+        if setup.learned_averages:
+            learned = over(key, ("plain", 1), LEARNED)
+            found |= {f"{name}{LEARNED}": one for name, one in learned.items()}
+        return found
 
     rows, methods = [], list(labels)
     for key in sorted(means, key=lambda key: (methods.index(key[0]), key[1])):
@@ -242,6 +216,21 @@ def rows_of(
         )
         rows.append(row)
     return tuple(rows)
+
+
+def _judged(setup: Setup, scores: Scores, rows: Sequence[Row], proof: str) -> Verdict:
+    """Return the verdict; `proof` says on what images it is."""
+    runs, cll = scores.evaluations, f"cll{setup.fair}"
+    whole = max(key for key in runs if key[0] == POLICY_METHOD)
+    return judge(
+        rows,
+        lambda one, other: setup.differences(runs[one], runs[other], setup.fair)["cll"],
+        budgets=setup.budgets,
+        images=len(setup.dataset),
+        margin=setup.margin,
+        same=np.allclose(per_image(runs[whole], cll), per_image(runs["plain", 1], cll), atol=1e-9),
+        kind=f"{proof}{' class-balanced' if setup.balanced else ''} cLL",
+    )
 
 
 def _of_recommended(

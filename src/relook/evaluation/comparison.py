@@ -71,12 +71,10 @@ class Fitted:
 class Row:
     """One method at one budget, scored on the held-out images.
 
-    `views` is what it costs (model passes per image), at most `budget`; `slowdown` is its
-    measured time relative to one pass over the plain image. `cll` and the other metrics are those
-    of the method as it is: the usual average, or a policy's own. `over_plain` and `over_rival`
-    hold the differences in `cll` and `accuracy`, this row minus the plain image and minus the best
-    baseline of the same budget, both with a learned average; None where there is nothing to
-    compare with.
+    `views` are its model passes per image, at most `budget`; `slowdown` is its time relative to one
+    pass over the plain image. Metrics are those of the method as it is: the usual average, or a
+    policy's own. `over_plain` and `over_rival` hold the differences in `cll` and `accuracy` to the
+    plain image and to the best baseline of the same budget, both with a learned average.
     """
 
     method: str
@@ -89,6 +87,11 @@ class Row:
     over_rival: Mapping[str, Interval] | None = None
     rival: str | None = None
     fitted: Fitted | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The method and the budget."""
+        return self.method, self.budget
 
     @property
     def best_cll(self) -> float:
@@ -135,9 +138,8 @@ class Detection:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer.
+    """The plain answer; `outcome` is one of those in `relook.evaluation.verdict`.
 
-    `outcome` is "helps", "averaging helps", "no difference", "too few images to tell" or "hurts".
     `from_views` is the policy's gain in cLL over the plain image with the usual average of its
     views, `from_average` what its own average adds to that.
     """
@@ -156,13 +158,11 @@ class Comparison:
 
     `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
     has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
-    `gained` and `lost` name images by their index in the data set; those images are kept in
-    `examples.npz` next to the comparison. `against` has the differences in cLL and accuracy of
-    what is recommended to the plain image and every baseline that takes no more views, `per_image`
-    its values for each image, float32 `[n]`, to compare another run on the same images with; with
-    what counts as one, int32, and weights, where there are such.
-    `selective` says what it brings not to answer unsure images; None where images are too few.
-    `ood` says how well foreign images are told.
+    `gained` and `lost` name images by their index in the data set; `examples.npz` keeps them.
+    `against` has the differences in cLL and accuracy of what is recommended to the plain image and
+    every baseline that takes no more views, `per_image` its values for each image, float32 `[n]`,
+    with what counts as one, int32, and weights, where there are such: another run is compared by
+    them. `selective` says what it brings not to answer unsure images; None where these are too few.
     """
 
     policy: Policy
@@ -216,43 +216,36 @@ class Comparison:
 
     def row(self, method: str, budget: int) -> Row | None:
         """Return the row of a method at a budget, if it was scored."""
-        matches = [r for r in self.rows if r.method == method and r.budget == budget]
-        return matches[0] if matches else None
+        return next((row for row in self.rows if row.key == (method, budget)), None)
 
     def results(self) -> Results:
-        """Return every number as rows of one tidy table.
-
-        `asked` flags the budgets asked for, and the methods with a budget of their own; the
-        metric `search_temperature` is what the policy carries.
-        """
+        """Return every number as rows of one tidy table; `asked` flags the budgets asked for."""
         rows = [one for row in self.rows for one in self._results_of(row)]
-        rows += self._results_by_slice()
-        rows += self._results_of_doubt()
+        rows += [*self._results_by_slice(), *self._results_of_doubt()]
         settings = {**self.settings, "budgets": list(self.budgets), "images": self.images}
         return Results("comparison", tuple(rows), settings, self.verdict.sentence)
 
     def _results_of_doubt(self) -> Iterator[Result]:
         """Yield rows of the most views; `by` says by what images are left out or told apart."""
+        plain = {"versus": "plain", "reference": "plain"}
         for one in self.ood:
             keys = {**self._last(one.method), "by": one.score}
             yield Result("auroc", one.auroc, keys=keys)
             yield Result("fpr95", one.fpr95, keys=keys)
             if one.over_plain is not None:
-                yield difference("auroc", one.over_plain, **keys, versus="plain", reference="plain")
+                yield difference("auroc", one.over_plain, **keys, **plain)
         for name in () if self.selective is None else ("plain", "policy", "disagreement"):
             found = getattr(self.selective, name)
             by = "disagreement" if name == "disagreement" else "confidence"
             keys = {**self._last(name), "by": by}
             for metric in ("aurc", "adaptive_ece", "classwise_ece"):
-                value = getattr(found, metric)
-                if value is not None:
-                    yield Result(metric, value, keys=keys)
+                if getattr(found, metric) is not None:
+                    yield Result(metric, getattr(found, metric), keys=keys)
             for at in found.at:
                 own = {**keys, "coverage": at.share}
                 yield Result("accuracy_at", at.accuracy, keys=own)
                 if at.over_plain is not None:
-                    gain = at.over_plain
-                    yield difference("accuracy_at", gain, **own, versus="plain", reference="plain")
+                    yield difference("accuracy_at", at.over_plain, **own, **plain)
 
     def _last(self, name: str) -> dict[str, Any]:
         """Return the keys of the row with the most views, of the plain image or of the policy."""
@@ -261,13 +254,8 @@ class Comparison:
         return self._keys(own[0]) if own else {"method": method}
 
     def _keys(self, row: Row) -> dict[str, Any]:
-        return {
-            "method": row.method,
-            "label": row.label,
-            "budget": row.budget,
-            "views": row.views,
-            "asked": is_asked(row.method, row.budget, self.budgets),
-        }
+        keys = {name: getattr(row, name) for name in ("method", "label", "budget", "views")}
+        return {**keys, "asked": is_asked(*row.key, self.budgets)}
 
     def _results_of(self, row: Row) -> Iterator[Result]:
         keys = self._keys(row)
@@ -283,11 +271,11 @@ class Comparison:
             yield difference(name, own, **keys, versus="plain", reference="plain")
 
     def _results_by_slice(self) -> Iterator[Result]:
-        row = self.where and self.row(self.where.method, self.where.budget)
+        row = None if self.where is None else self.row(self.where.method, self.where.budget)
         if self.where is None or row is None:
             return
-        names = ("method", "label", "budget", "views")
-        keys = {name: getattr(row, name) for name in names} | {"versus": "plain_in_slice"}
+        keys = {**self._keys(row), "versus": "plain_in_slice"}
+        del keys["asked"]
         for one in self.where.slices:
             own = {"slice": one.kind, "part": one.name, "images": one.images}
             for metric, found in (("cll", one.cll), ("accuracy", one.accuracy)):
@@ -295,10 +283,9 @@ class Comparison:
                     yield difference(metric, found, **keys, **own)
 
     def meets(self, requirement: str) -> bool:
-        """Whether what is recommended is good enough: "helps", "cll>=0.01", "views<=10" …
+        """Whether what is recommended is good enough: "helps", "cll>=0.01" … (docs/howto/gate.md).
 
-        "cll>=0.01" asks for an interval whose lower end is at least that; docs/howto/gate.md has
-        the rest.
+        "cll>=0.01" asks for an interval whose lower end is at least that.
         """
         from relook.evaluation.requirement import check, read_requirement
 
@@ -309,10 +296,7 @@ class Comparison:
         return COMPARISON.to_json(self)
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame: a row per method and budget, a column per metric.
-
-        `cll_over_plain` and the like are differences, with the ends of their intervals.
-        """
+        """Return a pandas DataFrame: a row per method and budget, a column per number."""
         try:
             import pandas as pd  # type: ignore[import-untyped]
         except ImportError:
@@ -375,7 +359,7 @@ def load_comparison(path: Path) -> Comparison:
 
 
 def place_for(directory: Path, comparison: Comparison) -> Path:
-    """Return where a comparison is saved: apart, if the one in the directory has more rows.
+    """Return where a comparison is saved: apart, if the one in the directory is fuller.
 
     That is so where it is of the same policy, model and images and has all the rows of this one.
     """
@@ -383,11 +367,10 @@ def place_for(directory: Path, comparison: Comparison) -> Path:
         kept = load_comparison(directory / "comparison.json")
     except RelookError:
         return directory
-    rows, more = ({(row.method, row.budget) for row in one.rows} for one in (comparison, kept))
+    rows, more = ({row.key for row in one.rows} for one in (comparison, kept))
     narrower = rows < more and bool(kept.ood or not comparison.ood)
-    return (
-        directory / "narrower" if narrower and _of_what(kept) == _of_what(comparison) else directory
-    )
+    same = _of_what(kept) == _of_what(comparison)
+    return directory / "narrower" if narrower and same else directory
 
 
 def _of_what(comparison: Comparison) -> tuple[object, ...]:
@@ -416,33 +399,30 @@ def save_comparison(
     """Write comparison.json, and examples.npz with the images that it names.
 
     `dataset` is what the comparison's indices point into; for a part of it, `indices` `[n]`
-    are the places of its images, as they were given to `compare`. examples.npz holds
-    `indices` `[m]`, uint8 `images` `[m, c, h, w]` and `labels` `[m]`; it is written first,
-    each file whole or not at all.
+    are the places of its images, as they were given to `compare`. examples.npz, with `indices`
+    `[m]`, uint8 `images` `[m, c, h, w]` and `labels` `[m]`, is written first.
     """
-    directory = Path(directory)
-    named = [one.index for one in (*comparison.gained, *comparison.lost)]
-    named += comparison.where.examples if comparison.where else []
-    wanted = np.array(sorted({*comparison.gallery, *named}), dtype=np.int64)
+    changed = (*comparison.gained, *comparison.lost)
+    named = {*comparison.gallery, *(one.index for one in changed)}
+    wanted = sorted(named | set(comparison.where.examples if comparison.where else ()))
     known = np.arange(len(dataset)) if indices is None else np.asarray(indices)
     places = {int(index): place for place, index in enumerate(known)}
-    missing = [int(index) for index in wanted if int(index) not in places]
+    missing = [index for index in wanted if index not in places]
     if missing:
         raise RelookError(
             f"expected the data set that the comparison was made on, got {dataset.name} with "
             f"{len(dataset)} images and no image {missing[0]}: give the indices too, as to "
             "compare"
         )
-    rows = np.array([places[int(index)] for index in wanted], dtype=np.int64)
-    chosen = dataset.subset(rows)
-    labels = dict(zip(wanted.tolist(), chosen.labels.tolist(), strict=True))
-    for one in (*comparison.gained, *comparison.lost):
+    chosen = dataset.subset(np.array([places[index] for index in wanted], dtype=np.int64))
+    labels = dict(zip(wanted, chosen.labels.tolist(), strict=True))
+    for one in changed:
         if labels[one.index] != one.label:
             raise RelookError(
                 f"expected the data set that the comparison was made on: image {one.index} has "
                 f"the label {labels[one.index]}, not {one.label}"
             )
-    file = io.BytesIO()
-    np.savez(file, indices=wanted, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
-    write_bytes_atomic(directory / "examples.npz", file.getvalue())
-    comparison.save(directory / "comparison.json")
+    file, own = io.BytesIO(), np.array(wanted, dtype=np.int64)
+    np.savez(file, indices=own, images=chosen.plain.cpu().numpy(), labels=chosen.labels)
+    write_bytes_atomic(Path(directory) / "examples.npz", file.getvalue())
+    comparison.save(Path(directory) / "comparison.json")

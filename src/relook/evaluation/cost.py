@@ -50,13 +50,17 @@ def measure_slowdown(
     uint8 images `[n, c, h, w]`, of which a small batch is used. Views are timed one by one, so
     that each pass is short, and every round times all of them, the plain pass before each
     policy's. A view takes its shortest time over the rounds, to which other work on the machine
-    can only add, and so does the plain pass, over as many; views add up. About `seconds` is
-    spent, more on a busy machine, and at least one round.
+    can only add, and so does the plain pass, over as many; views add up.
     """
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
     plain = View(SubPolicy(), 0)
-    timed = {name: (plain, *_first_views(one)) for name, one in policies.items()}
+
+    def first_views(policy: Policy) -> Sequence[View]:
+        distinct, _ = distinct_views(View(sub, index) for index, sub in enumerate(policy))
+        return distinct[:_MOST_VIEWS]
+
+    timed = {name: (plain, *first_views(one)) for name, one in policies.items()}
     run = _Runner(predictor, images[:_BATCH], seed, clock)
     run.seconds(plain)  # first calls allocate and choose their algorithms
     passes = sum(len(views) for views in timed.values())
@@ -71,16 +75,15 @@ def measure_slowdown(
         clock=clock,
     )
     least = iter(np.min(rounds_made, axis=0))
-    shortest = {name: np.array([next(least) for _ in views]) for name, views in timed.items()}
+    shortest = {name: [next(least) for _ in views] for name, views in timed.items()}
     unit = float(np.median([one[0] for one in shortest.values()]))
+
+    def slowdown(view: View, took: float) -> float:
+        """Return no less than the plain pass, which is in every view."""
+        return 1.0 if view.subpolicy == SubPolicy() else max(1.0, float(took / unit))
+
     return {
-        name: Slowdown(
-            tuple(
-                # No less than the plain pass, which is in every view.
-                1.0 if view.subpolicy == SubPolicy() else max(1.0, float(took))
-                for view, took in zip(timed[name][1:], one[1:] / unit, strict=True)
-            )
-        )
+        name: Slowdown(tuple(map(slowdown, timed[name][1:], one[1:])))
         for name, one in shortest.items()
     }
 
@@ -126,8 +129,3 @@ class _Runner:
     def shortened(self, share: float) -> _Runner:
         """Return a runner with that share of the images, at least one and at most all."""
         return replace(self, images=self.images[: max(1, int(share * len(self.images)))])
-
-
-def _first_views(policy: Policy) -> Sequence[View]:
-    distinct, _ = distinct_views(View(sub, index) for index, sub in enumerate(policy))
-    return distinct[:_MOST_VIEWS]

@@ -71,9 +71,8 @@ class Evaluation:
     """Metrics by name, each the mean over all parts, and what single images add to them.
 
     `per_image["cll"]` `[n]` is an image's calibrated log-likelihood under the temperature of
-    images that it is not among, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1
-    where the most probable class is the label. `samples["cll"]` `[m, c]` are the calibrated
-    log-probabilities of some images, the same for all methods.
+    others, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1 where it is right.
+    `samples["cll"]` `[m, c]` are the calibrated log-probabilities of some images, always the same.
     """
 
     metrics: Mapping[str, float]
@@ -239,8 +238,7 @@ def reliability_bins(
 ) -> tuple[ReliabilityBin, ...]:
     """Sort images into the 15 bins of the ECE by the probability of their predicted class.
 
-    An empty bin has share 0, its middle as confidence, and accuracy 0. `weights` `[n]` are what
-    images count.
+    An empty bin has share 0, its middle as confidence, and accuracy 0.
     """
     own = np.ones(len(labels)) if weights is None else weights
     confidence = confidences(log_probs)
@@ -268,8 +266,7 @@ def selective_risks(
 ) -> SelectiveRisks | None:
     """Return what it brings not to answer unsure images; None where images are too few.
 
-    `plain` and `policy` are calibrated log-probabilities `[n, c]`, `disagreement` `[n]` is that of
-    the policy's views.
+    `plain` and `policy` are calibrated `[n, c]`; `disagreement` `[n]` is of the policy's views.
     """
     own = np.ones(len(labels)) if weights is None else weights
     if independent_images(own, groups) < FEWEST_SELECTIVE:

@@ -64,21 +64,22 @@ class Rung:
     milliseconds: float | None = None
 
     @property
+    def worth(self) -> float:
+        """What it is chosen by."""
+        return self.views if self.cll is None else self.cll
+
+    @property
     def text(self) -> str:
         """What it is, in a few words."""
-        return (
-            "the plain image"
-            if self.method == "plain"
-            else f"{self.label}, {views_text(self.views)}"
-        )
+        views = f"{self.label}, {views_text(self.views)}"
+        return "the plain image" if self.method == "plain" else views
 
 
 @dataclass(frozen=True)
 class Latency:
     """What was measured, the fewest views first, and the place of what is best within the budget.
 
-    Times are medians of calls, in milliseconds; `image` says what images those had. `policy` is the
-    fingerprint of the policy that was measured.
+    Times are medians of calls, in milliseconds, with such images; `policy` is its fingerprint.
     """
 
     rungs: tuple[Rung, ...]
@@ -189,17 +190,13 @@ def choose(rungs: Sequence[Rung], budget: float, measure: Measure) -> tuple[list
             )
         longest = max(place for place, took in times.items() if took <= budget)
         fitting = [place for place in range(longest + 1) if times.get(place, 0.0) <= budget]
-        best = max(fitting, key=lambda place: (_worth(rungs[place]), -place))
+        best = max(fitting, key=lambda place: (rungs[place].worth, -place))
         if best in times:
             break
         times |= measure([best], ROUNDS)
     measured = sorted(times)
     timed = [replace(rungs[place], milliseconds=times[place]) for place in measured]
     return timed, measured.index(best)
-
-
-def _worth(rung: Rung) -> float:
-    return rung.views if rung.cll is None else rung.cll
 
 
 def _worth_measuring(rungs: Sequence[Rung], budget: float, measure: Measure) -> list[int]:

@@ -32,8 +32,8 @@ _NAMES = {"plain": "the plain image", "best": "the best baseline"}
 class Requirement:
     """One requirement, read: `name` is "helps", "cll", "accuracy", a metric or a cost.
 
-    `of_mean` asks about the estimate, not the end of its interval. `against` is what cLL and
-    accuracy are compared with; `former`, where that is another comparison.
+    `of_mean` asks about the estimate, not the end of its interval; `former` is the comparison that
+    `against` names, if it does.
     """
 
     text: str
@@ -81,9 +81,8 @@ def read_requirement(text: str) -> Requirement:
         raise unknown_name("method to compare with", against, (*_NAMES, *BASELINES, "FORMER.json"))
     if found is None:
         return Requirement(shown, name, against=against, former=former)
-    return Requirement(
-        shown, name, float(found[4]), found[3] == ">=", found[2] is not None, against, former
-    )
+    bound, at_least, of_mean = float(found[4]), found[3] == ">=", found[2] is not None
+    return Requirement(shown, name, bound, at_least, of_mean, against, former)
 
 
 def check(comparison: Comparison, asked: Requirement) -> Checked:
@@ -109,11 +108,10 @@ def check(comparison: Comparison, asked: Requirement) -> Checked:
     if asked.name == HELPS:
         margin = float(comparison.settings.get("margin", MARGIN))
         return Checked(asked.text, outcome_of(found, margin) == HELPS, f"cLL {words}")
-    value, end = found.estimate, "the estimate"
-    if not asked.of_mean:
-        value, end = (
-            (found.low, "the lower end") if asked.at_least else (found.high, "the upper end")
-        )
+    end = "the lower end" if asked.at_least else "the upper end"
+    value = found.low if asked.at_least else found.high
+    if asked.of_mean:
+        value, end = found.estimate, "the estimate"
     met = scale * value >= bound if asked.at_least else scale * value <= bound
     return Checked(asked.text, met, f"{end} of {words}")
 

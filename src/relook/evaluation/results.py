@@ -71,10 +71,7 @@ class Results:
         return len(self.rows)
 
     def where(self, **wanted: Any) -> Results:
-        """Return the rows with these keys (or this metric); a tuple or list means any of it.
-
-        None is for rows without the key.
-        """
+        """Return the rows with these keys, None for none; a tuple or list means any of it."""
         rows = tuple(row for row in self.rows if all(_fits(row[k], v) for k, v in wanted.items()))
         return replace(self, rows=rows)
 
@@ -122,10 +119,7 @@ class Results:
         return [{name: one.get(name) for name in columns} for one in flat]
 
     def to_csv(self) -> str:
-        """Return the tidy table as CSV.
-
-        Text that a spreadsheet would take for a formula gets a leading apostrophe.
-        """
+        """Return the tidy table as CSV without formulas."""
         return csv_text(self.columns, (record.values() for record in self.records()))
 
     def to_json(self) -> dict[str, Any]:
@@ -174,7 +168,7 @@ def difference(metric: str, interval: Interval, **keys: Any) -> Result:
 
 
 def csv_text(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as CSV without formulas."""
+    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(head)

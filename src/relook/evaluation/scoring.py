@@ -46,6 +46,11 @@ class MethodRun:
     folds: tuple[Fold, ...] = ()
 
     @property
+    def order(self) -> Indices:
+        """Where each image is among those of the folds, one fold after another."""
+        return np.argsort(np.concatenate([one.places for one in self.folds]))
+
+    @property
     def parts(self) -> tuple[MethodRun, ...]:
         """The line with each policy that stands for it."""
         return tuple(replace(self, policy=one.policy, folds=()) for one in self.folds) or (self,)
@@ -65,8 +70,7 @@ Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 class Scored:
     """One line at one budget: its mean log-probabilities `[n, c]` and how good they are.
 
-    `fitted` is what the method would be deployed with, where both averages are scored. `read` gets
-    at the views' own predictions.
+    `fitted` is there where both averages are scored. `read` gets at the views' own predictions.
     """
 
     line: MethodRun
@@ -92,16 +96,13 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
         several = policies if len(policies) > 1 else [policies[0]] * repeats
         return [policy_run(setup, method, run, one) for run, one in enumerate(several)]
     row = BASELINES[method]
-    return [
-        MethodRun(
-            method,
-            run,
-            row.policy(
-                setup.recipe, row.budget or most, setup.seed + run, BASELINE_DRAWS, setup.options
-            ),
+    made = (
+        row.policy(
+            setup.recipe, row.budget or most, setup.seed + run, BASELINE_DRAWS, setup.options
         )
         for run in range(setup.runs if row.random else 1)
-    ]
+    )
+    return [MethodRun(method, run, policy) for run, policy in enumerate(made)]
 
 
 def policy_run(setup: Setup, method: str, run: int, policy: Policy) -> MethodRun:
@@ -124,10 +125,7 @@ def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
 def score_budgets(
     setup: Setup, lines: Sequence[MethodRun], lengths: Lengths = lengths_of
 ) -> Iterator[Scored]:
-    """Predict each distinct view of all lines once, and score every line at every budget.
-
-    A line's budgets come one after another, the smallest first.
-    """
+    """Predict each distinct view once; score each line at every budget, the smallest first."""
     read = predicted(setup, [view for line in lines for view in line.views])
     for line in lines:
         own, learned = line.policy.view_temperature, _learned(setup, line, read)
@@ -166,10 +164,10 @@ def _joined(
 ) -> Iterator[Averaged]:
     """Join what the folds' policies predict, each of its own images.
 
-    An average at a view temperature κ is about κ times too flat, so those of other view
-    temperatures than the line's are brought to its own before one temperature calibrates them all.
+    An average at a view temperature κ is about κ times too flat: each is brought to the line's own
+    before one temperature calibrates them all.
     """
-    own, entries = line.policy.view_temperature, lengths(setup, line)
+    own, entries, order = line.policy.view_temperature, lengths(setup, line), line.order
 
     def of_fold(one: Fold, part: MethodRun) -> Iterator[Mapping[float, FloatArray]]:
         kappa = one.policy.view_temperature
@@ -182,29 +180,21 @@ def _joined(
             tempered = means[kappa] if kappa == own else temper(means[kappa], own / kappa)
             yield from [{**means, own: tempered}] * len(budgets)
 
-    places = np.argsort(np.concatenate([one.places for one in line.folds]))
-    parts = [of_fold(*pair) for pair in zip(line.folds, line.parts, strict=True)]
+    parts = map(of_fold, line.folds, line.parts)
     for budget, means in zip(sorted(entries), zip(*parts, strict=True), strict=True):
-        joined = {
-            kappa: np.concatenate([one[kappa] for one in means])[places]
-            for kappa in view_temperatures
-        }
+        joined = {k: np.concatenate([one[k] for one in means])[order] for k in view_temperatures}
         yield [budget], entries[budget], joined
 
 
 def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes, float]:
-    """Return the view temperatures of both averages: by the half to calibrate on, and for all.
-
-    A policy has brought its own, which was learned on other images.
-    """
+    """Return the view temperatures of both averages: by the half to calibrate on, and for all."""
     if not setup.learned_averages:
         return {}
     labels, groups = setup.dataset.labels, setup.dataset.units
     rounds = partitions(len(labels), setup.protocol, setup.halvings, setup.seed, groups)
     parts = {calibrate.tobytes(): calibrate for one in rounds for calibrate, _ in one}
     asked = [*parts.values(), np.arange(len(labels))]
-    own = line.policy.view_temperature
-    found = [own] * len(asked)
+    found = [line.policy.view_temperature] * len(asked)  # a policy's was learned on other images
     if line.method != POLICY_METHOD:
         log_probs = read(line.views)
         found = learned_view_temperatures(log_probs, labels, asked, groups, setup.weights)
@@ -236,8 +226,7 @@ class Scores:
     """Evaluations, one per run, and costs by method and budget.
 
     `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
-    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is that of the policy's
-    views.
+    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is of the policy's views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
@@ -280,9 +269,8 @@ def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
 
     if not line.folds:
         return of(line, slice(None))
-    own = [of(*one) for one in zip(line.parts, (f.places for f in line.folds), strict=True)]
-    order = np.argsort(np.concatenate([one.places for one in line.folds]))
-    return np.asarray(np.concatenate(own)[order])
+    own = [of(part, fold.places) for part, fold in zip(line.parts, line.folds, strict=True)]
+    return np.asarray(np.concatenate(own)[line.order])
 
 
 def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
@@ -308,10 +296,7 @@ def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
 
 
 def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:
-    """Return the best baseline, each with the most views that `key`'s budget allows.
-
-    `scores` are by method and budget, higher is better. None where it is the method itself.
-    """
+    """Return the best baseline, each with the most views within `key`'s budget; None for itself."""
     best = max(affordable(key[1], scores), key=lambda one: scores[one])
     return None if best[0] == key[0] else best
 

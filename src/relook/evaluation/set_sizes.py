@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,7 @@ _SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "over 10"))
 
 @dataclass(frozen=True)
 class SetFigures:
-    """Coverage and mean size of sets, of the plain image's, and what the difference is.
-
-    `empty` and `plain_empty` are shares of the images.
-    """
+    """Coverage, mean size and share of empty sets, the plain image's, and the differences."""
 
     coverage: Interval
     size: Interval
@@ -59,10 +56,6 @@ class SetReport:
     parts: tuple[SetPart, ...]
     of_plain: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON-able data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SetsRecord:
@@ -89,26 +82,17 @@ def report_sets(
     sets: Sets, plain: Sets, labels: Labels, groups: ArrayLike | None = None
 ) -> SetReport:
     """Compare sets with the plain image's; intervals of parts are corrected for their number."""
-    sizes, lower = plain.sum(axis=1), -1.0
-    parts = []
-    for upper, name in _SIZES:
-        places = np.flatnonzero((sizes > lower) & (sizes <= upper))
-        parts += [(name, places)] if len(places) else []
-        lower = upper
+    found = np.searchsorted([upper for upper, _ in _SIZES], plain.sum(axis=1))
+    parts = [(_SIZES[part][1], np.flatnonzero(found == part)) for part in np.unique(found)]
     units = None if groups is None else np.asarray(groups)
 
     def figures(places: NDArray[np.intp], confidence: float) -> SetFigures | None:
         own = None if units is None else units[places]
         return _figures(sets[places], plain[places], labels[places], own, confidence)
 
-    return SetReport(
-        len(labels),
-        figures(np.arange(len(labels)), 0.95),
-        tuple(
-            SetPart(name, len(places), figures(places, 1 - 0.05 / len(parts)))
-            for name, places in parts
-        ),
-    )
+    level = 1 - 0.05 / max(1, len(parts))
+    apart = (SetPart(name, len(places), figures(places, level)) for name, places in parts)
+    return SetReport(len(labels), figures(np.arange(len(labels)), 0.95), tuple(apart))
 
 
 def _figures(

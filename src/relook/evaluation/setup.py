@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
@@ -26,11 +26,7 @@ from relook.evaluation.verdict import MARGIN
 from relook.foundation.progress import Progress, part_of
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Indices
-from relook.numerics.calibration import (
-    calibrated_log_likelihood,
-    fit_temperature,
-    prefix_log_probs,
-)
+from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, prefix_log_probs
 from relook.numerics.intervals import Interval, paired_interval
 from relook.numerics.randomness import check_seed
 from relook.policy import DrawKind, Policy
@@ -102,19 +98,17 @@ class ComparisonSettings:
         """Return all that decides a comparison besides the policy, checked."""
         if self.runs < 1:
             raise RelookError(f"expected at least 1 run, got {self.runs}")
-        places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
-        checked = replace(
-            self,
-            budgets=checked_budgets(self.budgets),
-            options=(self.options or Options()).for_images(dataset.images),
-            seed=check_seed(self.seed),
-            protocol=check_protocol(self.protocol),
-        )
+        checked = {
+            "budgets": checked_budgets(self.budgets),
+            "options": (self.options or Options()).for_images(dataset.images),
+            "seed": check_seed(self.seed),
+            "protocol": check_protocol(self.protocol),
+        }
         return Setup(
-            **vars(checked),
+            **{**vars(self), **checked},
             predictor=predictor,
             dataset=dataset,
-            places=places,
+            places=np.arange(len(dataset)) if indices is None else np.asarray(indices, np.int64),
             recipe=get_recipe(recipe),
             store=store_path,
             progress=progress,
@@ -141,10 +135,7 @@ class Setup(ComparisonSettings):
     known: KnownViews | None = None
 
     def evaluated(
-        self,
-        log_probs: FloatArray,
-        view_temperature: float = 1.0,
-        averages: Averages | None = None,
+        self, log_probs: FloatArray, view_temperature: float = 1.0, averages: Averages | None = None
     ) -> Evaluation:
         """Return the cross-validated metrics of log-probabilities `[n, c]`."""
         return cross_validated(
@@ -194,14 +185,11 @@ class Setup(ComparisonSettings):
 
     def record(self) -> dict[str, Any]:
         """Return what a file of results says of it."""
+        own = ("seed", "runs", "halvings", "protocol", "balanced")
         return {
             "recipe": self.recipe.name,
             "budgets": list(self.budgets),
-            "seed": self.seed,
-            "runs": self.runs,
-            "halvings": self.halvings,
-            "protocol": self.protocol,
-            "balanced": self.balanced,
+            **{name: getattr(self, name) for name in own},
             "randaugment": asdict(self.options),
             "model": {"fingerprint": self.predictor.fingerprint},
             "data": {
@@ -253,10 +241,7 @@ def available_methods(
 def with_magnitude(
     setup: Setup, validation: Dataset | None, progress: Progress | None = None
 ) -> tuple[Setup, GridScores | None]:
-    """Search MGrid's magnitude, if there are images for it besides those that are scored.
-
-    `options.grid_views` views of RandAugment at each magnitude of the grid are scored by cLL.
-    """
+    """Search MGrid's magnitude by cLL, if there are images for it besides those that are scored."""
     if validation is None:
         return setup, None
     images = apart(validation, setup.dataset)
@@ -297,7 +282,7 @@ def grid_log_probs(
     seed: int,
     draws: DrawKind,
     grid: Sequence[float] = GRID,
-    indices: NDArray[np.int64] | None = None,
+    indices: Indices | None = None,
     store_path: str | Path | None = None,
     batch: int | None = None,
     progress: Progress | None = None,

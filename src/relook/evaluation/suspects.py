@@ -36,10 +36,7 @@ def self_confidence(log_probs: LogProbs, labels: Labels) -> FloatArray:
 
 
 def class_thresholds(log_probs: LogProbs, labels: Labels, fewest: int = 1) -> FloatArray:
-    """Return the mean self-confidence of each class's images `[c]`.
-
-    A class with fewer images than `fewest` has none: infinity.
-    """
+    """Return the mean self-confidence of each class's images `[c]`; infinity below `fewest`."""
     classes = log_probs.shape[1]
     images = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, self_confidence(log_probs, labels), minlength=classes)
@@ -62,8 +59,8 @@ class Suspect:
     """An image whose most probable class is not its label.
 
     `score` is the label's probability, `probability` that of the suggested class; `views_agree`
-    counts the views that alone suggest the same. `confident`: the prediction reaches the threshold
-    of confident learning. `searched`: the policy was found on the image.
+    counts the views that alone suggest the same. `confident` is meant as in confident learning;
+    `searched`: the policy was found on the image.
     """
 
     file: str

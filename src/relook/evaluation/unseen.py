@@ -41,10 +41,7 @@ class Fold(NamedTuple):
 
 
 def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
-    """Return which images are scored by which of a policy's halves; empty if none are.
-
-    Images that the policy itself has not seen are its own.
-    """
+    """Return which images are scored by the policy, which has not seen them, and by its halves."""
     if not policy.halves or not _known(dataset, policy.seen).any():
         return ()
     left, found = np.ones(len(dataset), dtype=np.bool_), []
@@ -58,13 +55,9 @@ def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
 def unseen_part(
     dataset: Dataset, policies: Sequence[Policy], indices: ArrayLike | None = None
 ) -> Unseen:
-    """Leave the images out that a policy, or a number in it, was found on, and warn of it.
-
-    `indices` are the images' places in the data set that they were taken from.
-    """
+    """Leave the images out that a policy, or a number in it, was found on, and warn of it."""
     places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
-    left = unseen_places(dataset, policies)
-    part = dataset
+    left, part = unseen_places(dataset, policies), dataset
     if len(left) < len(dataset):
         warn(left_out_note(dataset, len(left)))
         part = dataset.subset(left)
@@ -77,8 +70,8 @@ def unseen_places(
 ) -> Indices:
     """Return the places of the images that no policy was found on; raise where too few are left.
 
-    Of a policy with halves it is enough that one of these was not. `held_out` are places of images
-    that searches have held out: no others are returned.
+    Of a policy with halves it is enough that one of these was not. Of the places that searches have
+    `held_out` no others are returned.
     """
     open_to = [
         ~np.all([_known(dataset, one.seen) for one in (policy, *policy.halves)], axis=0)
@@ -106,8 +99,7 @@ def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
 
 def unused_part(dataset: Dataset, used: bytes, how_to_leave: str) -> Dataset:
     """Return the images that are not in a set, nor in a group with one of it, or raise."""
-    left = part_not_in(dataset, used)
-    doubt = doubt_of(dataset.identities, used)
+    left, doubt = part_not_in(dataset, used), doubt_of(dataset.identities, used)
     if doubt or left is None:
         raise RelookError(
             f"{dataset.name}: expected images that the search has neither used nor held out, got "

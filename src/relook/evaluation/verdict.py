@@ -14,22 +14,13 @@ from dataclasses import dataclass, replace
 from math import floor, log10
 from statistics import NormalDist
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from relook.errors import RelookError
-from relook.evaluation.baselines import (
-    POLICY_LABEL,
-    POLICY_METHOD,
-    has_own_budget,
-    is_asked,
-)
+from relook.evaluation.baselines import POLICY_LABEL, POLICY_METHOD, has_own_budget, is_asked
 from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
 from relook.evaluation.where import Where
 from relook.foundation.wording import interval, signed, views_text
 from relook.foundation.wording import plain as number
-from relook.numerics.arrays import FloatArray
-from relook.numerics.intervals import Interval, paired_interval
+from relook.numerics.intervals import Interval
 
 MARGIN = 0.001
 """A difference in cLL that nobody should care about, unless another is given."""
@@ -47,9 +38,8 @@ _NAMES = {
     "random": "the random policy",
 }
 
-Key = tuple[str, int]
-Bound = Callable[[Row, Row], Interval]
-Likely = Callable[[Key, Key], float]
+Difference = Callable[[tuple[str, int], tuple[str, int]], Interval]
+"""The difference in cLL, with learned averages, of two methods with their budgets."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +71,23 @@ class Judged:
     @property
     def outcome(self) -> str:
         """The answer: the policy's own, unless it is averaging that helps and not its views."""
-        if self.alone == HELPS:
-            return HELPS if self.beats_rival else AVERAGING
+        if self.alone == HELPS:  # the best baseline had the same chance
+            better = self.rival is None or (self.policy.over_rival or {})["cll"].low > 0
+            return HELPS if better else AVERAGING
         return self.alone if self.best.method == "plain" else AVERAGING
-
-    @property
-    def beats_rival(self) -> bool:
-        """Whether the policy is better than the best baseline, which had the same chance."""
-        return self.rival is None or (self.policy.over_rival or {})["cll"].low > 0
 
 
 def outcome_of(difference: Interval, margin: float = MARGIN) -> str:
     """Return the outcome for a difference in cLL to the plain image.
 
-    It helps if the whole interval is above 0 and the estimate is more than the margin; it
-    hurts if the same holds below. Otherwise images are too few where the interval has 0 and a gain
-    worth looking for in it; anything else is no difference.
+    Images are too few where the interval has 0 and a gain worth looking for in it.
     """
     if difference.low > 0 and difference.estimate > margin:
         return HELPS
     if difference.high < 0 and difference.estimate < -margin:
         return HURTS
-    return (
-        TOO_FEW if difference.low <= 0 and difference.high > max(WORTH, margin) else NO_DIFFERENCE
-    )
+    unsure = difference.low <= 0 and difference.high > max(WORTH, margin)
+    return TOO_FEW if unsure else NO_DIFFERENCE
 
 
 def corrected(found: Interval, number: int) -> Interval:
@@ -122,24 +105,21 @@ def corrected(found: Interval, number: int) -> Interval:
 
 def judge(
     rows: Sequence[Row],
-    per_image: Mapping[Key, FloatArray],
+    difference: Difference,
     *,
     budgets: Sequence[int],
+    images: int,
     margin: float = MARGIN,
-    groups: ArrayLike | None = None,
-    weights: FloatArray | None = None,
-    likely: Likely | None = None,
-    proof: str = "held-out",
+    same: bool = False,
+    kind: str = "held-out cLL",
 ) -> Verdict:
     """Say what to deploy, and in a few words why.
 
-    `per_image[method, budget]` `[n]` holds each image's calibrated log-likelihood with a learned
-    average, the same images for every row. Recommended is, among the budgets asked for, the row
-    with the fewest views that is not worse than the best: the lower bound of the paired difference
-    to it is at least −margin. Only rows that show a gain over the plain image count, so without
-    such a row it is the plain image; where the policy beats every baseline, only its own rows do.
-    With `weights` `[n]` classes are balanced; `likely` gives the variance that the predictions of
-    two rows expect of their difference; `proof` is what the cLL is called.
+    Recommended is, among the budgets asked for, the row with the fewest views that is not worse
+    than the best: the lower bound of the difference to it is at least −margin. Only rows that show
+    a gain over the plain image count, so without such a row it is the plain image; where the policy
+    beats every baseline, only its own rows do. `same` says that the whole policy predicts what the
+    plain image does, `kind` what the cLL of these `images` is called.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -150,17 +130,6 @@ def judge(
         raise RelookError(
             f"the verdict needs the policy and the plain image among the rows, got {methods}"
         )
-    own, before = per_image[policy.method, policy.budget], per_image["plain", 1]
-
-    def difference(one: Row, other: Row) -> Interval:
-        keys = (one.method, one.budget), (other.method, other.budget)
-        return paired_interval(
-            per_image[keys[0]] - per_image[keys[1]],
-            groups=groups,
-            weights=weights,
-            likely=None if likely is None else likely(*keys),
-        )
-
     asked = [row for row in rows if is_asked(row.method, row.budget, budgets)]
     found = Judged(
         policy=policy,
@@ -168,18 +137,18 @@ def judge(
         rival=_rival(rows, policy),
         rivals=any(row.method not in ("plain", POLICY_METHOD) for row in rows),
         alone=outcome_of(policy.over_plain["cll"], margin),
-        same=np.allclose(own, before, atol=1e-9),
+        same=same,
         tried=sum(row is not plain and row is not policy for row in asked),
         margin=margin,
-        images=len(before),
-        kind=f"{proof}{'' if weights is None else ' class-balanced'} cLL",
+        images=images,
+        kind=kind,
     )
     if found.outcome == HELPS:
         asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
     found = replace(found, best=_recommended(asked, found, difference))
     views, average = _shares(plain, policy)
-    best = found.best
-    return Verdict(found.outcome, _sentence(found, plain), best.method, best.views, views, average)
+    best, sentence = found.best, _sentence(found, plain)
+    return Verdict(found.outcome, sentence, best.method, best.views, views, average)
 
 
 def naming_losses(verdict: Verdict, where: Where) -> Verdict:
@@ -210,8 +179,7 @@ def pick(
 
     Only rows count that show a gain over the plain image, by the margin and by an interval that is
     corrected for the number of rows; without one it is the plain image. Of those within the margin
-    of the highest cLL it is the one with the fewest views. It is the best of many on the same
-    images: its own figures are a little too good.
+    of the highest cLL it is the one with the fewest views.
     """
     margin = float(comparison.settings.get("margin", MARGIN))
     affordable = [
@@ -226,8 +194,15 @@ def pick(
             f"nothing costs so little: the cheapest is {cheapest.label} with "
             f"{views_text(cheapest.views)} at {_times(cheapest.slowdown)} the time of one view"
         )
-    tried = sum(row.method != "plain" for row in affordable)
-    gaining = [row for row in affordable if _gains(row, tried, margin)]
+    tried = [row for row in affordable if row.method != "plain"]
+
+    def gains(row: Row) -> bool:
+        over = row.with_learned_average.over_plain
+        if over is None:
+            return False
+        return outcome_of(corrected(over["cll"], len(tried)), margin) == HELPS
+
+    gaining = [row for row in tried if gains(row)]
     worth = gaining or [row for row in affordable if row.method == "plain"] or affordable
     best = max(row.best_cll for row in worth)
     good = [row for row in worth if row.best_cll >= best - margin]
@@ -243,11 +218,11 @@ def rows_tried(comparison: Comparison) -> int:
     return sum(is_asked(row.method, row.budget, comparison.budgets) for row in others)
 
 
-def frontier(rows: Sequence[Row], metric: str = "cll", cost: str = "slowdown") -> list[Row]:
-    """Return the rows that nothing cheaper or equally dear reaches, the cheapest first."""
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows whose cLL nothing cheaper or equally dear reaches, the cheapest first."""
     found: list[Row] = []
-    for row in sorted(rows, key=lambda row: (getattr(row, cost), -row.metrics[metric].mean)):
-        if not found or row.metrics[metric].mean > found[-1].metrics[metric].mean:
+    for row in sorted(rows, key=lambda row: (row.slowdown, -row.metrics["cll"].mean)):
+        if not found or row.metrics["cll"].mean > found[-1].metrics["cll"].mean:
             found.append(row)
     return found
 
@@ -265,30 +240,23 @@ def _rival(rows: Sequence[Row], policy: Row) -> Row | None:
     return max(own, key=lambda row: row.budget)
 
 
-def _gains(row: Row, tried: int, margin: float) -> bool:
-    if row.method == "plain" or row.over_plain is None:
-        return False
-    found = row.with_learned_average.over_plain or {}
-    return outcome_of(corrected(found["cll"], tried), margin) == HELPS
-
-
-def _recommended(asked: Sequence[Row], found: Judged, difference: Bound) -> Row:
+def _recommended(asked: Sequence[Row], found: Judged, difference: Difference) -> Row:
     plain, policy = found.best, found.policy
 
     def gains(row: Row) -> bool:
         tried = 1 if row is policy else found.tried
-        return outcome_of(corrected(difference(row, plain), tried), found.margin) == HELPS
+        return outcome_of(corrected(difference(row.key, plain.key), tried), found.margin) == HELPS
 
     gaining = [row for row in asked if row is not plain and gains(row)]
     if not gaining:
         return plain
     best = max(gaining, key=lambda row: row.best_cll)
-    good = [row for row in gaining if difference(row, best).low >= -found.margin]
+    good = [row for row in gaining if difference(row.key, best.key).low >= -found.margin]
     return min(good, key=lambda row: (row.views, row is not policy, -row.best_cll))
 
 
 def _shares(plain: Row, policy: Row) -> tuple[float | None, float | None]:
-    """Return what the views bring over the plain image, and what the average adds to it."""
+    """Return the gain in cLL that the views bring, and what their average adds to it."""
     if f"cll{USUAL}" not in policy.metrics:
         return None, None
     usual = policy.metrics[f"cll{USUAL}"].mean
@@ -299,11 +267,22 @@ def _sentence(found: Judged, plain: Row) -> str:
     """Say what to deploy, what it gains, and at what price: a fact per sentence."""
     parts = [_headline(found)]
     if found.best is not found.policy and found.best is not plain:
-        parts.append(_of_choice(found))
+        over = (
+            found.best.with_learned_average.over_plain or {}
+        )  # its intervals allow for the choice
+        changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
+        parts.append(f"Compared with the plain image: cLL {_change(*changes)}.")
+        parts.append(_price(found.best))
     parts += _of_policy(found)
-    if found.alone == HELPS:
-        parts.append(_attribution(*_shares(plain, found.policy)))
-    return " ".join(part for part in parts if part)
+    views, average = _shares(plain, found.policy)
+    if found.alone == HELPS and average == 0:
+        parts.append("All of the policy's gain over the plain image comes from its views.")
+    elif found.alone == HELPS and views is not None and average is not None:
+        parts.append(
+            f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views "
+            f"and {number(average, 4)} from their learned average."
+        )
+    return " ".join(parts)
 
 
 def _headline(found: Judged) -> str:
@@ -367,24 +346,6 @@ def _against(over: Mapping[str, Interval], rival: Row, tried: int) -> str:
     return (
         f"compared with the best baseline, {_name(rival)}{average}: cLL "
         f"{_change(cll, over['accuracy'])}{doubt}."
-    )
-
-
-def _of_choice(found: Judged) -> str:
-    """Say what another choice than the whole policy brings; its intervals allow for the choice."""
-    over = found.best.with_learned_average.over_plain or {}
-    changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
-    return f"Compared with the plain image: cLL {_change(*changes)}. {_price(found.best)}"
-
-
-def _attribution(views: float | None, average: float | None) -> str:
-    if views is None or average is None:
-        return ""
-    if average == 0:
-        return "All of the policy's gain over the plain image comes from its views."
-    return (
-        f"Of the policy's gain over the plain image, {number(views, 4)} comes from the views and "
-        f"{number(average, 4)} from their learned average."
     )
 
 

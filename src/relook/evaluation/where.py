@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,7 @@ class Slice:
     """Images that have something in common, and the gains over the plain image on them.
 
     `kind` is "class", "group", "size", "brightness", "confidence" (of the plain image) or a
-    column of the data. Gains are None where the images are too few. `examples` are the images that
-    lose most in a class that loses.
+    column of the data. Gains are None where images are too few; `examples` lose most in a class.
     """
 
     kind: str
@@ -73,8 +73,8 @@ class Confusion:
 class Where:
     """What one method, with its number of views, changes in the plain image's answers, by slice.
 
-    `mended` are wrong answers of the plain image to images that the method gets right, `made` are
-    wrong answers of the method to images that the plain image gets right, the most frequent first.
+    `mended` are the plain image's wrong answers that the method gets right, `made` those of the
+    method that the plain image gets right, the most frequent first.
     """
 
     method: str
@@ -134,19 +134,9 @@ def gains_by_slice(
         found, inside = Slice(one.kind, one.name, len(one.inside)), one.inside
         if not one.is_told:
             return found
-        found = replace(
-            found,
-            cll=paired_interval(
-                cll[inside],
-                confidence=level,
-                groups=one.units,
-                weights=own[inside],
-                likely=likely,
-            ),
-            accuracy=share_interval(
-                right[inside], confidence=level, groups=one.units, weights=own[inside]
-            ),
-        )
+        how: dict[str, Any] = {"confidence": level, "groups": one.units, "weights": own[inside]}
+        gain = paired_interval(cll[inside], likely=likely, **how)
+        found = replace(found, cll=gain, accuracy=share_interval(right[inside], **how))
         if one.kind != "class" or not _loses(found):
             return found
         worst = inside[np.argsort(cll[inside], kind="stable")[:_EXAMPLES]]
@@ -166,21 +156,12 @@ def changed_images(
     first, last = before.argmax(axis=1), after.argmax(axis=1)
     rows = np.arange(len(labels))
     old, new = np.exp(before[rows, labels]), np.exp(after[rows, labels])
+    columns = [column.tolist() for column in (indices, labels, first, last, old, new)]
 
     def listed(chosen: NDArray[np.bool_]) -> tuple[ChangedImage, ...]:
         places = np.flatnonzero(chosen)
         order = places[np.argsort(-np.abs(new - old)[places], kind="stable")]
-        return tuple(
-            ChangedImage(
-                index=int(indices[i]),
-                label=int(labels[i]),
-                before=int(first[i]),
-                after=int(last[i]),
-                probability_before=float(old[i]),
-                probability_after=float(new[i]),
-            )
-            for i in order
-        )
+        return tuple(ChangedImage(*(column[i] for column in columns)) for i in order)
 
     was_right, is_right = first == labels, last == labels
     return listed(~was_right & is_right), listed(was_right & ~is_right)
@@ -189,10 +170,7 @@ def changed_images(
 def confusions(
     wrong: Labels, right: Labels, labels: Labels, places: Indices
 ) -> tuple[Confusion, ...]:
-    """Return the wrong answers `[n]` of one method to images that another gets right.
-
-    The most frequent come first, and few of them are kept.
-    """
+    """Return the most frequent wrong answers `[n]` of one method that another gets right."""
     chosen = np.flatnonzero((wrong != labels) & (right == labels))
     pairs = Counter(zip(labels[chosen].tolist(), wrong[chosen].tolist(), strict=True))
 

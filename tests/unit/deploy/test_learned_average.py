@@ -17,7 +17,7 @@ from torch import Tensor
 import relook
 from relook.data import Dataset
 from relook.deploy import calibrate as calibrate_module
-from relook.deploy.calibrate import calibrate_policy, weigh_policy
+from relook.deploy.calibrate import calibrated_policy, weigh_policy
 from relook.deploy.early_exit.learn import fit_temperatures, learn_early_exit
 from relook.deploy.early_exit.report import report_early_exit
 from relook.deploy.early_exit.rule import apply_early_exit, exit_counts
@@ -267,7 +267,8 @@ def test_calibrating_learns_it_unless_it_is_kept(
     calibrated_on: tuple[Dataset, NDArray[np.float32]], keep: bool, kappa: float
 ) -> None:
     dataset, log_probs = calibrated_on
-    policy = calibrate_policy(model(), dataset, policy_at(4), keep_view_temperature=keep)
+    found = calibrated_policy(model(), dataset, policy_at(4), keep_view_temperature=keep)
+    policy = found.policy
     assert policy.view_temperature == kappa
     entries = log_probs[[0, 1, 1, 2, 3, 4]]
     for length, temperature in enumerate(policy.temperatures or (), start=1):

@@ -29,17 +29,8 @@ def views_of(policy: Policy, images: Tensor) -> list[Tensor]:
 
 def test_the_table_has_the_papers_baselines_and_the_usual_ones() -> None:
     budgets = {name: row.budget for name, row in BASELINES.items()}
-    assert budgets == {
-        "plain": 1,
-        "flip": 2,
-        "5c": 5,
-        "d4": 8,
-        "10c": 10,
-        "cf": None,
-        "mtrain": None,
-        "mgrid": None,
-        "random": None,
-    }
+    any_number = dict.fromkeys(("cf", "mtrain", "mgrid", "random"))
+    assert budgets == {"plain": 1, "flip": 2, "5c": 5, "d4": 8, "10c": 10, **any_number}
     assert next(iter(BASELINES)) == "plain"
     assert GRID == (0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55)
 

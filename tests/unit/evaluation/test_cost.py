@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from tests.support import refused
 from torch import Tensor
 
-from relook.errors import RelookError
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.models import CallablePredictor
 from relook.policy import Policy, Step, SubPolicy
@@ -120,8 +120,8 @@ def test_what_the_first_call_of_a_view_takes_is_not_counted() -> None:
 
 
 def test_no_images_are_refused() -> None:
-    with pytest.raises(RelookError, match="at least one image"):
-        measure_slowdown(Clock().predictor(), images(0), {"x": Policy(TURNS)})
+    own = Clock().predictor(), images(0), {"x": Policy(TURNS)}
+    refused("at least one image", measure_slowdown, *own)
 
 
 def test_views_add_up_and_those_not_timed_cost_the_mean() -> None:

@@ -69,8 +69,7 @@ def test_parquet_holds_the_same_columns(tmp_path: Path, monkeypatch: pytest.Monk
     assert table.column_names == TOY.columns
     assert table.to_pylist() == TOY.records()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match="parquet"):
-        TOY.save(tmp_path / "toy.parquet")
+    refused("parquet", TOY.save, tmp_path / "toy.parquet", error=MissingExtraError)
 
 
 def test_models_are_joined_into_one_table() -> None:

@@ -10,7 +10,7 @@ from relook.data import load_data
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Measured
-from relook.evaluation.verdict import judge, outcome_of
+from relook.evaluation.verdict import outcome_of
 from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.intervals import Interval, paired_interval
@@ -83,7 +83,7 @@ def test_an_interval_that_is_nearly_all_loss_is_said_to_be_more_likely_worse(
 
 def test_a_verdict_of_halves_does_not_call_its_images_held_out() -> None:
     scores = gains(5000, gps_5=0.05)
-    verdict = judged(scores, (5,), proof="cross-fit")
+    verdict = judged(scores, (5,), kind="cross-fit cLL")
     assert "plain image: cross-fit cLL +0.05" in verdict.sentence
 
 
@@ -354,7 +354,7 @@ def test_what_the_views_and_what_the_average_bring_is_said() -> None:
     rows = rows_of(scores)
     metrics = {**rows[-1].metrics, "cll_usual_average": Measured(rows[0].best_cll + 0.02, 0.0)}
     rows[-1] = replace(rows[-1], metrics=metrics)
-    verdict = judge(rows, scores, budgets=(10,))
+    verdict = judged(scores, rows=rows)
     assert verdict.sentence.endswith(
         "Of the policy's gain over the plain image, 0.0200 comes from the views and 0.0300 from "
         "their learned average."
@@ -368,9 +368,7 @@ def test_groups_of_images_widen_the_interval() -> None:
     plain = generator.normal(size=1000)
     gain = 0.03 + 0.1 * generator.normal(size=20)[groups]
     scores = {("plain", 1): plain, ("gps", 4): plain + gain, ("flip", 2): plain + gain}
-    rows = rows_of(scores)
-    alone = judge(rows, scores, budgets=(4,))
-    together = judge(rows, scores, budgets=(4,), groups=groups)
+    alone, together = judged(scores, (4,)), judged(scores, (4,), groups=groups)
     assert alone.recommended_method == "flip"
     assert together.recommended_method == "plain"
 
@@ -380,7 +378,7 @@ def test_a_verdict_needs_the_policy() -> None:
     rows = rows_of(scores)
     for left_out in ("gps", "plain"):
         kept = [row for row in rows if row.method != left_out]
-        refused("needs the policy and the plain image", judge, kept, scores, budgets=(2,))
+        refused("needs the policy and the plain image", judged, scores, (2,), kept)
 
 
 def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:

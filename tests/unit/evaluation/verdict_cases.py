@@ -1,6 +1,6 @@
 """Comparisons that verdicts are tested on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison, Measured, Row, Verdict
 from relook.evaluation.scoring import best_rival
 from relook.evaluation.verdict import judge
-from relook.numerics.intervals import paired_interval
+from relook.numerics.intervals import Interval, paired_interval
 from relook.policy import Policy
 
 FloatArray = NDArray[np.float64]
@@ -80,8 +80,20 @@ def gains(images: int, seed: int = 0, **means: float) -> dict[tuple[str, int], F
     return scores
 
 
-def judged(scores: Scores, budgets: tuple[int, ...] = (10,), **more: Any) -> Verdict:
-    return judge(rows_of(scores), scores, budgets=budgets, **more)
+def judged(
+    scores: Scores,
+    budgets: tuple[int, ...] = (10,),
+    rows: Sequence[Row] | None = None,
+    groups: NDArray[np.int64] | None = None,
+    **more: Any,
+) -> Verdict:
+    """The verdict on rows as `compare` makes them, from each image's cLL."""
+
+    def difference(one: tuple[str, int], other: tuple[str, int]) -> Interval:
+        return paired_interval(scores[one] - scores[other], groups=groups)
+
+    images = len(next(iter(scores.values())))
+    return judge(rows or rows_of(scores), difference, budgets=budgets, images=images, **more)
 
 
 # The three constructed cases

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from relook.data import Dataset, Preparation
 from relook.data.prepare import fitted
-from relook.deploy.calibrate import calibrate_policy, weigh_policy
+from relook.deploy.calibrate import calibrated_policy, weigh_policy
 from relook.deploy.early_exit.learn import learn_early_exit
 from relook.deploy.early_exit.report import report_early_exit
 from relook.deploy.early_exit.rule import EarlyExit
@@ -114,7 +114,7 @@ class Story:
             self.fitted |= used
 
     def calibrate(self, images: Dataset) -> None:
-        self.policy = calibrate_policy(self.model, images, self.policy)
+        self.policy = calibrated_policy(self.model, images, self.policy).policy
         self.fitted |= self.model.used()
 
     def weigh(self, images: Dataset) -> None:

@@ -74,12 +74,11 @@ def open_source(spec: str, wanted: Preparation) -> ImageSource:
     than the network's input, for views to be cut from them.
     """
     prefix, _, rest = spec.partition(":")
-    if prefix == "folder" and rest:
-        return _from_files(Path(rest).expanduser(), _walk(Path(rest).expanduser()), spec, wanted)
-    if prefix == "files" and rest:
-        return _from_files(Path(), _listed(Path(rest).expanduser()), spec, wanted)
-    path = Path(spec).expanduser()
-    if path.is_dir():
+    named = prefix in ("folder", "files") and rest
+    path = Path(rest if named else spec).expanduser()
+    if named and prefix == "files":
+        return _from_files(Path(), _listed(path), spec, wanted)
+    if named or path.is_dir():
         return _from_files(path, _walk(path), spec, wanted)
     if path.is_file():
         return _from_files(Path(), [spec], spec, wanted)
@@ -94,10 +93,7 @@ def file_source(spec: str) -> str:
 
 
 def read_unlabelled(images: Any, wanted: Preparation, name: str = "images") -> Dataset:
-    """Return images of any kind as a data set whose labels mean nothing.
-
-    A text names them as for `relook predict`: a folder at any depth, files:LIST, npz:FILE …
-    """
+    """Return images of any kind, or that a text names, as a data set whose labels mean nothing."""
     if isinstance(images, str | Path):
         return _unlabelled_files(str(images), wanted)
     if isinstance(images, Dataset):
@@ -108,8 +104,7 @@ def read_unlabelled(images: Any, wanted: Preparation, name: str = "images") -> D
 
 
 def _from_dataset(dataset: Dataset) -> ImageSource:
-    column = dataset.columns.get("path")
-    names = [str(i) for i in range(len(dataset))] if column is None else [str(n) for n in column]
+    names = [str(name) for name in dataset.columns.get("path", range(len(dataset)))]
 
     def read(ranges: Sequence[range]) -> Generator[ImageBlock, None, None]:
         for part in ranges:
@@ -228,9 +223,8 @@ def _walk(root: Path) -> list[str]:
     for directory, folders, files in os.walk(root, followlinks=False):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = os.path.relpath(directory, root)
-        for name in sorted(files):
-            if not name.startswith("."):
-                found.append(name if here == "." else f"{here}/{name}")
+        own = (name for name in sorted(files) if not name.startswith("."))
+        found += [name if here == "." else f"{here}/{name}" for name in own]
     return found
 
 

@@ -1,40 +1,61 @@
-"""Predicting many images, block by block: an interrupted run goes on and ends in the same file."""
+"""Predicting many images, block by block: an interrupted run goes on and ends in the same file.
+
+That file, CSV, JSON or Parquet, gets its name when it is whole.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
+import os
 import shutil
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relook.deploy.batch.files import (
-    EXIT_FIGURES,
-    FIGURES,
-    ClassName,
-    Prediction,
-    same_names,
-    write_faults,
-    write_predictions,
-    writer_for,
-)
 from relook.deploy.batch.image_source import ImageBlock, ImageSource
 from relook.deploy.tta import TTA
-from relook.errors import FileFormatError, RelookError, RunError
+from relook.errors import FileFormatError, MissingExtraError, RelookError, RunError, unknown_name
+from relook.evaluation.results import csv_text
 from relook.foundation.progress import Progress
-from relook.io.files import one_line
+from relook.io.files import csv_safe, one_line, write_text_atomic
 from relook.io.fingerprint import fingerprint
 from relook.io.records import Kind
 from relook.io.run_directory import RunDirectory
 from relook.numerics.metrics import entropy
 
+ClassName = str | int
+
 _COMPARED = 8
 _SAME = 0.01  # of a probability; other batches and threads differ by far less
+_GROUP = 4096  # rows of a Parquet file that are written together
+
+FIGURES = ("entropy", "uncalibrated_entropy", "uncalibrated_mutual_information")
+"""What is written about an image besides its classes: the last two are before the temperature."""
+EXIT_FIGURES = ("entropy", "views")
+"""The same where each image gets as many views as it needs."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One image's result: the likeliest classes with their probabilities, and figures by name."""
+
+    file: str
+    classes: tuple[ClassName, ...]
+    probabilities: tuple[float, ...]
+    figures: Mapping[str, int | float]
+
+    @property
+    def shares(self) -> list[tuple[ClassName, float]]:
+        """Classes with their probabilities; two classes may have the same name."""
+        return list(zip(self.classes, self.probabilities, strict=True))
 
 
 @dataclass(frozen=True)
@@ -100,7 +121,7 @@ def predict_source(
             raise FileFormatError(f"none of the {len(faults):,} files can be read as an image")
         faults_file = out.with_name(f"{out.name}.bad.csv") if faults else None
         if faults_file is not None:
-            write_faults(faults_file, faults)
+            write_text_atomic(faults_file, csv_text(["file", "reason"], faults))
         rows = (row for part in _parts(source, directory.path) for row in part.predictions)
         first = next(rows)
         figures = FIGURES if tta.early_exit is None else EXIT_FIGURES
@@ -159,22 +180,18 @@ def _check_same_answers(
     done = next((part for part in source.ranges() if part not in missing), None)
     if done is None:
         return
-    stored = {one.file: one for one in _read(directory, done).predictions}
+    stored = {one.file: dict(one.shares) for one in _read(directory, done).predictions}
     with closing(source.read([done[:_COMPARED]])) as blocks:
         rows = [row for block in blocks for row in _rows(tta, source, block, top)]
     for row in rows:
-        before = _shares(stored[row.file]) if row.file in stored else {}
-        for name, share in _shares(row).items():
+        before = stored.get(row.file, {})
+        for name, share in dict(row.shares).items():
             if abs(before.get(name, share) - share) > _SAME:
                 raise RunError(
                     f"the model no longer answers as it did when {directory} was begun "
                     f"({row.file}, class {name}: {before[name]:.3f}, now {share:.3f}): delete "
                     f"{directory} to start again"
                 )
-
-
-def _shares(prediction: Prediction) -> dict[ClassName, float]:
-    return dict(zip(prediction.classes, prediction.probabilities, strict=True))
 
 
 def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> tuple[Prediction, ...]:
@@ -186,7 +203,7 @@ def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> tuple[P
     except RelookError as error:
         ends = (source.names[block.places[0]], source.names[block.places[-1]])
         raise RelookError(f"the model failed between {' and '.join(ends)}: {error}") from error
-    names = same_names(tta.classes, probabilities.shape[1])
+    names = tta.classes or range(probabilities.shape[1])
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
     return tuple(
         Prediction(
@@ -252,3 +269,106 @@ def _stored(directory: Path, part: range) -> _Part | None:
 
 def _part(directory: Path, start: int) -> Path:
     return directory / f"part-{start:09d}.json"
+
+
+Writer = Callable[[Path, Iterable[Prediction], Sequence[str]], None]
+
+
+def writer_for(path: Path) -> Writer:
+    """Return what writes a file of this name; what it needs must be there."""
+    writer = WRITERS.get(path.suffix.lower())
+    if writer is None:
+        raise RelookError(f"--out: {unknown_name('kind of file', path.suffix, WRITERS)}")
+    if writer is _write_parquet:
+        _pyarrow()
+    return writer
+
+
+def write_predictions(
+    path: Path, rows: Iterable[Prediction], top: int, figures: Sequence[str] = FIGURES
+) -> None:
+    """Write the rows, of `top` classes and these figures each, whole or not at all."""
+    writer = writer_for(path)
+    with _replacing(path) as unfinished:
+        writer(unfinished, rows, columns(top, figures))
+
+
+def columns(top: int, figures: Sequence[str] = FIGURES) -> list[str]:
+    """Return the names of the columns."""
+    pairs = chain.from_iterable((f"class_{i}", f"probability_{i}") for i in range(1, top + 1))
+    return ["file", *pairs, *figures]
+
+
+def _cells(row: Prediction) -> list[Any]:
+    return [row.file, *chain.from_iterable(row.shares), *row.figures.values()]
+
+
+def _write_csv(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(heads)
+        for row in rows:
+            writer.writerow([csv_safe(v) if isinstance(v, str) else v for v in _cells(row)])
+
+
+def _write_json(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write("[")
+        for i, row in enumerate(rows):
+            classes = [{"class": name, "probability": p} for name, p in row.shares]
+            content = {"file": row.file, "classes": classes, **row.figures}
+            file.write(("," if i else "") + "\n  ")
+            file.write(json.dumps(content, ensure_ascii=False, allow_nan=False))
+        file.write("\n]\n")
+
+
+def _write_parquet(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
+    arrow, parquet = _pyarrow()
+    remaining = iter(rows)
+    group = list(islice(remaining, _GROUP))
+    name = arrow.int64() if isinstance(group[0].classes[0], int) else arrow.string()
+    kinds = {"file": arrow.string(), "views": arrow.int64()}
+    kinds |= {head: name for head in heads if head.startswith("class_")}
+    schema = arrow.schema([(head, kinds.get(head, arrow.float64())) for head in heads])
+    with parquet.ParquetWriter(path, schema) as writer:
+        while group:
+            values = zip(*map(_cells, group), strict=True)
+            arrays = [
+                arrow.array(list(column), field.type)
+                for column, field in zip(values, schema, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+            group = list(islice(remaining, _GROUP))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet", "writing a .parquet file") from None
+    return pyarrow, pyarrow.parquet
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield a name to write to; what is there takes the path's place at the end."""
+    # One name at each run: what a killed one leaves behind, the next one writes over.
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RelookError(f"cannot write {one_line(str(path))}: {reason}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+WRITERS: Mapping[str, Writer] = MappingProxyType(
+    {".csv": _write_csv, ".json": _write_json, ".parquet": _write_parquet}
+)
+"""What writes predictions, by the ending of the file's name."""

@@ -23,7 +23,7 @@ from relook.deploy.distil.student import (
     train_student,
     trainable,
 )
-from relook.deploy.distil.verdict import ROWS, Verdict, judge
+from relook.deploy.distil.verdict import Verdict, judge
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of, part_not_in
@@ -40,7 +40,6 @@ from relook.models.weights import load_checkpoint
 from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import temper
 from relook.policy import Policy, SubPolicy
-from relook.predictions.passes import View, predict_views
 
 WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
 
@@ -50,8 +49,7 @@ class Record:
     """What a distillation did: settings, the loss of each epoch, and the verdict, if there is one.
 
     `kept_epoch` is the one whose weights come nearest to the targets of images held back; 0 is the
-    network as it was. `written` says whether there are new weights; `temperature` is theirs, or
-    else that of the network as it was.
+    network as it was. `written`: there are new weights, whose `temperature` it is.
     """
 
     training: Training
@@ -84,10 +82,7 @@ DISTIL = Kind(Record, "relook-distil", 1, "the record of a distillation", "disti
 
 @dataclass(frozen=True)
 class Distilled:
-    """The network after distillation: as a predictor, with a policy of one plain view.
-
-    Where the verdict says that it does not help, both are the original's.
-    """
+    """The network after distillation, the original one if that does not help, with a plain view."""
 
     predictor: TorchPredictor
     policy: Policy
@@ -120,15 +115,20 @@ def distil_policy(
 
     The labels of `dataset` are not looked at. Images that are in `proof` too are left out. With
     `out` everything is kept in that directory: the same call goes on after an interruption, and
-    ends in the same bytes. `engine` says how passes without a gradient are made, as
-    `accelerate_run` takes it; `record` is added to what is kept. The stages of `progress` are
-    "targets", "teach", "evaluate" and "evaluate distilled".
+    ends in the same bytes. `engine`, as `accelerate_run` takes it, makes passes without a gradient.
+    The stages of `progress` are "targets", "teach", "evaluate" and "evaluate distilled".
     """
     network, wanted = trainable(predictor), training or Training()
     plan = plan_views(policy, draws="fixed" if policy.is_fixed else "fresh")
     left_out, doubt = 0, ""
     if proof is not None:
-        proof = _unseen(proof, policy)
+        unseen = part_not_in(proof, policy.seen)
+        if unseen is None:
+            raise RelookError(
+                f"{proof.name}: expected labelled images that the policy was not found on, got "
+                "none: give others (a cross-fit has none)"
+            )
+        proof = unseen
         dataset, left_out, doubt = without_proof(dataset, proof)
         doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
     with nullcontext() if out is None else RunDirectory(out) as place:
@@ -160,16 +160,6 @@ def without_proof(dataset: Dataset, proof: Dataset) -> tuple[Dataset, int, str]:
     return dataset if len(left) == len(dataset) else dataset.subset(left), int(again.sum()), doubt
 
 
-def _unseen(proof: Dataset, policy: Policy) -> Dataset:
-    left = part_not_in(proof, policy.seen)
-    if left is None:
-        raise RelookError(
-            f"{proof.name}: expected labelled images that the policy was not found on, got none: "
-            "give others (a cross-fit has none)"
-        )
-    return left
-
-
 @dataclass(frozen=True)
 class _Job:
     """All that a distillation needs, checked."""
@@ -198,7 +188,9 @@ class _Job:
 
     def run(self, left_out: int, doubt: str, record: Mapping[str, Any]) -> Distilled:
         """Make the targets, teach, judge, and write what came of it."""
-        lesson = Lesson(self.dataset.plain, self._targets(), is_mirrored(self.plan.policy))
+        average, _ = self._predicted(self.teacher.predictor, self.dataset, "targets", "targets")
+        targets = np.exp(temper(average, self.plan.temperature))
+        lesson = Lesson(self.dataset.plain, targets, is_mirrored(self.plan.policy))
         student = train_student(
             self.network,
             lesson,
@@ -223,7 +215,14 @@ class _Job:
             written=written,
             settings=dict(record),
         )
-        return self._written(found, student.predictor)
+        done = self._result(found, student.predictor)
+        if self.out is not None:
+            if written:
+                save_weights(student.predictor, self.out / WEIGHTS)
+                done.policy.save(self.out / POLICY)
+            DISTIL.write(self.out / RECORD, found)
+            (self.out / STATE).unlink(missing_ok=True)
+        return done
 
     def finished(self, out: Path) -> Distilled:
         """Return what the directory holds."""
@@ -233,71 +232,47 @@ class _Job:
             load_checkpoint(own_network(student), out / WEIGHTS)
         return self._result(found, student)
 
-    def _targets(self) -> FloatArray:
-        """Return what the policy predicts, calibrated: probabilities `[image, class]`."""
-        log_probs = self._predicted(
-            self.teacher.predictor, self.dataset, "targets", "targets.zarr"
-        )[:-1]
-        return np.exp(temper(self.plan.average(log_probs), self.plan.temperature))
-
-    def _predicted(self, predictor: Predictor, images: Dataset, stage: str, store: str) -> Any:
-        """Return log-probabilities of the policy's views, and of the plain image as the last."""
-        return predict_views(
+    def _predicted(
+        self, predictor: Predictor, images: Dataset, stage: str, store: str
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return log-probabilities `[image, class]` by the policy, and of the plain image."""
+        return self.plan.predict(
             predictor,
             images.images,
-            [*self.plan.views, View(SubPolicy(), 0)],
-            seed=self.plan.seed,
-            store_path=None if self.out is None else self.out / store,
+            store_path=None if self.out is None else self.out / f"{store}.zarr",
             batch=self.batch,
             progress=stage_of(self.progress, stage),
         )
 
     def _judged(self, student: Student, proof: Dataset, doubt: str) -> Verdict:
-        how = self.teacher.engine
-        taught = accelerate(student.predictor, proof.images, mode=how).predictor
+        taught = accelerate(student.predictor, proof.images, mode=self.teacher.engine).predictor
         averages: dict[str, tuple[FloatArray, float]] = {}
-        pairs = (
+        for predictor, name, stage in (
             (self.teacher.predictor, "original", "evaluate"),
             (taught, "distilled", "evaluate distilled"),
-        )
-        for predictor, name, stage in pairs:
-            log_probs = self._predicted(predictor, proof, stage, f"{name}.zarr")
-            averages[f"{name}, plain"] = log_probs[-1].astype(np.float64), 1.0
-            kappa = self.plan.policy.view_temperature
-            averages[f"{name}, policy"] = self.plan.average(log_probs[:-1]), kappa
-        return judge({name: averages[name] for name in ROWS}, len(self.plan.views), proof, doubt)
-
-    def _written(self, found: Record, student: TorchPredictor) -> Distilled:
-        done = self._result(found, student)
-        if self.out is not None:
-            if found.written:
-                save_weights(student, self.out / WEIGHTS)
-                done.policy.save(self.out / POLICY)
-            DISTIL.write(self.out / RECORD, found)
-            (self.out / STATE).unlink(missing_ok=True)
-        return done
+        ):
+            average, plain = self._predicted(predictor, proof, stage, name)
+            averages[f"{name}, plain"] = plain, 1.0
+            averages[f"{name}, policy"] = average, self.plan.policy.view_temperature
+        return judge(averages, len(self.plan.views), proof, doubt)
 
     def _result(self, found: Record, student: TorchPredictor) -> Distilled:
         """Return the network to use, with a policy of one plain view."""
         network = student if found.written else self.network
         old = self.plan.policy
-        seen = union(old.seen, set_of(self.dataset.identities))
         plain = Policy(
             (SubPolicy(),),
             temperatures=(found.temperature,),
             recipe=old.recipe,
             preparation=old.preparation,
-            seen=seen,
+            seen=union(old.seen, set_of(self.dataset.identities)),
             fitted_on=network_mark(network),
         )
         return Distilled(network, plain, found, self.out)
 
 
 def new_spec(spec: str, out: Path) -> str | None:
-    """Return the spec of a network with the weights in `out`; None where it can have none.
-
-    A network of Hugging Face gets a directory of its own there, with the files of the original's.
-    """
+    """Return the spec of a network with the weights in `out`; None where it can have none."""
     prefix, _, rest = spec.partition(":")
     named = spec.partition("@")[0]
     if named.partition(":")[0] in ("timm", "torch", "cifar", "small"):

@@ -81,10 +81,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Student:
-    """A network with new weights, the epochs it took, and which of them they are from.
+    """A network with new weights, the epochs it took, and which of them they are from: 0 for none.
 
-    Epoch 0 is the network as it was: `before` is its distance to the targets, and `temperatures`
-    are those at which the old and the new weights come nearest to them.
+    `before` is the distance of the old weights to the targets; `temperatures` are those at which
+    the old and the new ones come nearest to them.
     """
 
     predictor: TorchPredictor
@@ -163,8 +163,8 @@ def train_student(
 ) -> Student:
     """Return a copy of the network that has learned the targets; the network is left alone.
 
-    With a `checkpoint` the state is kept in that file after each epoch, and the same call goes on
-    from it to the same weights. `progress` counts images.
+    The state is kept in the file `checkpoint` after each epoch, from which the same call goes on to
+    the same weights. `progress` counts images.
     """
     learn, held = lesson.held_back(settings.seed)
     measure = partial(_distance, lesson.images[torch.from_numpy(held)], lesson.targets[held])
@@ -206,11 +206,10 @@ def train_student(
 
 def save_weights(predictor: TorchPredictor, path: Path) -> None:
     """Write a network's weights as safetensors, with the keys of its own state dict."""
-    module = predictor.module
-    if isinstance(module, SmallNet):
-        save_small(module, path)
-        return
-    save_tensors(path, own_network(predictor).state_dict())
+    if isinstance(predictor.module, SmallNet):
+        save_small(predictor.module, path)
+    else:
+        save_tensors(path, own_network(predictor).state_dict())
 
 
 def own_network(predictor: TorchPredictor) -> nn.Module:
@@ -270,9 +269,11 @@ def _run_epoch(
             group["lr"] = rate(step)
         targets = targets.to(like.device)
         with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
-            results = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
-        log_probs = _log_probs(results.float(), like.outputs) / temperature
-        loss = -(targets * log_probs.log_softmax(dim=1)).sum(dim=1).mean()
+            results: Tensor = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
+        results = results.float()
+        if like.outputs == "probabilities":
+            results = results.clamp_min(1e-12).log()
+        loss = -(targets * (results / temperature).log_softmax(dim=1)).sum(dim=1).mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -280,11 +281,6 @@ def _run_epoch(
         total += (loss.item() - float(_entropy(targets))) * len(images)
         done += len(images)
     return total / done
-
-
-def _log_probs(results: Tensor, outputs: str) -> Tensor:
-    """Return results as logits or log-probabilities, with their gradient."""
-    return results.clamp_min(1e-12).log() if outputs == "probabilities" else results
 
 
 def _entropy(targets: Tensor) -> Tensor:
@@ -295,8 +291,7 @@ def _distance(
     images: Tensor, targets: FloatArray, predictor: TorchPredictor
 ) -> tuple[float, float]:
     """Return how far plain predictions are from their targets, at the best temperature, and it."""
-    parts = [predictor(part) for part in torch.split(images, 256)]
-    log_probs = torch.cat(parts).double()
+    log_probs = torch.cat([predictor(part) for part in torch.split(images, 256)]).double()
     wanted = torch.from_numpy(targets)
     entropy = float(_entropy(wanted))
     values = [

@@ -81,11 +81,7 @@ def parse_target(text: str) -> ExitTarget:
 def check_target(
     target: ExitTarget, images: int, views: int, groups: ArrayLike | None = None
 ) -> None:
-    """Raise where no rule for this number of distinct views can be learned on `images` images.
-
-    For a loss of accuracy that is so where even images without a single loss are too few; the
-    images of a group (`groups` `[n]`) count as one.
-    """
+    """Raise where no rule for this number of distinct views can be learned on `images` images."""
     if views < 2:
         raise RelookError("expected a policy of at least 2 distinct views for early exit, got 1")
     if target.kind == "views" and target.value > views:
@@ -115,12 +111,11 @@ def learn_early_exit(
 ) -> EarlyExit:
     """Learn thresholds and temperatures from the distinct views' predictions `[view, n, class]`.
 
-    The images must not be those that the policy was found on: by their `identities` (those of a
-    data set) such are refused, and the rule remembers all. For a loss of accuracy, half
-    of them (whole `groups`) make rules and the other half must support the one that is chosen:
-    rules are tried from the most careful on, each by a one-sided 95 % bound, until one fails;
-    for the bound the images of a group are one. Too few images to support the target are an
-    error that says how many it takes.
+    Images that the policy was found on are refused, by their `identities` (those of a data set),
+    and the rule remembers all. For a loss of accuracy, half of them (whole `groups`) make rules and
+    the other half must support the one that is chosen: rules are tried from the most careful on,
+    each by a one-sided 95 % bound, for which the images of a group are one, until one fails. Too
+    few images to support the target are an error that says how many it takes.
     """
     wanted = parse_target(target) if isinstance(target, str) else target
     counts = exit_counts(policy)
@@ -178,10 +173,9 @@ def fit_temperatures(
     view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
     """Return the temperature of each exit's averaged prediction, over all images."""
-    means = exit_log_probs(log_probs, counts)
     return tuple(
         fit_temperature(mean, labels, groups=groups, view_temperature=view_temperature)
-        for mean in means
+        for mean in exit_log_probs(log_probs, counts)
     )
 
 
@@ -198,11 +192,7 @@ def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
 
 
 def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
-    """Return the confidence up to which going on pays: the best cut of the sorted images.
-
-    The sum of gains up to a cut is largest where isotonic regression of the gain on the
-    confidence changes its sign.
-    """
+    """Return the confidence up to which going on pays: the best cut of the sorted images."""
     order = np.argsort(confidence, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(gain[order])])
     # A cut between equal confidences cannot be made by a threshold.
@@ -214,11 +204,7 @@ def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
 
 
 def rule_within(budget: float, fitted: ScoredExits) -> Thresholds:
-    """Return the rule whose mean number of views is the budget or just below it.
-
-    Two neighbours in the family are on either side of it; between them thresholds are blended.
-    Where the family's most careful rule takes fewer views, more of them would not pay: it is taken.
-    """
+    """Return the rule whose mean number of views is the budget or just below it, if that pays."""
 
     def within(rule: Thresholds) -> bool:
         return bool(first_exits(fitted.confidence, rule).mean() <= budget)

@@ -22,12 +22,7 @@ from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of
 from relook.io.identities import Identities
 from relook.numerics.arrays import FloatArray, Indices, Labels, LogProbs
-from relook.numerics.intervals import (
-    Interval,
-    likely_variance,
-    paired_interval,
-    share_interval,
-)
+from relook.numerics.intervals import Interval, likely_variance, paired_interval, share_interval
 from relook.policy import Policy
 
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
@@ -62,11 +57,10 @@ class Difference:
 class ExitReport:
     """An early exit compared with fixed budgets, on `images` images that it was not learned on.
 
-    cLL is the log-likelihood at temperatures learned on other images, the rule's own, for the
-    fixed budgets as well. `over_same` compares with the fixed budget that costs exactly the
-    same, `over_next` with the next whole number of views, `over_full` with all views. `curve`
-    holds rules for other mean numbers of views, `fixed` every number of views; `exits` counts
-    images by their views. `doubt` says what is not known of the images.
+    cLL is the log-likelihood at the rule's own temperatures, for the fixed budgets as well.
+    `over_same` compares with the fixed budget that costs exactly the same, `over_next` with the
+    next whole number of views, `over_full` with all views. `curve` holds rules for other mean
+    numbers of views, `fixed` every number of views; `exits` counts images by their views.
     """
 
     rule: EarlyExit
@@ -88,11 +82,12 @@ class ExitReport:
     @property
     def sentence(self) -> str:
         """The result in a sentence."""
-        same, full = self.over_same, self.over_full
+        same, full = self.over_same, self.over_full.accuracy
         versus = "better than" if same.cll.low > 0 else "not better than"
         text = (
             f"{self.own.views:.2f} views per image instead of {self.rule.views} "
-            f"({self.saving:.1f} × fewer): accuracy {_points(full.accuracy)} against all views, "
+            f"({self.saving:.1f} × fewer): accuracy {100 * full.estimate:+.2f} points "
+            f"[{100 * full.low:+.2f}, {100 * full.high:+.2f}] against all views, "
             f"and {versus} {same.views:.2f} views for every image (cLL {same.cll})"
         ).replace("-", "−")
         return f"{text}. {self.doubt}" if self.doubt else text
@@ -115,9 +110,9 @@ def report_early_exit(
 ) -> ExitReport:
     """Score a rule on predictions `[view, n, class]` of the policy's distinct views.
 
-    `learned_on` are the predictions and labels that the rule was learned on: the curve's rules
-    are made of them. Intervals are over images (whole `groups`). Images that the rule or the
-    policy was found on are refused, by their `identities` (those of a data set).
+    The curve's rules are made of the predictions and labels that it was `learned_on`. Intervals
+    are over images (whole `groups`). Images that the rule or the policy was found on are refused,
+    by their `identities` (those of a data set).
     """
     rule.check_policy(policy)
     known = np.zeros(len(labels), np.uint64) if identities is None else identities
@@ -147,6 +142,7 @@ def report_early_exit(
             share_interval(accuracy, groups=groups),
         )
 
+    rules = (rule_within(budget, learned) for budget in BUDGETS if budget < rule.views)
     return ExitReport(
         rule=rule,
         images=len(labels),
@@ -154,10 +150,11 @@ def report_early_exit(
         over_same=over(float(views.mean())),
         over_next=over(math.ceil(views.mean())),
         over_full=over(rule.views),
-        curve=_curve(exits, learned),
-        fixed=tuple(
-            _point(exits, np.full(len(labels), number)) for number in range(1, rule.views + 1)
+        # Budgets beyond what pays have one and the same rule.
+        curve=tuple(
+            _point(exits, first_exits(exits.confidence, one)) for one in dict.fromkeys(rules)
         ),
+        fixed=tuple(_point(exits, np.full(len(labels), k)) for k in range(1, rule.views + 1)),
         exits=tuple(int(count) for count in np.bincount(views, minlength=rule.views + 1)[1:]),
         doubt=doubt_of(known, rule.seen),
     )
@@ -174,15 +171,3 @@ def _at(scores: FloatArray, views: float) -> FloatArray:
     low, high = math.floor(views), math.ceil(views)
     share = views - low
     return np.asarray((1 - share) * scores[low - 1] + share * scores[high - 1])
-
-
-def _curve(exits: ScoredExits, learned: ScoredExits) -> tuple[ExitPoint, ...]:
-    budgets = [budget for budget in BUDGETS if budget < len(exits.correct)]
-    # Budgets beyond what pays have one and the same rule.
-    rules = dict.fromkeys(rule_within(budget, learned) for budget in budgets)
-    return tuple(_point(exits, first_exits(exits.confidence, rule)) for rule in rules)
-
-
-def _points(difference: Interval) -> str:
-    low, high = 100 * difference.low, 100 * difference.high
-    return f"{100 * difference.estimate:+.2f} points [{low:+.2f}, {high:+.2f}]"

@@ -32,10 +32,9 @@ class EarlyExit:
 
     The mean of the views so far, at `temperatures[k − 1]`, is the prediction of exit k; its
     largest probability above `thresholds[k − 1]` ends the image. The last exit ends all, so it
-    has no threshold; a threshold of 1 lets every image go on. `target` is what the rule was
-    learned for, on `images` images, where it took `mean_views`; `policy` is the fingerprint of
-    the views that it belongs to. `seen` is the set of images that the rule or the policy was
-    found on (`relook.io.identities`).
+    has no threshold. `target` is what the rule was learned for, on `images` images, where it took
+    `mean_views`; `policy` is the fingerprint of the views that it belongs to, `seen` the set of
+    images that the rule or the policy was found on (`relook.io.identities`).
     """
 
     thresholds: tuple[float, ...]
@@ -103,10 +102,7 @@ def policy_fingerprint(policy: Policy) -> str:
 
 
 def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> Exited:
-    """Return what the rule makes of predictions of all views `[view, n, class]`.
-
-    They are as they are averaged: see `Policy.tempered`.
-    """
+    """Return what the rule makes of all views' `Policy.tempered` predictions `[view, n, class]`."""
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
     views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)
@@ -117,8 +113,8 @@ def run_early_exit(
 ) -> tuple[Tensor, Tensor]:
     """Return scaled log-probabilities float32 `[n, class]`, and how many views each image got.
 
-    `predict(view, places)` gives one view's log-probabilities `[place, class]` of some images, and
-    is called for those that need the view. The softmax is the calibrated prediction of an exit.
+    `predict(view, places)` gives one view's log-probabilities `[place, class]` of the images that
+    need it. The softmax is the calibrated prediction of an exit.
     """
     # A view that an exit has not seen has no share of it; its logarithm is never read.
     shares = np.maximum(counts / counts.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
@@ -173,10 +169,7 @@ class ScoredExits:
 
 
 def exit_counts(policy: Policy) -> Indices:
-    """Return how often each distinct view counts at each exit, `[exit, view]`.
-
-    Exit k averages what a budget of k views would: the longest prefix that they pay for.
-    """
+    """Return how often each distinct view counts at each exit `[exit, view]`: as in its budget."""
     if not policy.is_fixed:
         raise RelookError(
             "expected a fixed policy for early exit, got one of fresh draws: "

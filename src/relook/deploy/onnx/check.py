@@ -12,8 +12,8 @@ from torch import Tensor
 
 from relook.data.image_files import kept
 from relook.data.prepare import from_levels
-from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, Output, build_views
-from relook.deploy.onnx.network import to_bytes
+from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, build_views, to_bytes
+from relook.deploy.tta.view_plan import Output
 from relook.errors import RelookError
 from relook.foundation.wording import first_line
 from relook.models import Predictor

@@ -40,28 +40,19 @@ CUT_FROM_INPUT = (
 def as_levels(images: Images) -> Tensor | FullImages:
     """Return images as uint8 `[n, c, h, w]`; floats in [0, 1] are rounded to grey levels.
 
-    Full-size images stay as they are: views are cut from them.
-
-    Values are not looked at while a graph is made: a graph takes them as they come.
+    Full-size images stay as they are: views are cut from them. While a graph is made, values are
+    not looked at.
     """
-    if isinstance(images, FullImages):
-        if not len(images):
-            raise RelookError("expected at least 1 image, got none")
-        return images
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(np.array(images))
-    if not isinstance(images, Tensor):
+    if isinstance(images, Tensor):
+        images = grey_levels(images) if images.is_floating_point() else images
+        check_images(images)
+    elif not isinstance(images, FullImages):
         raise RelookError(
             f"expected images as a tensor or an array [n, c, h, w], or a list of photos, got "
             f"{type(images).__name__}"
         )
-    return _tensor_levels(images)
-
-
-def _tensor_levels(images: Tensor) -> Tensor:
-    if images.is_floating_point():
-        images = grey_levels(images)
-    check_images(images)
     if not is_traced() and not len(images):
         raise RelookError("expected at least 1 image, got none")
     return images
@@ -79,9 +70,9 @@ def preparation_for(
 
 
 def as_photos(images: Photos, plan: CentreCrop) -> FullImages:
-    """Return photos at their own size: uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, Pillow's.
+    """Return photos at their own size: tensors `[c, h, w]`, uint8 arrays `[h, w, c]`, Pillow's.
 
-    An image of Pillow's is turned upright and brought to the plan's channels, as files are.
+    Those of Pillow's are turned upright and brought to the plan's channels, as files are.
     """
     if not len(images):
         raise RelookError("expected at least 1 image, got none")
@@ -104,7 +95,9 @@ def _photo(photo: Photo, plan: CentreCrop, place: int) -> Levels:
         if isinstance(photo, Image.Image):
             photo = np.asarray(in_mode(upright(photo), "L" if plan.channels == 1 else "RGB"))
         if isinstance(photo, Tensor):
-            photo = _tensor_levels(photo[None])[0].permute(1, 2, 0).cpu().numpy()
+            one = grey_levels(photo[None]) if photo.is_floating_point() else photo[None]
+            check_images(one)
+            photo = one[0].permute(1, 2, 0).cpu().numpy()
         levels = photo[..., None] if photo.ndim == 2 else photo
         if levels.dtype != np.uint8 or levels.ndim != 3 or levels.shape[2] != plan.channels:
             wanted = f"uint8 [h, w, {plan.channels}] (a tensor: [{plan.channels}, h, w])"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from relook.deploy.tta.images import (
 )
 from relook.deploy.tta.network import evaluating, is_traced, network_of
 from relook.deploy.tta.view_plan import (
+    Output,
     TemperatureChoice,
     Uncertainty,
     fixed_view,
@@ -51,8 +52,6 @@ from relook.numerics.calibration import LOG_FLOOR, temper
 from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
-
-Output = Literal["probabilities", "log_probs", "logits"]
 
 _BATCH = 256
 _LEAST_BATCH = 8
@@ -202,11 +201,9 @@ class TTA(nn.Module):
         """Return calibrated log-probabilities `[n, class]`, and how many views each image got."""
         if self.early_exit is None:
             raise RelookError("expected a TTA with early_exit=…, got one that runs all views")
+        parts = self._parts(images, _EXIT_BATCHES)
         with torch.no_grad():
-            found = [
-                self._exit_early(self.early_exit, part)
-                for part in self._parts(images, _EXIT_BATCHES)
-            ]
+            found = [self._exit_early(self.early_exit, part) for part in parts]
         rows = torch.cat([scaled.double().log_softmax(-1).cpu() for scaled, _ in found])
         return Exited(rows.numpy(), torch.cat([views for _, views in found]).numpy())
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError, warn
+from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, LogProbs
 from relook.numerics.calibration import check_temperature, mean_log_probs, temper
 from relook.numerics.conformal import SetRule
@@ -22,10 +23,11 @@ from relook.numerics.metrics import entropy
 from relook.policy import DrawKind, Policy, SubPolicy
 from relook.policy.file import policy_to_json, subpolicy_from_json, subpolicy_to_json
 from relook.policy.views import apply_subpolicy, fixed_steps, naming_steps
-from relook.predictions.passes import View, distinct_views
+from relook.predictions.passes import Images, View, distinct_views, predict_views
 from relook.transforms.apply import apply_kernels
 from relook.transforms.full_images import FullImages
 
+Output = Literal["probabilities", "log_probs", "logits"]
 TemperatureChoice = Literal["policy"] | float | None
 
 _NOT_CALIBRATED = (
@@ -36,12 +38,10 @@ _NOT_CALIBRATED = (
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Entropies in nats, float64 `[n]`.
+    """Entropies in nats, float64 `[n]`: `entropy` is that of the calibrated prediction.
 
-    `entropy` is that of the calibrated prediction. The other three are of the views as they are
-    averaged (at the policy's view temperature), before the temperature: `predictive_entropy` that
-    of their mean, `expected_entropy` the mean of theirs, `mutual_information` the difference, at
-    least 0: how much the views disagree.
+    The others are of the views as they are averaged (at the policy's view temperature), before the
+    temperature: `predictive_entropy` that of their mean, `expected_entropy` the mean of theirs.
     """
 
     entropy: FloatArray
@@ -50,7 +50,7 @@ class Uncertainty:
 
     @property
     def mutual_information(self) -> FloatArray:
-        """How much of the uncertainty is disagreement between views."""
+        """The difference of these two, at least 0: how much the views disagree."""
         return np.maximum(self.predictive_entropy - self.expected_entropy, 0.0)
 
 
@@ -80,12 +80,20 @@ class ViewPlan:
         return None if rule is None or rule.temperature != self.temperature else rule
 
     def make(self, view: int, images: Tensor | FullImages, indices: NDArray[np.int64]) -> Tensor:
-        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices.
-
-        Of full-size images, a first step that crops is cut from the large original.
-        """
+        """Return one view of uint8 images `[n, c, h, w]`; fresh draws belong to the indices."""
         wanted = self.views[view]
         return apply_subpolicy(wanted.subpolicy, images, indices, self.seed, wanted.index)
+
+    def predict(
+        self, predictor: Predictor, images: Images, **how: Any
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the views' mean and the plain image's log-probabilities, `[n, class]` each.
+
+        `how` is as for `predict_views`.
+        """
+        views = [*self.views, View(SubPolicy(), 0)]
+        log_probs = predict_views(predictor, images, views, seed=self.seed, **how)
+        return self.average(log_probs[:-1]), log_probs[-1].astype(np.float64)
 
     def average(self, log_probs: LogProbs) -> FloatArray:
         """Return the mean `[n, class]` of what the model says of the views `[view, n, class]`."""
@@ -175,11 +183,7 @@ def plan_with_exits(
     draws: DrawKind,
     seed: int | None,
 ) -> tuple[ViewPlan, EarlyExit | None]:
-    """Return the plan of the views and the rule, read from its file if need be.
-
-    The temperature of all views is then the last exit's. A rule that does not belong to the
-    plan's views raises.
-    """
+    """Return the plan of the views and the rule, whose last temperature is that of all views."""
     if given is None:
         return plan_views(policy, views, temperature, draws, seed), None
     rule = given if isinstance(given, EarlyExit) else EarlyExit.load(given)
@@ -194,9 +198,8 @@ def plan_with_exits(
     return plan, rule
 
 
-# Fixed views inside a graph: one operator for torch.compile, plain operations for torch.export.
-# Compiling the views' own operations takes minutes and gains nothing over the kernels that are
-# compiled already, so torch.compile calls those; torch.export's graphs run without relook.
+# Fixed views inside a graph: plain operations for torch.export, whose graphs run without relook;
+# one operator for torch.compile, as the kernels that it would make are compiled already.
 
 
 def traced_view(subpolicy: SubPolicy, images: Tensor) -> Tensor:

@@ -13,15 +13,15 @@ from tests.unit.deploy.tta_cases import fixed_policy, network, some_images
 from relook.data import Preparation, load_data
 from relook.deploy import TTA
 from relook.deploy.batch import image_source
-from relook.deploy.batch.files import (
+from relook.deploy.batch.image_source import ImageSource, open_source
+from relook.deploy.batch.prediction import (
     EXIT_FIGURES,
     FIGURES,
     Prediction,
     columns,
+    predict_source,
     write_predictions,
 )
-from relook.deploy.batch.image_source import ImageSource, open_source
-from relook.deploy.batch.prediction import predict_source
 from relook.errors import FileFormatError
 from relook.models import as_predictor
 from relook.numerics.calibration import mean_log_probs, temper
@@ -224,13 +224,17 @@ def test_a_list_of_files_and_a_single_file(folder: Path, tmp_path: Path) -> None
     assert len(open_source(str(folder), Preparation()).names) == COUNT
 
 
-@pytest.mark.parametrize("spec", ["folder:{}/nothing", "files:{}/nothing", "nonsense:{}"])
-def test_what_is_not_there_is_told(spec: str, tmp_path: Path) -> None:
-    refused(r"expected|unknown", open_source, spec.format(tmp_path), Preparation())
-
-
-def test_an_empty_folder_is_told(tmp_path: Path) -> None:
-    refused("expected image files, got none", open_source, f"folder:{tmp_path}", Preparation())
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("folder:{}/nothing", "expected a folder of images"),
+        ("files:{}/nothing", "expected a text file with one path per line"),
+        ("nonsense:{}", "expected|unknown"),
+        ("folder:{}", "expected image files, got none"),
+    ],
+)
+def test_what_is_not_there_is_told(spec: str, message: str, tmp_path: Path) -> None:
+    refused(message, open_source, spec.format(tmp_path), Preparation())
 
 
 ROWS = [
@@ -254,15 +258,11 @@ def test_parquet_holds_the_rows(tmp_path: Path) -> None:
     assert table[0]["file"] == "=1+1.png"
     assert [row["class_1"] for row in table] == ["+cat", "dog"]
     assert [row["probability_2"] for row in table] == [0.25, 0.375]
-
-
-def test_parquet_holds_views_as_whole_numbers(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
     row = Prediction("a.png", ("dog",), (1.0,), dict(zip(EXIT_FIGURES, (0.5, 3), strict=True)))
     write_predictions(tmp_path / "out.parquet", [row], 1, EXIT_FIGURES)
-    table = parquet.read_table(tmp_path / "out.parquet")
-    assert str(table.schema.field("views").type) == "int64"
-    assert table.to_pylist()[0]["views"] == 3
+    whole = parquet.read_table(tmp_path / "out.parquet")
+    assert str(whole.schema.field("views").type) == "int64"
+    assert whole.to_pylist()[0]["views"] == 3
 
 
 def test_parquet_without_pyarrow_is_one_line(

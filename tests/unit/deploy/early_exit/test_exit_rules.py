@@ -136,12 +136,11 @@ def test_the_same_seed_gives_the_same_rule() -> None:
 
 
 def test_too_few_images_are_refused_with_the_number_needed() -> None:
-    log_probs, labels = predictions(400)
-    with pytest.raises(RelookError, match=r"400 images .* too few .* at least 1,078 are needed"):
-        learn_early_exit(log_probs, labels, policy_of(), "accuracy-loss=0.005")
-    log_probs, labels = predictions(30)
-    with pytest.raises(RelookError, match=r"views=2: 30 images are too few .* about \d+ are"):
-        learn_early_exit(log_probs, labels, policy_of(), "views=2")
+    for images, target, message in (
+        (400, "accuracy-loss=0.005", r"400 images .* too few .* at least 1,078 are needed"),
+        (30, "views=2", r"views=2: 30 images are too few .* about \d+ are"),
+    ):
+        refused(message, learn_early_exit, *predictions(images), policy_of(), target)
 
 
 def test_a_loss_that_no_rule_keeps_to_is_refused() -> None:
@@ -170,14 +169,12 @@ def test_targets_are_written_as_they_are_read() -> None:
 
 def test_wrong_predictions_are_refused() -> None:
     log_probs, labels = predictions(200)
-    with pytest.raises(RelookError, match="at most the policy's 6 distinct views"):
-        learn_early_exit(log_probs, labels, policy_of(), "views=7")
-    with pytest.raises(RelookError, match="predictions of 5 distinct views"):
-        learn_early_exit(log_probs, labels, policy_of(5), "views=2")
-    with pytest.raises(RelookError, match="a label for each of 200 images"):
-        learn_early_exit(log_probs, labels[:100], policy_of(), "views=2")
-    with pytest.raises(RelookError, match="at least 2 distinct views"):
-        learn_early_exit(log_probs[:1], labels, policy_of(1), "views=1")
+    learn, own = learn_early_exit, (log_probs, labels)
+    refused("at most the policy's 6 distinct views", learn, *own, policy_of(), "views=7")
+    refused("predictions of 5 distinct views", learn, *own, policy_of(5), "views=2")
+    few = log_probs, labels[:100]
+    refused("a label for each of 200 images", learn, *few, policy_of(), "views=2")
+    refused("at least 2 distinct views", learn, log_probs[:1], labels, policy_of(1), "views=1")
 
 
 def test_a_report_counts_what_the_rule_does() -> None:

@@ -18,8 +18,7 @@ from tests.unit.deploy.tta_cases import MEAN, STD, network
 import relook
 from relook.data.image_files import kept
 from relook.deploy.export import export
-from relook.deploy.onnx.model import ImageInput, ModelPlan, build_views
-from relook.deploy.onnx.network import to_bytes
+from relook.deploy.onnx.model import ImageInput, ModelPlan, build_views, to_bytes
 from relook.deploy.tta.view_plan import plan_views
 from relook.models.onnx_runtime import is_installed, open_session
 from relook.transforms.centre_crop import CentreCrop

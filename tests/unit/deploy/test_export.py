@@ -15,10 +15,9 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 import relook
-from relook.deploy.export import export
-from relook.deploy.export.model_file import FileForm, image_input
+from relook.deploy.export import FileForm, export, image_input
 from relook.deploy.onnx import check as onnx_check
-from relook.deploy.onnx import network as onnx_file
+from relook.deploy.onnx import model as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
 from relook.deploy.tta.view_plan import plan_views
 from relook.io.identities import UNKNOWN
@@ -290,17 +289,16 @@ def test_what_is_missing_or_wrong_is_said(
     refused(message, export, network(), fixed_policy(), tmp_path / "m.onnx", **options)
 
 
-def test_a_function_cannot_be_exported(tmp_path: Path) -> None:
+def test_functions_and_half_precision_are_refused(tmp_path: Path) -> None:
     def flat(images: Tensor) -> Tensor:
         return torch.zeros((len(images), 4))
 
-    with pytest.raises(relook.RelookError, match="expected a network to export"):
-        export(flat, fixed_policy(), tmp_path / "m.onnx", outputs="logits", images=some_images())
-
-
-def test_half_precision_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(relook.RelookError, match=r"float32 weights .* network.float\(\)"):
-        export(network().half(), fixed_policy(), tmp_path / "m.onnx", images=some_images())
+    for model, message in (
+        (flat, "expected a network to export"),
+        (network().half(), r"float32 weights .* network.float\(\)"),
+    ):
+        given = model, fixed_policy(), tmp_path / "m.onnx"
+        refused(message, export, *given, outputs="logits", images=some_images())
 
 
 def test_an_exported_program_of_torch_gives_the_same(tmp_path: Path) -> None:

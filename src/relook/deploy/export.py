@@ -1,11 +1,13 @@
-"""Writing a model with its policy as one file: what it takes, and which writer makes it."""
+"""`relook.export`: one file that holds views, network, average and temperature."""
 
 from __future__ import annotations
 
 import io
+import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -15,8 +17,8 @@ from torch import Tensor
 
 from relook.data import as_images
 from relook.deploy.calibrate import other_network_note
-from relook.deploy.export.record import Export, ExportJob, metadata, write_file
 from relook.deploy.onnx.check import (
+    Check,
     as_network_takes,
     as_probabilities,
     check_model,
@@ -25,23 +27,35 @@ from relook.deploy.onnx.check import (
     generated_photos,
     own_predictions,
 )
-from relook.deploy.onnx.model import ImageInput, Layout, ModelPlan, Output, build_model
-from relook.deploy.onnx.network import set_metadata, to_bytes
+from relook.deploy.onnx.model import (
+    ImageInput,
+    Layout,
+    ModelPlan,
+    build_model,
+    set_metadata,
+    to_bytes,
+)
 from relook.deploy.tta import TTA
 from relook.deploy.tta.images import Photos, as_photos, preparation_for
-from relook.deploy.tta.view_plan import TemperatureChoice, plan_views
+from relook.deploy.tta.view_plan import Output, TemperatureChoice, plan_views
 from relook.errors import RelookError, unknown_name, warn
+from relook.evaluation.latency import milliseconds
+from relook.foundation.memory import size_text
 from relook.foundation.watchdog import watched
-from relook.foundation.wording import first_line
+from relook.foundation.wording import at_view_temperature, count, first_line, views_text
+from relook.io.files import one_line, write_bytes_atomic
+from relook.io.identities import UNKNOWN
 from relook.models import Predictor, TorchPredictor, as_predictor
 from relook.models.base import input_of
 from relook.models.predictors import channels_of
 from relook.policy import Policy
+from relook.policy.file import policy_to_json
 from relook.transforms.centre_crop import CentreCrop, resized_size
 from relook.transforms.checks import check_images
 from relook.transforms.full_images import FullImages
 from relook.transforms.onnx.graph import Shape
 from relook.transforms.onnx.photos import INTERPOLATIONS
+from relook.version import __version__
 
 Format = Literal["onnx", "torch-export"]
 TOLERANCE = 1e-4
@@ -77,6 +91,56 @@ class FileForm:
                 raise unknown_name(name, getattr(self, name), get_args(known))
         if self.full_size and self.resize_from is not None:
             raise RelookError("photos of any size have no one size: leave resize_from out")
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """What to write where, and the images (as the file takes them) to check it on."""
+
+    plan: ModelPlan
+    predictor: Predictor
+    images: Tensor | FullImages
+    generated: bool
+    classes: tuple[str, ...] | None
+    path: Path
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class FileLatency:
+    """What a call of the file takes here, in milliseconds (a median), and what it may take."""
+
+    milliseconds: float
+    budget: float
+    batch: int
+
+    def __str__(self) -> str:
+        images = count(self.batch, "image")
+        took, budget = milliseconds(self.milliseconds), milliseconds(self.budget)
+        return f"{took} for {images} in ONNX Runtime here (median; budget {budget})"
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written, and how far it is from relook's own predictions."""
+
+    path: Path
+    nbytes: int
+    input: str
+    views: int
+    temperature: float
+    output: Output
+    check: Check
+    view_temperature: float = 1.0
+    latency: FileLatency | None = None
+
+    def __str__(self) -> str:
+        timed = "" if self.latency is None else f"; {self.latency}"
+        return (
+            f"{one_line(str(self.path))}: {size_text(self.nbytes)}, {self.input} in, "
+            f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g}"
+            f"{at_view_temperature(self.view_temperature)} out; {self.check}{timed}"
+        )
 
 
 def export(
@@ -143,9 +207,9 @@ def export_job(
     checked_on = _images_to_check(given, images)
     example = as_network_takes(checked_on, given)
     with watched(lambda: "an image, before the export"):
-        count = int(predictor(example[:1]).shape[1])
-    whole = ModelPlan(plan, given, count, form.output)
-    names = _names(classes, count)
+        outputs = int(predictor(example[:1]).shape[1])
+    whole = ModelPlan(plan, given, outputs, form.output)
+    names = _names(classes, outputs)
     return ExportJob(whole, predictor, checked_on, images is None, names, path, tolerance)
 
 
@@ -155,10 +219,7 @@ def image_input(
     images: Photos | None,
     searched: CentreCrop | None = None,
 ) -> ImageInput:
-    """Decide what images the file takes, from what is said, the model, and the images given.
-
-    `searched` is how the policy's search prepared its images, which then holds here too.
-    """
+    """Decide what images the file takes, prepared as they were `searched` unless told otherwise."""
     spec = input_of(predictor)
     shape = tuple(images.shape) if isinstance(images, Tensor | FullImages) else None
     size = (form.size, form.size) if isinstance(form.size, int) else form.size
@@ -207,8 +268,8 @@ def _write_onnx(job: ExportJob) -> Export:
         generated=job.generated,
         tolerance=job.tolerance,
     )
-    set_metadata(model, metadata(job, check))
-    return write_file(job, to_bytes(model), check)
+    set_metadata(model, _metadata(job, check))
+    return _write_file(job, to_bytes(model), check)
 
 
 def _write_program(job: ExportJob) -> Export:
@@ -230,8 +291,8 @@ def _write_program(job: ExportJob) -> Export:
     own = own_predictions(job.plan, job.predictor, images)
     check = compare(found, own, job.generated, job.tolerance)
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files=metadata(job, check))
-    return write_file(job, file.getvalue(), check)
+    torch.export.save(program, file, extra_files=_metadata(job, check))
+    return _write_file(job, file.getvalue(), check)
 
 
 def _program(job: ExportJob, images: Tensor) -> Any:
@@ -253,6 +314,65 @@ def _program(job: ExportJob, images: Tensor) -> Any:
         raise RelookError(
             f"torch.export cannot follow the network: {type(error).__name__}: {first_line(error)}"
         ) from error
+
+
+def _write_file(job: ExportJob, data: bytes, check: Check) -> Export:
+    """Write a checked file, whole or not at all, and read it back."""
+    write_bytes_atomic(job.path, data)
+    if job.path.read_bytes() != data:
+        job.path.unlink()
+        raise RelookError(f"{one_line(str(job.path))} does not read back as written: removed")
+    views = job.plan.views
+    described = _describe_input(job.plan.input)
+    return Export(
+        job.path,
+        len(data),
+        described,
+        len(views.views),
+        views.temperature,
+        job.plan.output,
+        check,
+        views.policy.view_temperature,
+    )
+
+
+def _metadata(job: ExportJob, check: Check) -> dict[str, str]:
+    """Return what a file says of itself: texts by key, JSON where they have parts."""
+    plan = job.plan
+    entries: dict[str, object] = {
+        "relook_version": __version__,
+        # Which images the search saw is nobody's business where the model is served.
+        "policy": policy_to_json(replace(plan.views.policy, seen=UNKNOWN)),
+        "views": len(plan.views.views),
+        "temperature": plan.views.temperature,
+        "input": _describe_input(plan.input),
+        "output": plan.output,
+        "check": asdict(check),
+    }
+    if job.classes is not None:
+        entries["classes"] = list(job.classes)
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in entries.items()
+    }
+
+
+def _describe_input(given: ImageInput) -> str:
+    """Say in one line what images a file takes."""
+    shape = " × ".join(map(str, given.dimensions))
+    text = f"uint8 images {shape}"
+    if given.preparation is None:
+        return text
+    if given.takes_photos:
+        plan, colours = given.preparation, "RGB" if given.source.channels == 3 else "grey"
+        least = "×".join(str(math.floor(side / plan.crop)) for side in plan.size)
+        return (
+            f"photos of any size, uint8 {colours} {shape} (one size per call); crops are cut from "
+            f"them, plain views are {plan} (resized to at least {least}, {plan.interpolation}, and "
+            "the centre cut out)"
+        )
+    source = given.source.height, given.source.width
+    return f"{text}, brought to {given.preparation.described([source])} inside"
 
 
 def _images_to_check(given: ImageInput, images: Photos | None) -> Tensor | FullImages:
