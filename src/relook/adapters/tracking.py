@@ -72,11 +72,7 @@ def _logged(run: RunFiles) -> Logged:
     if comparison is not None:
         one = comparison.verdict
         recommended = f"{one.recommended_method}, {views_text(one.recommended_views)}"
-        verdict = {
-            "outcome": one.outcome,
-            "recommended": recommended,
-            "sentence": one.sentence,
-        }
+        verdict = {"outcome": one.outcome, "recommended": recommended, "sentence": one.sentence}
     settings = {name: value[:_LONGEST] for name, value in run.settings()}
     return Logged(run.name, run.path, settings, metrics, verdict, _report(run))
 

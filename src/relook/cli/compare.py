@@ -41,12 +41,7 @@ from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import pool_views
 from relook.predictions.passes import Images
-from relook.report.comparison_tables import (
-    comparison_table,
-    frontier_table,
-    junit_xml,
-    to_latex,
-)
+from relook.report.comparison_tables import comparison_table, frontier_table, junit_xml, to_latex
 from relook.report.deployed_tables import latency_table
 from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
@@ -195,11 +190,7 @@ def compare_command(
     as_given, inputs = inputs, inputs.on(planned.model)
     decisive = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
     mark = inputs.mark(keywords["options"] or Options(), *decisive)
-    with (
-        RunDirectory(target),
-        resumable(timeout=timeout),
-        search_bars() as bars,
-    ):
+    with RunDirectory(target), resumable(timeout=timeout), search_bars() as bars:
         comparison = compare(
             inputs.predictor,
             inputs.dataset,

@@ -45,8 +45,7 @@ _TORCHVISION = (
 
 @spelled_out
 def doctor_command(
-    *,
-    as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False),
+    *, as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False)
 ) -> None:
     """Say what is installed, what of it works here, and the one command that adds the rest."""
     say("trying what is installed …")
@@ -123,9 +122,7 @@ def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
     }
 
 
-def try_packages(
-    wanted: Sequence[Requirement],
-) -> tuple[dict[str, str | None], dict[str, str]]:
+def try_packages(wanted: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
     """Import each package that is installed; return versions, and what is wrong with which.
 
     torchvision is looked at too, which timm brings along.

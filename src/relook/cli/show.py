@@ -212,7 +212,7 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
                 "policy": None if run.policy is None else policy_summary(run.policy),
                 "comparison": None if run.comparison is None else run.comparison.to_json(),
                 "latency": None if run.latency is None else LATENCY.to_json(run.latency),
-                "scores": [step.score for step in run.steps],
+                "scores": list(run.scores),
                 "picture": picture and str(picture),
             }
         )

@@ -20,7 +20,7 @@ from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gal
 from relook.report.html import render
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
-from relook.report.summary import summary_of
+from relook.report.summary import Summary
 from relook.report.tables import html
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def render_report(run: RunFiles) -> str:
         "report.html",
         run=run,
         comparison=comparison,
-        summary=comparison and summary_of(comparison),
+        summary=comparison and Summary(comparison),
         sections=_sections(run, drawn),
         figures=drawn,
         latency=run.latency and html(replace(latency_table(run.latency), title="", note="")),
@@ -95,8 +95,8 @@ def _drawings(run: RunFiles, *, legend: bool) -> list[Drawing]:
     uses = transform_statistics(run.policy) if run.policy is not None else ()
     if uses:
         drawings.append(figures.transforms_drawing(uses))
-    if run.steps:
-        drawings.append(figures.trace_drawing(run.steps))
+    if run.scores:
+        drawings.append(figures.trace_drawing(run.scores))
     return drawings
 
 
@@ -111,7 +111,7 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "where": "Where it gains and loses" if comparison and comparison.where else "",
         "selective": "When not to answer" if "selective" in drawn else "",
         "sets": "Prediction sets" if run.sets else "",
-        "policy": "The policy" if run.policy is not None else "The search" if run.steps else "",
+        "policy": "The policy" if run.policy is not None else "The search" if run.scores else "",
         "changes": "Images gained and lost" if changed else "",
         "settings": "Settings",
     }

@@ -19,15 +19,7 @@ PLAIN_COLOR = "#7a828e"
 
 # Hues that people with the common kinds of colour blindness tell apart (after P. Tol's
 # "muted"); none is near the policy's.
-_BASELINE_COLORS = (
-    "#3b3fa8",
-    "#14804a",
-    "#2f9cc4",
-    "#a8459b",
-    "#8f8a1f",
-    "#3fa596",
-    "#5b4a2e",
-)
+_BASELINE_COLORS = ("#3b3fa8", "#14804a", "#2f9cc4", "#a8459b", "#8f8a1f", "#3fa596", "#5b4a2e")
 
 PAGE_VARIABLES = {
     INK: "--ink",

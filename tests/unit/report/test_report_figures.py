@@ -20,7 +20,6 @@ from relook.report.figures import (
     trace_drawing,
     transforms_drawing,
 )
-from relook.report.run_files import SearchStep
 from relook.report.series import curves, shown_range
 from relook.report.summary import within_budget
 
@@ -64,9 +63,9 @@ def test_method_labels_are_not_mathematics(tmp_path: Path) -> None:
 
 def test_drawing_leaves_the_users_settings_alone() -> None:
     with mpl.rc_context({"font.size": 33.0, "lines.linewidth": 9.0}):
-        strange = inline_svg(trace_drawing([SearchStep(1, -0.5, 1.2), SearchStep(2, -0.4, 1.1)]))
+        strange = inline_svg(trace_drawing([-0.5, -0.4]))
         assert mpl.rcParams["font.size"] == 33.0
-    usual = inline_svg(trace_drawing([SearchStep(1, -0.5, 1.2), SearchStep(2, -0.4, 1.1)]))
+    usual = inline_svg(trace_drawing([-0.5, -0.4]))
     assert strange == usual
 
 

@@ -22,7 +22,7 @@ from relook.policy.pool import sample_pool
 from relook.report import write_report
 from relook.report.page import render_report
 from relook.report.run_files import read_run
-from relook.report.summary import summary_of, when_not_to_answer
+from relook.report.summary import Summary, when_not_to_answer
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -115,7 +115,7 @@ def test_when_not_to_answer_is_said_in_plain_words(page: Element) -> None:
 def test_a_preset_is_not_said_to_be_found_by_a_search() -> None:
     comparison = example_comparison()
     rows = [replace(row, label="10 crops") for row in comparison.rows if row.method == "gps"]
-    about = summary_of(replace(comparison, rows=tuple(rows))).about
+    about = Summary(replace(comparison, rows=tuple(rows))).about
     assert about == {"gps": "the policy that was compared, a preset"}
 
 

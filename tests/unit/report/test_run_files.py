@@ -13,7 +13,7 @@ from relook.errors import FileFormatError, RelookError
 from relook.report.html import ENVIRONMENT
 from relook.report.run_files import read_run
 from relook.report.series import curves, shown_range
-from relook.report.summary import summary_of
+from relook.report.summary import Summary
 
 PARTS = ENVIRONMENT.from_string(
     '{% import "comparison.html" as parts %}{{ parts.verdict(summary) }}{{ parts.table(summary) }}'
@@ -59,7 +59,7 @@ def test_a_changed_comparison_is_drawn_or_refused(
         comparison = read_run(tmp_path).comparison
     if comparison is None:
         return
-    assert PARTS.render(summary=summary_of(comparison))
+    assert PARTS.render(summary=Summary(comparison))
     shown_range(curves(comparison, "temperature"))
 
 

@@ -249,11 +249,7 @@ class InputOptions:
         What does not fit into memory goes next to `out`.
         """
         predictor = self.network.load(model, self.device, self.reading)
-        how = {
-            "model": predictor,
-            "overflow": next_to(out),
-            **self.reading.of(data, crops=crops),
-        }
+        how = {"model": predictor, "overflow": next_to(out), **self.reading.of(data, crops=crops)}
         dataset = read_data(data, self.group, **how)
         proof = None if test is None else read_data(test, like=dataset, **how)
         return predictor, dataset, proof
