@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from relook.report.figures import Drawing
 
 _MOST_SETTINGS = 200
-_LONGEST_SETTING = 300
 _MOST_NOTES = 20
 _CHANGED_SIDE = 72
 
@@ -77,10 +76,7 @@ def render_report(run: RunFiles) -> str:
         reach=_reach(where),
         class_name=partial(class_name, comparison.classes if comparison else ()),
         notes=notes[:_MOST_NOTES] if isinstance(notes, list) else (),
-        settings=[
-            (name, shorten(value, _LONGEST_SETTING))
-            for name, value in run.settings()[:_MOST_SETTINGS]
-        ],
+        settings=[(name, shorten(value, 300)) for name, value in run.settings()[:_MOST_SETTINGS]],
         path=shlex.quote(str(run.path)),
     )
     return str(page)
@@ -89,15 +85,12 @@ def render_report(run: RunFiles) -> str:
 def _drawings(run: RunFiles, *, legend: bool) -> list[Drawing]:
     from relook.report import figures
 
-    drawings = []
-    if run.comparison is not None:
-        drawings += figures.comparison_drawings(run.comparison, legend=legend)
-    uses = transform_statistics(run.policy) if run.policy is not None else ()
-    if uses:
-        drawings.append(figures.transforms_drawing(uses))
-    if run.scores:
-        drawings.append(figures.trace_drawing(run.scores))
-    return drawings
+    compared, uses = run.comparison, transform_statistics(run.policy) if run.policy else ()
+    return [
+        *(figures.comparison_drawings(compared, legend=legend) if compared else ()),
+        *([figures.transforms_drawing(uses)] if uses else ()),
+        *([figures.trace_drawing(run.scores)] if run.scores else ()),
+    ]
 
 
 def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
@@ -128,8 +121,8 @@ def _reach(where: Where | None) -> float:
 def _gallery(run: RunFiles) -> Gallery | None:
     if run.policy is None:
         return None
-    indices: Sequence[int] = run.comparison.gallery if run.comparison else ()
-    if not indices and run.examples is not None:
-        indices = list(run.examples.places)
-    classes = run.comparison.classes if run.comparison else ()
-    return policy_gallery(run.policy, run.examples, indices, classes)
+    shown, classes = (
+        (run.comparison.gallery, run.comparison.classes) if run.comparison else ((), ())
+    )
+    kept = () if run.examples is None else tuple(run.examples.places)
+    return policy_gallery(run.policy, run.examples, shown or kept, classes)
