@@ -78,7 +78,7 @@ def comparison_table(comparison: Comparison) -> Table:
     notes = [f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named]
     if len({row.over_rival is None for row in rows}) > 1:
         notes.append("–: it is the best baseline itself")
-    words = {"title": title, "note": "; ".join(notes)}
+    words: dict[str, Any] = {"title": title, "note": "; ".join(notes)}
     comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
