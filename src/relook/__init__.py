@@ -11,8 +11,8 @@ from relook.version import __version__
 
 if TYPE_CHECKING:
     from relook.adapters.estimator import TTAClassifier
-    from relook.api.distilling import distil
     from relook.api.found import FoundPolicy
+    from relook.api.judging import distil
     from relook.api.verbs import calibrate, calibrate_policy, compare, load, search
     from relook.data import Dataset
     from relook.data.specs import register_data_source
@@ -72,8 +72,8 @@ __all__ = [
 
 _HOMES = {
     "relook.adapters.estimator": "TTAClassifier",
-    "relook.api.distilling": "distil",
     "relook.api.found": "FoundPolicy",
+    "relook.api.judging": "distil",
     "relook.api.verbs": "calibrate calibrate_policy compare load search",
     "relook.data": "Dataset",
     "relook.data.specs": "register_data_source",

@@ -8,9 +8,15 @@ import pytest
 from relook.cli.app import main
 from relook.data import Dataset, load_data
 from relook.models.small import new_small, save_small
+from relook.policy import Policy
+from relook.policy.pool import sample_pool
 
 Words = tuple[object, ...]
 """A part of a command."""
+
+
+SMALL: Words = ("--recipe", "small", "--pool-size", 6, "--length", 2)
+"""A search of seconds."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,14 @@ def model(tmp_path: Path) -> str:
 def data(tmp_path: Path) -> str:
     """The spec of 240 digits, with a patient for each four of them."""
     return save_data(tmp_path)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """Four views, which are not calibrated."""
+    path = tmp_path / "policy.json"
+    Policy(sample_pool("small", 5, 0)[:4], recipe="small").save(path)
+    return path
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.e2e.conftest import Relook
+from tests.e2e.conftest import Relook, Words
 
 from relook.data import Dataset, load_data
 from relook.deploy.distil import distil
@@ -33,15 +34,8 @@ def written(path: Path, dataset: Dataset) -> str:
 @pytest.fixture
 def network(tmp_path: Path, digits: Dataset) -> Path:
     """A network that has learned something, and is far too sure of it."""
-    own = train(
-        new_small(seed=1, width=8),
-        digits.subset(np.arange(300)),
-        epochs=4,
-        seed=0,
-        recipe="small",
-        augment="none",
-        threads=1,
-    )
+    how: Any = {"epochs": 4, "seed": 0, "recipe": "small", "augment": "none", "threads": 1}
+    own = train(new_small(seed=1, width=8), digits.subset(np.arange(300)), **how)
     save_small(own, tmp_path / "network.safetensors")
     return tmp_path / "network.safetensors"
 
@@ -55,7 +49,7 @@ def policy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def common(network: Path, policy: Path, digits: Dataset, tmp_path: Path) -> tuple[object, ...]:
+def common(network: Path, policy: Path, digits: Dataset, tmp_path: Path) -> Words:
     labelled = written(tmp_path / "labelled.npz", digits.subset(np.arange(300, 500)))
     images = written(tmp_path / "images.npz", digits.subset(np.arange(480, 800)))
     out = tmp_path / "distilled"
@@ -63,7 +57,7 @@ def common(network: Path, policy: Path, digits: Dataset, tmp_path: Path) -> tupl
 
 
 def test_weights_that_do_not_help_are_not_written(
-    relook: Relook, common: tuple[object, ...], tmp_path: Path
+    relook: Relook, common: Words, tmp_path: Path
 ) -> None:
     out = tmp_path / "distilled"
     assert "nothing was written" in relook.ok(*common, "--epochs", 3, "--dry-run").out
@@ -82,11 +76,7 @@ def test_weights_that_do_not_help_are_not_written(
 
 
 def test_weights_that_help_can_be_deployed_at_once(
-    relook: Relook,
-    common: tuple[object, ...],
-    network: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    relook: Relook, common: Words, network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distil, "judge", lambda *given: replace(judge(*given), helps=True))
     out = tmp_path / "distilled"

@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import Relook, Words
+from tests.e2e.conftest import SMALL, Relook, Words
 
 from relook.data import load_data
 from relook.deploy.early_exit.rule import EarlyExit
@@ -11,13 +11,6 @@ from relook.deploy.tta import TTA
 from relook.models import load_model
 from relook.policy import Policy
 from relook.policy.pool import sample_pool
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.json"
-    Policy(sample_pool("small", 5, 0)[:4], recipe="small").save(path)
-    return path
 
 
 def test_a_rule_is_learned_reported_and_runs(
@@ -64,10 +57,7 @@ def test_a_run_gives_only_images_that_its_search_has_not_seen(
     relook: Relook, sources: Words, policy: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    relook.ok(
-        *("search", *sources, "--recipe", "small", "--pool-size", 6),
-        *("--length", 2, "--out", run, "--split", "80:160"),
-    )
+    relook.ok("search", *sources, *SMALL, "--out", run, "--split", "80:160")
     longer = policy.rename(run / "longer.json")
     common = ("early-exit", "--run", run, "--policy", longer, "--target", "views=2")
     done = relook.ok(*common, "--learn-share", 0.75)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.e2e.conftest import Relook, Words
+from tests.e2e.conftest import SMALL, Relook, Words
 
 import relook as package
 from relook.data import load_data
@@ -88,10 +88,7 @@ def test_a_policy_without_temperature_says_what_to_do(
 
 def test_a_run_brings_its_model_and_size(relook: Relook, sources: Words, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    relook.ok(
-        *("search", *sources, "--recipe", "small", "--pool-size", 6, "--length", 2),
-        *("--out", run),
-    )
+    relook.ok("search", *sources, *SMALL, "--out", run)
     assert "of 1 view " in relook.ok("export", run, "--views", 1, "--out", tmp_path / "m.onnx").err
 
 

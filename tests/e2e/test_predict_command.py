@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.e2e.conftest import Relook, Words
+from tests.e2e.conftest import SMALL, Relook, Words
 
 from relook.data import load_data
 from relook.foundation.wording import views_text
@@ -61,12 +61,8 @@ def test_bad_files_end_in_a_list(
 def test_a_run_brings_its_model_and_names(
     relook: Relook, sources: Words, data: str, pictures: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    relook.ok(
-        *("search", *sources, "--recipe", "small", "--pool-size", 6),
-        *("--length", 2, "--out", run),
-    )
-    out = tmp_path / "out.csv"
+    run, out = tmp_path / "run", tmp_path / "out.csv"
+    relook.ok("search", *sources, *SMALL, "--out", run)
     done = relook.ok("predict", run, "--data", pictures, "--out", out)
     assert len(out.read_text().splitlines()) == 13
     advice = json.loads((run / "comparison.json").read_text())["verdict"]
@@ -97,9 +93,8 @@ def test_a_preset_is_calibrated_and_used(
     assert Policy.load(calibrated).subpolicies == Policy.preset("flip").subpolicies
     done = relook.ok("predict", calibrated, "-m", model, "-d", pictures, "-o", out)
     assert "2 views each" in done.err
-    common = ("predict", "preset:flop", "-m", model, "-d", pictures, "-o", tmp_path / "no.csv")
-    wrong = relook.refused(*common)
-    assert "unknown preset 'flop'" in wrong.err
+    wrong = ("predict", "preset:flop", "-m", model, "-d", pictures, "-o", tmp_path / "no.csv")
+    assert "unknown preset 'flop'" in relook.refused(*wrong).err
 
 
 def test_a_policy_alone_prepares_images_as_its_search_did(
@@ -111,11 +106,8 @@ def test_a_policy_alone_prepares_images_as_its_search_did(
     data, run = f"folder:{pictures.parent / 'set'}", tmp_path / "run"
     names = tmp_path / "names.txt"
     names.write_text("\n".join(map(str, range(10))))
-    relook.ok(
-        *("search", "--model", model, "--data", data, "--recipe", "small", "--pool-size", 6),
-        *("--length", 2, "--crop", 0.6, "--split", "6:6", "--out", run),
-        *("--classes", names),
-    )
+    how = ("--crop", 0.6, "--split", "6:6", "--classes", names, *SMALL)
+    relook.ok("search", "--model", model, "--data", data, "--out", run, *how)
     policy = Policy.load(run / "policy.json")
     assert policy.preparation == CentreCrop((32, 32), 0.6, 1, every=True)
     (tmp_path / "moved").mkdir()
@@ -123,10 +115,8 @@ def test_a_policy_alone_prepares_images_as_its_search_did(
     written = []
     for name in (run, tmp_path / "moved" / "policy.json"):
         out = tmp_path / f"{name.name}.csv"
-        done = relook.ok(
-            *("predict", name, "--method", "policy"),
-            *("--model", model, "--data", data, "--out", out),
-        )
+        sources = ("--model", model, "--data", data)
+        done = relook.ok("predict", name, "--method", "policy", *sources, "--out", out)
         assert "the centre crop keeps 0.6" in done.err
         written.append(out.read_text())
     assert written[0] == written[1]
@@ -142,18 +132,11 @@ def test_a_policy_alone_prepares_images_as_its_search_did(
     ],
 )
 def test_wrong_options_are_one_line(
-    relook: Relook,
-    model: str,
-    policy: Path,
-    pictures: Path,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    message: str,
+    relook: Relook, model: str, policy: Path, pictures: Path, options: Words, message: str
 ) -> None:
     given = ("--model", model) if "--model" not in options else ()
-    done = relook.refused(
-        *("predict", *given, "-p", policy, "-d", pictures, "-o", tmp_path / "o.csv", *options)
-    )
+    sources = (*given, "-p", policy, "-d", pictures)
+    done = relook.refused("predict", *sources, "-o", pictures.parent / "o.csv", *options)
     assert message in done.err
     assert len(done.err.strip().splitlines()) <= 2
 

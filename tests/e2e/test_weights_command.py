@@ -7,14 +7,6 @@ from tests.e2e.conftest import Relook, Words
 from relook.deploy.weights import ENTRIES
 from relook.foundation.wording import views_text
 from relook.policy import Policy
-from relook.policy.pool import sample_pool
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Path:
-    path = tmp_path / "policy.json"
-    Policy(sample_pool("small", 5, 0)[:4], recipe="small").save(path)
-    return path
 
 
 def test_weights_are_learned_shown_and_written(

@@ -60,9 +60,8 @@ def check_tracker(name: str) -> None:
 
 def _logged(run: RunFiles) -> Logged:
     comparison = run.comparison
-    rows = () if comparison is None else shown_rows(comparison.learned_averages or comparison)
     metrics = []
-    for row in rows:
+    for row in shown_rows(comparison.learned_averages or comparison) if comparison else ():
         found = {name: row.metrics[name].mean for name in METRICS if name in row.metrics}
         if row.over_plain and "cll" in row.over_plain:
             found["cll_over_plain"] = row.over_plain["cll"].estimate
@@ -72,11 +71,7 @@ def _logged(run: RunFiles) -> Logged:
     if comparison is not None:
         one = comparison.verdict
         recommended = f"{one.recommended_method}, {views_text(one.recommended_views)}"
-        verdict = {
-            "outcome": one.outcome,
-            "recommended": recommended,
-            "sentence": one.sentence,
-        }
+        verdict = {"outcome": one.outcome, "recommended": recommended, "sentence": one.sentence}
     settings = {name: value[:_LONGEST] for name, value in run.settings()}
     return Logged(run.name, run.path, settings, metrics, verdict, _report(run))
 

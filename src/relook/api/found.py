@@ -14,36 +14,40 @@ from typing import TYPE_CHECKING, Any, Unpack
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.api.judging import calibrated, compared, images_for, with_sets
+from relook.api.judging import calibrated, compared, distilled, images_for
+from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.data.base import Dataset, names_of
 from relook.errors import RelookError, warn
 from relook.evaluation.baselines import check_methods
 from relook.evaluation.comparison import Comparison, place_for, save_comparison
 from relook.evaluation.latency import LATENCY, Limit
 from relook.evaluation.setup import ComparisonKeywords
-from relook.evaluation.unseen import part_not_in
+from relook.evaluation.unseen import check_unused, part_not_in, unused_part
+from relook.foundation.progress import stage_of
 from relook.io.files import write_text_atomic
 from relook.io.identities import set_of, union
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
+from relook.policy import Policy
 from relook.policy.recipes import Recipe
 from relook.policy_search.job import SearchJob
 from relook.policy_search.run_record import engine_of, load_run, record_search, used_images
 from relook.policy_search.search import PolicySearch
 
 if TYPE_CHECKING:
-    from relook.api.progress_bars import ProgressChoice
     from relook.deploy import TTA
     from relook.deploy.conformal import SetKeywords
     from relook.deploy.distil.distil import Distilled
     from relook.deploy.export import Export
-    from relook.deploy.latency import Fitting
     from relook.deploy.recommended import Deployed
     from relook.evaluation.suspects import Suspects
 
 _FILES = (
     *("search.json", "comparison.json", "examples.npz", "run.json", "settings.json"),
     *("latency.json", "sets.json"),
+)
+_HOW_TO_LEAVE = (
+    'search with  split="0.4:0.3"  (the other 30 % are left for this), or give other images'
 )
 
 
@@ -107,6 +111,7 @@ class FoundPolicy(PolicySearch):
         takes no longer here; the run keeps what was measured.
         """
         from relook.deploy.export import export
+        from relook.deploy.latency import fit_latency
 
         channels, *size = self.shape
         own: dict[str, Any] = {
@@ -124,7 +129,10 @@ class FoundPolicy(PolicySearch):
             return export(self.predictor, chosen.policy, path, **own)
         if views is not None:
             raise RelookError("expected views or latency, which finds how many, got both: give one")
-        fitting = self._fitting(Limit.read(latency, latency_batch), method, own)
+        limit = Limit.read(latency, latency_batch)
+        fitting = fit_latency(self.predictor, *self._judged, limit, method=method, **own)
+        if self.path is not None:
+            LATENCY.write(self.path / "latency.json", fitting.latency)
         own = {"temperature": fitting.deployed.temperature, **own}
         return fitting.verified(export(self.predictor, fitting.deployed.policy, path, **own))
 
@@ -154,7 +162,7 @@ class FoundPolicy(PolicySearch):
             keywords.setdefault("balanced", job.settings.balanced)
             if validation is None and not job.settings.cross_fit:
                 validation = job.dataset.subset(job.split.search)
-        found = compared(
+        found, dataset = compared(
             self.predictor,
             images,
             labels,
@@ -169,9 +177,8 @@ class FoundPolicy(PolicySearch):
         )
         if self.path is not None:
             with RunDirectory(self.path):
-                place = place_for(self.path, found.comparison)
-                save_comparison(place, found.comparison, found.dataset, found.indices)
-        return found.comparison
+                save_comparison(place_for(self.path, found), found, dataset, indices)
+        return found
 
     def calibrate(
         self,
@@ -210,19 +217,29 @@ class FoundPolicy(PolicySearch):
         `penalty` and `free` say which sets; `method` and `views` are as for `tta`. In a run's
         directory, what the held-out images show of the sets is kept for its report.
         """
-        chosen = self._deployed(method, views)
-        made = with_sets(
-            self.predictor,
-            self._job.dataset if images is None else images,
-            labels,
-            chosen,
-            self._used(),
-            self._others(),
-            left_out=images is None,
-            progress=progress,
-            batch=batch,
-            wanted=wanted,
-        )
+        from relook.deploy.conformal import policy_sets
+
+        chosen, used = self._deployed(method, views), self._used()
+        searched = self._job.dataset if images is None else None
+        others = self._others()
+        found = images if searched is None else searched
+        dataset = images_for(self.predictor, found, labels, chosen.policy)
+        if searched is not None:
+            dataset = unused_part(dataset, used, _HOW_TO_LEAVE)
+        check_unused(dataset, used, _HOW_TO_LEAVE)
+        if is_shown(progress):
+            say(f"prediction sets of {chosen.text}: {len(dataset):,} images set the threshold")
+        with chosen_bars(progress) as bars:
+            made = policy_sets(
+                self.predictor,
+                dataset,
+                chosen.policy,
+                others,
+                temperature=chosen.temperature,
+                batch=batch,
+                progress=stage_of(bars, "calibrate"),
+                **wanted,
+            )
         made.keep(self.path, self.policy, chosen.text)
         return replace(self, policy=made.policy)
 
@@ -240,7 +257,6 @@ class FoundPolicy(PolicySearch):
         The result is compared on the search's held-out images. `training` is `epochs`,
         `learning_rate` and `seed`.
         """
-        from relook.api.distilling import distilled
         from relook.deploy.distil.student import Training
 
         how = Training(**training)
@@ -318,10 +334,10 @@ class FoundPolicy(PolicySearch):
         return names_of(self.comparison.classes, self.predictor.classes)
 
     @property
-    def _known_recipe(self) -> Recipe:
+    def _judged(self) -> tuple[Policy, Comparison, Recipe]:
         if self.recipe is None:
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
-        return self.recipe
+        return self.policy, self.comparison, self.recipe
 
     @cached_property
     def _job(self) -> SearchJob:
@@ -353,19 +369,10 @@ class FoundPolicy(PolicySearch):
             warn(f"the report has no section on these sets: {error}")
             return None
 
-    def _fitting(self, limit: Limit, method: str | None, how: dict[str, Any]) -> Fitting:
-        from relook.deploy.latency import fit_latency
-
-        known = self.policy, self.comparison, self._known_recipe
-        found = fit_latency(self.predictor, *known, limit, method=method, **how)
-        if self.path is not None:
-            LATENCY.write(self.path / "latency.json", found.latency)
-        return found
-
     def _deployed(self, method: str | None, views: int | None) -> Deployed:
         from relook.deploy.recommended import deployed
 
-        found = deployed(self.policy, self.comparison, self._known_recipe, method, views)
+        found = deployed(*self._judged, method, views)
         if found.by_verdict and not found.whole:
             warn(
                 f"the model takes {found.text}, as the verdict recommends: method='policy' takes "

@@ -1,9 +1,8 @@
-"""Comparing and calibrating a policy, with any model and any images."""
+"""Comparing, calibrating and distilling a policy, with any model and any images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +17,16 @@ from relook.evaluation.baselines import check_methods
 from relook.evaluation.compare import compare, plan_comparison
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.setup import ComparisonKeywords
-from relook.evaluation.unseen import check_unused, unused_part
+from relook.evaluation.unseen import check_unused
 from relook.foundation.progress import stage_of
-from relook.foundation.wording import views_text
-from relook.models import Predictor
+from relook.foundation.wording import count, views_text
+from relook.models import Predictor, as_predictor
 from relook.policy import Policy
 from relook.policy.recipes import Recipe, get_recipe
 
 if TYPE_CHECKING:
-    from relook.deploy.conformal import PolicySets, SetKeywords
-    from relook.deploy.recommended import Deployed
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A comparison, and the images that its indices point into."""
-
-    comparison: Comparison
-    dataset: Dataset
-    indices: ArrayLike | None
+    from relook.deploy.distil.distil import Distilled
+    from relook.deploy.distil.student import Training
 
 
 def images_for(
@@ -69,17 +59,17 @@ def compared(
     engine: Mapping[str, Any],
     ood: Any = None,
     **reading: Any,
-) -> Compared:
+) -> tuple[Comparison, Dataset]:
     """Compare policies on images of any kind, with those for validation as a pair or alone.
 
-    `engine` says how the model runs, as `accelerate_run` takes it.
+    Returned with the images as they were read. `engine` says how the model runs, as
+    `accelerate_run` takes it.
     """
     check_methods(keywords.get("methods"))
     policies = policies_of(policy)
     dataset = images_for(predictor, images, labels, policies[0], **reading)
     if validation is not None:
-        others, theirs = validation if isinstance(validation, tuple) else (validation, None)
-        validation = images_for(predictor, others, theirs, policies[0], like=dataset)
+        validation = images_for(predictor, *pair_of(validation), policies[0], like=dataset)
     recipe = recipe or policies[0].recipe
     if recipe is None:
         raise RelookError("the policy does not say which recipe it comes from: give recipe=…")
@@ -112,7 +102,7 @@ def compared(
             ood=() if ood is None else [as_images(ood)],
             **keywords,
         )
-    return Compared(found, dataset, indices)
+    return found, dataset
 
 
 def calibrated(
@@ -147,43 +137,80 @@ def calibrated(
     return found.policy
 
 
-def with_sets(
+def distil(
+    model: object,
+    images: Any,
+    *,
+    policy: Policy | str | Path,
+    test: Any = None,
+    out: str | Path | None = None,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    accelerate: str = "torch",
+    progress: ProgressChoice = None,
+    **options: Any,
+) -> Distilled:
+    """Fine-tune a network on images without labels, so that one pass has part of a policy's gain.
+
+    `model` is a torch module or the text of one, as for `relook.search`, with its keywords among
+    the `options`; it is left alone. `images` are arrays, tensors, PIL images or a text like
+    "folder:DIR" (at any depth); labels are not looked at. The policy's calibrated prediction of
+    each is what the network learns. `test` are labelled images that neither has seen, as a pair or
+    with labels inside: the result is compared on them, and where it does not help beyond doubt,
+    the network stays as it was. Without them nothing is compared.
+
+    With `out`, everything is kept in that directory: the same call goes on after an interruption.
+    """
+    from relook.deploy.distil.student import Training
+
+    (found,) = policies_of(policy)
+    predictor = as_predictor(model, **options)
+    proof = None
+    if test is not None:
+        proof = images_for(predictor, *pair_of(test), found, name="test images")
+    asked = {"epochs": epochs, "learning_rate": learning_rate, "seed": seed}
+    known: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    wanted = Training(**known)
+    return distilled(predictor, images, found, proof, wanted, out, accelerate, progress)
+
+
+def distilled(
     predictor: Predictor,
     images: Any,
-    labels: ArrayLike | None,
-    chosen: Deployed,
-    used: bytes,
-    others: Dataset | None,
-    *,
-    left_out: bool,
+    policy: Policy,
+    proof: Dataset | None,
+    training: Training,
+    out: str | Path | None,
+    accelerate: str,
     progress: ProgressChoice,
-    batch: int | None,
-    wanted: SetKeywords,
-) -> PolicySets:
-    """Return what is deployed with prediction sets; images in the set `used` are refused.
+) -> Distilled:
+    """Read the images as the policy's search read its own, and distil on them."""
+    from relook.deploy.batch.image_source import read_unlabelled
+    from relook.deploy.distil.distil import distil_policy
+    from relook.deploy.distil.student import trainable
 
-    With `left_out` those that are not in it are taken. `others` show what the sets are worth.
-    """
-    from relook.deploy.conformal import policy_sets
-
-    dataset = images_for(predictor, images, labels, chosen.policy)
-    how = 'search with  split="0.4:0.3"  (the other 30 % are left for this), or give other images'
-    if left_out:
-        dataset = unused_part(dataset, used, how)
-    check_unused(dataset, used, how)
+    trainable(predictor)
+    wanted = prepared_for(images, Preparation(), predictor).as_searched(policy.preparation)
+    dataset = read_unlabelled(images, wanted)
     if is_shown(progress):
-        say(f"prediction sets of {chosen.text}: {len(dataset):,} images set the threshold")
+        say(f"{count(len(dataset), 'image')} without labels, {views_text(policy.views)} each")
     with chosen_bars(progress) as bars:
-        return policy_sets(
+        return distil_policy(
             predictor,
             dataset,
-            chosen.policy,
-            others,
-            temperature=chosen.temperature,
-            batch=batch,
-            progress=stage_of(bars, "calibrate"),
-            **wanted,
+            policy,
+            proof,
+            out=None if out is None else Path(out),
+            training=training,
+            engine={"mode": accelerate},
+            progress=bars,
         )
+
+
+def pair_of(given: Any) -> tuple[Any, Any]:
+    """Return images with their labels, which may be inside or in a pair."""
+    return given if isinstance(given, tuple) else (given, None)
 
 
 def policies_of(policy: Any) -> tuple[Policy, ...]:

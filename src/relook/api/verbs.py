@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relook.api.found import FoundPolicy
-from relook.api.judging import calibrated, compared, policies_of
+from relook.api.judging import calibrated, compared, pair_of, policies_of
 from relook.api.progress_bars import ProgressChoice, chosen_bars, is_shown, say
 from relook.api.recorded import (
     as_recorded,
@@ -123,12 +123,18 @@ def search(
         full_size=spec is not None and keeps_full_size("auto", spec, crops),
         overflow=None if place is None else next_to(place),
     )
-    dataset, test_set = _images(
-        predictor, images, labels, test, wanted, classes=classes, groups=groups
-    )
-    read = {name: model_options.get(name) for name in _OF_SPEC}
-    read |= {"size": size, "crop": crop, "channels": channels, "full_size": wanted.full_size}
-    origin = _origin(model, images, test, predictor, groups, classes, read)
+
+    def read(images: Any, labels: ArrayLike | None, **how: Any) -> Dataset:
+        ready = prepared_for(images, wanted, predictor)
+        how |= {"classes": classes, "outputs": predictor.classes, "preparation": ready}
+        return as_dataset(images, labels, **how)
+
+    dataset, test_set = read(images, labels, groups=groups), None
+    if test is not None:
+        test_set = read(*pair_of(test), like=dataset, name="test images")
+    given_as = {name: model_options.get(name) for name in _OF_SPEC}
+    given_as |= {"size": size, "crop": crop, "channels": channels, "full_size": wanted.full_size}
+    origin = _origin(model, images, test, predictor, groups, classes, given_as)
     shape = tuple(dataset.images.shape[1:])
     settings = SearchSettings(prior.of(shape)[0], **given).with_split(split, len(dataset))
     with chosen_bars(progress, str(settings.objective)) as bars:
@@ -188,11 +194,9 @@ def compare(
             progress = lambda stage, done, total, score=None: report(done, total)  # noqa: E731
     if policy is None:
         raise RelookError("expected policy=…, a policy, its file or a preset's name, got none")
-    options, reading = (
-        _taken(keywords, MODEL_KEYWORDS),
-        _taken(keywords, ("classes", "groups", "ood")),
-    )
-    found = compared(
+    options = _taken(keywords, MODEL_KEYWORDS)
+    reading = _taken(keywords, ("classes", "groups", "ood"))
+    found, _ = compared(
         as_predictor(model, **options),
         images,
         labels,
@@ -207,7 +211,7 @@ def compare(
         engine={"mode": accelerate},
         **reading,
     )
-    return found.comparison
+    return found
 
 
 def calibrate(
@@ -323,29 +327,6 @@ def _settings(
     return prior, given, model_options, split, wish
 
 
-def _images(
-    predictor: Predictor,
-    images: Any,
-    labels: ArrayLike | None,
-    test: Any,
-    wanted: Preparation,
-    *,
-    classes: Any,
-    groups: Any,
-) -> tuple[Dataset, Dataset | None]:
-    """Read the images to search with, and those of a separate test like them."""
-
-    def read(images: Any, labels: ArrayLike | None, **how: Any) -> Dataset:
-        how["preparation"] = prepared_for(images, wanted, predictor)
-        return as_dataset(images, labels, classes=classes, outputs=predictor.classes, **how)
-
-    dataset = read(images, labels, groups=groups)
-    if test is None:
-        return dataset, None
-    pair = test if isinstance(test, tuple) else (test, None)
-    return dataset, read(*pair, like=dataset, name="test images")
-
-
 def _origin(
     model: object,
     images: object,
@@ -362,13 +343,8 @@ def _origin(
     if not told or (test is not None and test_spec is None):
         data = None
     of_data = {} if data is None else {"test": test_spec, "group": groups, "classes": classes}
-    return as_recorded(
-        **given,
-        **of_data,
-        model=model_spec(model),
-        model_inputs=model_record(predictor),
-        data=data,
-    )
+    of_model = {"model": model_spec(model), "model_inputs": model_record(predictor)}
+    return as_recorded(**given, **of_data, **of_model, data=data)
 
 
 def _taken(options: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images, was_balanced
-from relook.report.tables import new_table
+from relook.report.tables import Cell, Column, Table, change_cell, terminal
 
 _WEIGHTS = ("equal", "learn", "always")
 
@@ -69,10 +69,8 @@ def calibrate_command(
         raise unknown_name("answer to --weights", weights, _WEIGHTS)
     if balanced and weights != "equal":
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
-    found, target = (
-        Policy.load(source.policy),
-        out or sources.derived_policy(source.policy, "calibrated"),
-    )
+    found = Policy.load(source.policy)
+    target = out or sources.derived_policy(source.policy, "calibrated")
     sources.check_free(target, force)
     if balanced is None and was_balanced(source.record()):
         balanced = weights == "equal"
@@ -88,16 +86,13 @@ def calibrate_command(
         check_unused(dataset, used_images(source.policy, found), "--reuse-images")
     how: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
+        given = predictor, dataset, found
         made: CalibratedPolicy | WeighedPolicy
         if weights == "equal":
-            made = calibrated_policy(
-                predictor, dataset, found, balanced=balanced is True, progress=bar, **how
-            )
+            made = calibrated_policy(*given, balanced=balanced is True, progress=bar, **how)
         else:
-            always = weights == "always"
-            made = weigh_policy(
-                predictor, dataset, found, always=always, seed=seed, progress=bar, **how
-            )
+            how |= {"always": weights == "always", "seed": seed}
+            made = weigh_policy(*given, progress=bar, **how)
     made.policy.save(target)
     _print(found, made, target, as_json)
 
@@ -155,36 +150,29 @@ def _print_fitted(old: Policy, new: Policy) -> None:
     if before != 1 or after != 1:
         was = "" if before == after else f" (was {before:.4g})"
         console.print(f"view temperature {after:.4g}{was}")
-    temperatures = new.temperatures or ()
     known = old.temperatures if len(old) == len(new) else None
-    shown = sorted(
-        {1, 2, 5, 10, 20, 50, 100, len(temperatures)} & set(range(len(temperatures) + 1))
-    )
-    for length in shown:
-        was = "" if known is None else f" (was {known[length - 1]:.4f})"
-        console.print(f"first {length:>3}: temperature {temperatures[length - 1]:.4f}{was}")
+    for length, temperature in enumerate(new.temperatures or (), 1):
+        if length in (1, 2, 5, 10, 20, 50, 100, len(new.temperatures or ())):
+            was = "" if known is None else f" (was {known[length - 1]:.4f})"
+            console.print(f"first {length:>3}: temperature {temperature:.4f}{was}")
 
 
 def _print_weights(weighed: WeighedPolicy) -> None:
     """Print what learned weights bring compared with equal ones, and what became of them."""
     found = weighed.learned
-    table = new_table("cLL of the views' mean, with equal and with learned weights")
-    for name in ("", "equal", "learned", "learned − equal"):
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
-    gain = wording.signed(found.gain.estimate, 4)
-    table.add_row(
-        "held-out images",
-        wording.plain(found.cll_equal, 4),
-        wording.plain(found.cll, 4),
-        f"{gain} {wording.interval(found.gain, 4)}",
+    columns = (Column("", number=False), *map(Column, ("equal", "learned", "learned − equal")))
+    held_out = (
+        Cell("held-out images"),
+        *(Cell(wording.plain(one, 4)) for one in (found.cll_equal, found.cll)),
+        change_cell(found.gain, 4),
     )
-    table.add_row(
-        "images of the fit",
-        wording.plain(found.fit_cll_equal, 4),
-        wording.plain(found.fit_cll, 4),
-        wording.signed(found.fit_cll - found.fit_cll_equal, 4),
+    fit = (
+        Cell("images of the fit"),
+        *(Cell(wording.plain(one, 4)) for one in (found.fit_cll_equal, found.fit_cll)),
+        Cell(wording.signed(found.fit_cll - found.fit_cll_equal, 4)),
     )
-    console.print(table)
+    title = "cLL of the views' mean, with equal and with learned weights"
+    console.print(terminal(Table(title, columns, ((held_out, fit),))))
     kept = "the learned weights are written, as repeats of views"
     if not weighed.used:
         kept = "the views count as before: held-out images do not say that learned weights help"

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -41,12 +40,7 @@ from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
 from relook.policy_search.run_record import pool_views
 from relook.predictions.passes import Images
-from relook.report.comparison_tables import (
-    comparison_table,
-    frontier_table,
-    junit_xml,
-    to_latex,
-)
+from relook.report.comparison_tables import comparison_table, frontier_table, junit_xml, to_latex
 from relook.report.deployed_tables import latency_table
 from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
@@ -195,11 +189,7 @@ def compare_command(
     as_given, inputs = inputs, inputs.on(planned.model)
     decisive = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
     mark = inputs.mark(keywords["options"] or Options(), *decisive)
-    with (
-        RunDirectory(target),
-        resumable(timeout=timeout),
-        search_bars() as bars,
-    ):
+    with RunDirectory(target), resumable(timeout=timeout), search_bars() as bars:
         comparison = compare(
             inputs.predictor,
             inputs.dataset,
@@ -231,27 +221,26 @@ def compare_command(
 def _foreign(spec: str, inputs: ComparisonInputs) -> list[Images]:
     """Read images without labels as those that are compared on were read."""
     images = inputs.dataset.images
-    channels, *size = images.shape[1:]
+    channels, height, width = images.shape[1:]
     full = isinstance(images, FullImages)
-    wanted = Preparation((size[0], size[1]), channels=channels, full_size=full, log=say)
+    wanted = Preparation((height, width), channels=channels, full_size=full, log=say)
     found = open_source(spec, wanted.as_searched(inputs.dataset.prepared))
     return [block.images for block in found.read(found.ranges())]
 
 
 def _latency(inputs: ComparisonInputs, comparison: Comparison, limit: Limit, out: Path) -> Latency:
     """Measure what fits into a time: in the exported file, or else in torch."""
-    images = inputs.dataset.images
-    channels, *size = images.shape[1:]
-    how: dict[str, Any] = {
-        "size": tuple(size),
-        "channels": channels,
-        "full_size": isinstance(images, FullImages),
-        "images": images[:_TIMED],
-    }
-    given = inputs.predictor, inputs.policies[0], comparison, inputs.recipe, limit
-    engine = engine_for(inputs.predictor)
+    images, engine = inputs.dataset.images, engine_for(inputs.predictor)
+    channels, height, width = images.shape[1:]
     say(f"measuring several numbers of views in {engine} …")
-    found = fit_latency(*given, engine=engine, **how).latency
+    found = fit_latency(
+        *(inputs.predictor, inputs.policies[0], comparison, inputs.recipe, limit),
+        engine=engine,
+        size=(height, width),
+        channels=channels,
+        full_size=isinstance(images, FullImages),
+        images=images[:_TIMED],
+    ).latency
     keep_latency(out, found)
     return found
 
@@ -297,13 +286,14 @@ def _print(
     if latency is not None:
         console.print(terminal(latency_table(latency), console))
     say(f"written to {out}: comparison.json, examples.npz")
-    if latency is not None:
-        console.print(latency.sentence, soft_wrap=True, markup=False)
-    if picked is not None:
-        console.print(_picked_text(comparison, picked), soft_wrap=True, markup=False)
-    for line in (when_not_to_answer(comparison), foreign_images(comparison)):
-        if line:
-            console.print(line, soft_wrap=True, markup=False)
+    lines = [
+        "" if latency is None else latency.sentence,
+        "" if picked is None else _picked_text(comparison, picked),
+        when_not_to_answer(comparison),
+        foreign_images(comparison),
+    ]
+    for line in filter(None, lines):
+        console.print(line, soft_wrap=True, markup=False)
     console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")
     for one in checked:
         console.print(str(one), soft_wrap=True, markup=False)

@@ -69,16 +69,12 @@ def conformal_command(
     chosen = sources.deployed_of(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
     sources.check_free(target, force)  # where there are no images, --force would not help
-    place = target.absolute().parent
+    wanted: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
-        passes = (chosen.policy.views + 1) * (len(dataset) + (0 if others is None else len(others)))
-        inputs = scored.on_engine(inputs, place, passes)
-        wanted: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
+        passes = (chosen.policy.views + 1) * (len(dataset) + len(others or ()))
+        inputs = scored.on_engine(inputs, target.absolute().parent, passes)
         found = policy_sets(
-            inputs.predictor,
-            dataset,
-            chosen.policy,
-            others,
+            *(inputs.predictor, dataset, chosen.policy, others),
             temperature=chosen.temperature,
             per_class=per_class,
             batch=batch,

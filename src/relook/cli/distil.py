@@ -105,20 +105,18 @@ def distil_command(
 
 def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
     """Read the images without labels as the search read its own."""
-    policy, like = inputs.policies[0], inputs.dataset.images
-    source = file_source(spec)
-    full = loading.kept_as_searched(
-        scored.reading.full_size, source, scored.source.policy, inputs.policies
-    )
+    policies, reading = inputs.policies, scored.reading
+    channels, height, width = inputs.dataset.images.shape[1:]
+    given = reading.full_size, file_source(spec), scored.source.policy, policies
     wanted = Preparation(
-        (int(like.shape[2]), int(like.shape[3])),
-        scored.reading.crop,
-        channels=int(like.shape[1]),
-        skip_bad=scored.reading.skip_bad,
-        full_size=full,
+        (height, width),
+        reading.crop,
+        channels=channels,
+        skip_bad=reading.skip_bad,
+        full_size=loading.kept_as_searched(*given),
         log=say,
     )
-    wanted = wanted.for_model(inputs.predictor).as_searched(policy.preparation)
+    wanted = wanted.for_model(inputs.predictor).as_searched(policies[0].preparation)
     return read_unlabelled(spec, wanted)
 
 
@@ -130,8 +128,7 @@ def _print_cost(inputs: PolicyInputs, dataset: Dataset, training: Training, as_j
     seconds = estimate(inputs.predictor, dataset.images, views, seed=policy.seed)
     whole = seconds * (passes + _STEP * steps)
     if as_json:
-        cost = {"model_passes": passes, "images_taught": steps, "estimated_seconds": whole}
-        print_json(cost)
+        print_json({"model_passes": passes, "images_taught": steps, "estimated_seconds": whole})
         return
     typer.echo(
         f"{passes:,} model passes and {steps:,} training images: about {duration(whole)} with "

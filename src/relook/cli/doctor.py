@@ -45,8 +45,7 @@ _TORCHVISION = (
 
 @spelled_out
 def doctor_command(
-    *,
-    as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False),
+    *, as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False)
 ) -> None:
     """Say what is installed, what of it works here, and the one command that adds the rest."""
     say("trying what is installed …")
@@ -77,17 +76,11 @@ def examine() -> dict[str, Any]:
         for name, text in here[kind].items()
         if text not in (WORKS, ABSENT)
     }
-    missing = [
-        extra
-        for extra, part in wanted.items()
-        if extra and any(versions[one.name] is None for one in part)
-    ]
+    absent = {extra for extra, part in wanted.items() for one in part if versions[one.name] is None}
+    missing = [extra for extra in wanted if extra and extra in absent]
+    own = {"relook": relook.__version__, "python": platform.python_version()}
     return {
-        "versions": {
-            "relook": relook.__version__,
-            "python": platform.python_version(),
-            **dict(sorted(versions.items())),
-        },
+        "versions": own | dict(sorted(versions.items())),
         **here,
         "broken": broken,
         "notes": _notes(),
@@ -123,9 +116,7 @@ def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
     }
 
 
-def try_packages(
-    wanted: Sequence[Requirement],
-) -> tuple[dict[str, str | None], dict[str, str]]:
+def try_packages(wanted: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
     """Import each package that is installed; return versions, and what is wrong with which.
 
     torchvision is looked at too, which timm brings along.
@@ -228,9 +219,8 @@ def _notes() -> list[str]:
 def _lines(found: Mapping[str, Any]) -> list[str]:
     from relook.foundation.memory import size_text
 
-    lines = [
-        " · ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
-    ]
+    installed = (f"{name} {version}" for name, version in found["versions"].items() if version)
+    lines = [" · ".join(installed)]
     if found["machine"]:
         about = found["machine"]
         lines.append(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from relook.cli.shared import options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
@@ -20,14 +19,13 @@ from relook.deploy.early_exit.report import ExitReport, report_early_exit
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import MissingExtraError
-from relook.foundation import wording
+from relook.foundation.wording import plain
 from relook.io.files import write_json_atomic
 from relook.io.fingerprint import fingerprint
 from relook.numerics.arrays import LogProbs
-from relook.numerics.intervals import Interval
 from relook.numerics.splits import stratified_split
 from relook.predictions.passes import predict_views
-from relook.report.tables import new_table
+from relook.report.tables import Cell, Column, Table, change_cell, terminal
 
 
 @spelled_out
@@ -135,7 +133,7 @@ def _finish(
     if as_json:
         print_json({"out": str(file), "figures": [str(path) for path in drawn], **content})
         return
-    console.print(_table(report))
+    console.print(terminal(_table(report)))
     say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
     console.print(report.sentence, soft_wrap=True, markup=False, style="bold")
 
@@ -151,25 +149,17 @@ def _draw(report: ExitReport, directory: Path) -> list[Path]:
 
 def _table(report: ExitReport) -> Table:
     seen_by = "the rule has not" if report.doubt else "neither search nor rule has"
-    table = new_table(f"{report.images:,} images that {seen_by} seen")
-    for name in ("", "views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this"):
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=True)
+    heads = ("views", "cLL", "acc. %", "cLL, exit − this", "acc., exit − this")
     own = report.own
-    table.add_row("exit", f"{own.views:.2f}", *_figures(own.cll, own.accuracy), "", "")
+
+    def line(name: str, views: float, cll: float, right: float, *gains: Cell) -> tuple[Cell, ...]:
+        texts = f"{views:.2f}", plain(cll, 4), plain(100 * right, 2)
+        return (Cell(name), *map(Cell, texts), *gains)
+
+    lines = [line("exit", own.views, own.cll, own.accuracy, Cell(), Cell())]
     for one in (report.over_same, report.over_next, report.over_full):
-        table.add_row(
-            "fixed",
-            f"{one.views:.2f}",
-            *_figures(own.cll - one.cll.estimate, own.accuracy - one.accuracy.estimate),
-            _shown(one.cll, 4, 1.0),
-            _shown(one.accuracy, 2, 100.0),
-        )
-    return table
-
-
-def _figures(cll: float, accuracy: float) -> tuple[str, str]:
-    return wording.plain(cll, 4), wording.plain(100 * accuracy, 2)
-
-
-def _shown(one: Interval, digits: int, scale: float) -> str:
-    return f"{wording.signed(one.estimate * scale, digits)} {wording.interval(one, digits, scale)}"
+        gains = change_cell(one.cll, 4), change_cell(one.accuracy, 2, 100)
+        cll, right = own.cll - one.cll.estimate, own.accuracy - one.accuracy.estimate
+        lines.append(line("fixed", one.views, cll, right, *gains))
+    columns = (Column("", number=False), *map(Column, heads))
+    return Table(f"{report.images:,} images that {seen_by} seen", columns, (tuple(lines),))

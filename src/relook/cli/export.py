@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from relook.api.recorded import as_recorded, pixels
 from relook.cli.shared import loading, options, sources
@@ -18,12 +15,11 @@ from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data.base import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
-from relook.deploy.latency import Fitting, fit_latency
+from relook.deploy.latency import fit_latency
 from relook.errors import RelookError
-from relook.evaluation.latency import Limit
 from relook.policy import Policy
+from relook.predictions.passes import Images
 from relook.transforms.centre_crop import CentreCrop
-from relook.transforms.full_images import FullImages
 
 _IMAGES = 16
 
@@ -70,10 +66,8 @@ def export_command(
     out: Path = option("The file to write: model.onnx.", "--out", "-o", default=...),
     model: options.SearchedModelOption = None,
     data: str | None = options.of_model(
-        (
-            f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their "
-            "classes' names go into the file."
-        ),
+        f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their classes' "
+        "names go into the file.",
         "--data",
         "-d",
         shown="those of the search, if they are there, or generated ones",
@@ -99,10 +93,7 @@ def export_command(
     chosen = sources.deployed_of(source, given, method, views, told=limit is None)
     known = sources.ModelOfRun.load(record, given)
     full = file.takes_photos(source.policy, chosen.policy)
-    searched = chosen.policy.preparation
-    images, found = _images(data, known, file.resize_from, full, searched)
-    if images is None and file.resize_from is None:
-        images = _images_of_search(known, searched, full)
+    images, found = _images(data, known, file.resize_from, full, chosen.policy.preparation)
     how: dict[str, Any] = {
         **vars(file),
         "size": known.size,
@@ -116,7 +107,10 @@ def export_command(
     with resumable("Nothing was written.", timeout):
         fitting = None
         if limit is not None:
-            fitting = _fitting(sources.judged_of(source, given), known, limit, method, how)
+            say("measuring the file with several numbers of views …")
+            judged = sources.judged_of(source, given)
+            fitting = fit_latency(known.predictor, *judged, limit, method=method, **how)
+            say(f"{fitting.latency.sentence} {fitting.latency.where}")
             chosen = fitting.deployed
             keep_latency(source.directory, fitting.latency)
         calibrated_by = sources.temperature_of(temperature, chosen.temperature)
@@ -125,35 +119,13 @@ def export_command(
         done = done if fitting is None else fitting.verified(done)
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})
-        return
-    say(str(done))
-
-
-def _fitting(
-    judged: sources.Judged,
-    known: sources.ModelOfRun,
-    limit: Limit,
-    method: str | None,
-    how: Mapping[str, Any],
-) -> Fitting:
-    """Measure what fits into a time, and say what it is."""
-    say("measuring the file with several numbers of views …")
-    found = fit_latency(
-        known.predictor,
-        judged.policy,
-        judged.comparison,
-        judged.recipe,
-        limit,
-        method=method,
-        **how,
-    )
-    say(f"{found.latency.sentence} {found.latency.where}")
-    return found
+    else:
+        say(str(done))
 
 
 def _images_of_search(
     known: sources.ModelOfRun, searched: CentreCrop | None, full_size: bool
-) -> Tensor | FullImages | None:
+) -> Images | None:
     """Return a few images of those that were searched on, where a few can be read."""
     data = "" if known.record is None else str(known.record.origin.get("data", ""))
     prefix = data.partition(":")[0]
@@ -177,11 +149,13 @@ def _images(
     resize_from: str | None,
     full_size: bool,
     searched: CentreCrop | None,
-) -> tuple[Tensor | FullImages | None, tuple[str, ...] | None]:
+) -> tuple[Images | None, tuple[str, ...] | None]:
     """Return a few images as the file takes them, and the names of their classes."""
     if data is None:
-        return None, None
-    given, outputs = known.given, known.predictor.classes
+        if resize_from is not None:
+            return None, None
+        return _images_of_search(known, searched, full_size), None
+    given = known.given
     dataset = loading.read_data(
         data,
         model=known.predictor,
@@ -193,4 +167,4 @@ def _images(
         searched=searched if full_size else None,
     )
     images = dataset.images if full_size else dataset.plain
-    return images[:_IMAGES], names_of(dataset.classes, outputs)
+    return images[:_IMAGES], names_of(dataset.classes, known.predictor.classes)

@@ -77,10 +77,7 @@ def predict_command(
     found = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
     say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")
-    with (
-        resumable(timeout=timeout),
-        progress_bar("predicting", "images") as bar,
-    ):
+    with resumable(timeout=timeout), progress_bar("predicting", "images") as bar:
         done = predict_source(
             tta,
             found,

@@ -166,7 +166,11 @@ def search_command(
 ) -> None:
     """Learn which views to average, and show on held-out images whether they help."""
     check_log(log)
-    _check_one_of(split, holdout, test, settings["cross_fit"] or None)
+    ways = (split, holdout, test, settings["cross_fit"] or None)
+    if sum(way is not None for way in ways) > 1:
+        raise RelookError(
+            "expected one of --split, --holdout, --test and --cross-fit, got more: give one"
+        )
     known = {"recipe": recipe, **settings}
     known |= {} if holdout is None else {"holdout": holdout}
     wish = TimeWish.of(known | vars(within), split)
@@ -221,13 +225,6 @@ def search_command(
         )
     _print_result(found, out, as_json)
     log_at_end(out, log)
-
-
-def _check_one_of(*parts: object) -> None:
-    if sum(part is not None for part in parts) > 1:
-        raise RelookError(
-            "expected one of --split, --holdout, --test and --cross-fit, got more: give one"
-        )
 
 
 def _say_note(note: str) -> None:

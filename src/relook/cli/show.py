@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
 from relook.cli.shared.console import console, print_json, say
 from relook.cli.shared.options import JsonOption
@@ -72,15 +73,13 @@ def show_command(
 def print_policy(policy: Policy) -> None:
     """Print a policy: its distinct sub-policies with counts, its transforms, temperatures."""
     console.print(_policy_line(policy), soft_wrap=True)
-    table = Table("count", "sub-policy", box=None, pad_edge=False, header_style="dim")
+    table = _bare_table("count", "sub-policy")
     for subpolicy, number in policy.counts():
         table.add_row(Text(str(number), justify="right"), Text(str(subpolicy)))
     console.print(table)
     uses = transform_statistics(policy)
     if uses:
-        table = Table("transform", box=None, pad_edge=False, header_style="dim")
-        table.add_column("times used", justify="right")
-        table.add_column("mean magnitude", justify="right")
+        table = _bare_table("transform", numbers=("times used", "mean magnitude"))
         for use in uses:
             table.add_row(use.transform, str(use.count), use.magnitude_text)
         console.print()
@@ -91,6 +90,13 @@ def print_policy(policy: Policy) -> None:
         console.print(f"\ntemperature by views: {shown}", soft_wrap=True)
         if policy.view_temperature > 1:
             console.print(two_temperatures(policy.view_temperature), style="dim", soft_wrap=True)
+
+
+def _bare_table(*heads: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(*heads, box=None, pad_edge=False, header_style="dim")
+    for head in numbers:
+        table.add_column(head, justify="right")
+    return table
 
 
 def policy_summary(policy: Policy) -> dict[str, Any]:
@@ -149,9 +155,7 @@ def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> Non
     }
     picture = None
     if image is not None or out is not None:
-        shown = builtin_picture(_PICTURE_SIDE)
-        if image is not None:
-            shown = read_picture(image, _PICTURE_SIDE)
+        shown = _picture(image, _PICTURE_SIDE)
         picture = out or Path("transforms.png")
         write_bytes_atomic(picture, png_bytes(transforms_picture(shown)))
     if as_json:
@@ -164,9 +168,7 @@ def _show_transforms(image: Path | None, out: Path | None, as_json: bool) -> Non
 
 
 def _print_transforms(rows: Mapping[str, Mapping[str, Any]]) -> None:
-    table = Table("transform", "unit", box=None, pad_edge=False, header_style="dim")
-    for magnitude in _SHOWN_MAGNITUDES:
-        table.add_column(f"M = {magnitude}", justify="right")
+    table = _bare_table("transform", "unit", numbers=[f"M = {one}" for one in _SHOWN_MAGNITUDES])
     for name, row in rows.items():
         sign = "±" if row["signed"] else ""
         values = [f"{sign}{value:.3g}" for value in (row["values"] or {}).values()]
@@ -195,10 +197,14 @@ def _draw_policy(
     # A crop of 4 pixels is one thing at 32 pixels and another at 224: draw at the recipe's size.
     recipe = RECIPES.get(policy.recipe or "")
     side = (recipe.image_size if recipe else None) or _LARGEST_SIDE
-    shown = builtin_picture(side) if image is None else read_picture(image, side)
+    shown = _picture(image, side)
     target = out or default
     write_bytes_atomic(target, png_bytes(policy_picture(policy, shown[None])))
     return target
+
+
+def _picture(image: Path | None, side: int) -> Tensor:
+    return builtin_picture(side) if image is None else read_picture(image, side)
 
 
 def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool) -> None:
@@ -212,7 +218,7 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
                 "policy": None if run.policy is None else policy_summary(run.policy),
                 "comparison": None if run.comparison is None else run.comparison.to_json(),
                 "latency": None if run.latency is None else LATENCY.to_json(run.latency),
-                "scores": [step.score for step in run.steps],
+                "scores": list(run.scores),
                 "picture": picture and str(picture),
             }
         )

@@ -80,10 +80,9 @@ def _say_views(looked_at: PolicySource) -> None:
     if looked_at.source.directory is None or len(looked_at.source.policies) > 1:
         return
     judged = sources.judged_of(looked_at.source, as_recorded(model=looked_at.model))
-    known = judged.policy, judged.comparison, judged.recipe
-    best = deployed(*known)
+    best = deployed(*judged)
     if best.by_verdict and not best.whole:
-        taken = deployed(*known, method="policy")
+        taken = deployed(*judged, method="policy")
         say(f"{taken.text}: all of the policy, though the verdict recommends {best.text}")
 
 
@@ -92,13 +91,7 @@ def _print(found: Suspects) -> None:
     for name in ("image", "label", "suggested", "p(label)", "p(suggested)", "views", "confident"):
         table.add_column(name, justify="right" if name.startswith(("p(", "views")) else "left")
     for one in found.found[:_SHOWN]:
-        table.add_row(
-            one.file,
-            one.label,
-            one.suggested,
-            f"{one.score:.2g}",
-            f"{one.probability:.2f}",
-            f"{one.views_agree}/{found.views}",
-            "yes" if one.confident else "",
-        )
+        numbers = f"{one.score:.2g}", f"{one.probability:.2f}", f"{one.views_agree}/{found.views}"
+        confident = "yes" if one.confident else ""
+        table.add_row(one.file, one.label, one.suggested, *numbers, confident)
     console.print(table)

@@ -15,7 +15,7 @@ from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
-from relook.foundation.wording import interval, signed, views_text
+from relook.foundation.wording import views_text
 from relook.io.files import for_terminal
 from relook.report.latex import latex
 from relook.report.metrics import metric_of
@@ -29,6 +29,7 @@ from relook.report.tables import (
     best_of_budget,
     best_of_line,
     cell_of,
+    change_cell,
     side_by_side,
     table_of,
     terminal,
@@ -77,18 +78,18 @@ def comparison_table(comparison: Comparison) -> Table:
     notes = [f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named]
     if len({row.over_rival is None for row in rows}) > 1:
         notes.append("–: it is the best baseline itself")
-    note = "; ".join(notes)
+    words: dict[str, Any] = {"title": title, "note": "; ".join(notes)}
     comparison = replace(comparison, rows=tuple(rows))
     fair = comparison.learned_averages
     if fair is None:
-        return method_table(comparison.results(), metrics, _VERSUS, title=title, note=note)
+        return method_table(comparison.results(), metrics, _VERSUS, **words)
     usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
         Column(metric_of(usual).head, {"metric": usual}, optional=3, about=explained),
         Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=4),
     )
     rival = {"rival": _VERSUS["rival"]}
-    return method_table(fair.results(), metrics, rival, more=more, title=title, note=note)
+    return method_table(fair.results(), metrics, rival, more=more, **words)
 
 
 def method_table(
@@ -163,27 +164,24 @@ def frontier_table(comparison: Comparison) -> Table:
         texts = (f"{row.slowdown:.1f}", str(row.views), row.label)
         metrics = [cell_of(own.one(metric=name)) for name in ("cll", "accuracy")]
         lines.append((*map(Cell, texts), *metrics, Cell("▇" * (1 + round(_BAR * share)))))
-    heads = {"time ×": True, "views": True, "method": False, "cLL": True, "acc. %": True, "": False}
-    columns = tuple(Column(head, number=number) for head, number in heads.items())
+    heads = ("time ×", "views", "method", "cLL", "acc. %", "")
+    columns = tuple(Column(head, number=head not in ("method", "")) for head in heads)
     return Table("what more time buys", columns, (tuple(lines),))
 
 
 def where_table(where: Where) -> Table:
     """Return the gains over the plain image by slice, in each kind the largest loss first."""
 
-    def without_gains(*words: str) -> tuple[Cell, ...]:
-        return (*map(Cell, words), Cell("–"), Cell("–"))
-
+    none = Cell("–"), Cell("–")
     sections = []
     for kind in where.kinds:
         shown, left = ranked(where.of(kind))
         lines = [_slice_line(kind, one) for one in shown]
-        few = where.too_few(kind)
         if left:
-            lines.insert(len(shown) // 2, without_gains(kind, f"… {left} more", ""))
-        if few:
-            images = sum(one.images for one in few)
-            lines.append(without_gains(kind, f"{len(few)} too small to tell", f"{images:,}"))
+            lines.insert(len(shown) // 2, (*map(Cell, (kind, f"… {left} more", "")), *none))
+        if few := where.too_few(kind):
+            told = kind, f"{len(few)} too small to tell", f"{sum(one.images for one in few):,}"
+            lines.append((*map(Cell, told), *none))
         sections.append(tuple(lines))
     columns = (
         Column("by", number=False, once=True),
@@ -206,7 +204,7 @@ def ranked(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
 
 def _slice_line(kind: str, one: Slice) -> tuple[Cell, ...]:
     gains = [
-        Cell(signed(scale * found.estimate, digits), interval=interval(found, digits, scale))
+        change_cell(found, digits, scale)
         for found, digits, scale in ((one.cll, 4, 1), (one.accuracy, 1, 100))
         if found is not None
     ]
@@ -245,15 +243,15 @@ def paper_tables(
         for (data,), part in results.groups("data")
         for own in [list(part.groups("model"))]
     ]
+    texts = [
+        Column("data", number=False, levels=("Dataset", ""), once=True),
+        Column("model", number=False, levels=("Model", "")),
+    ]
     made = []
     for metric in metrics:
-        columns = [
-            Column("data", number=False, levels=("Dataset", ""), once=True),
-            Column("model", number=False, levels=("Model", "")),
-            *(_paper_column(method, budget, metric, names) for method, budget in pairs),
-        ]
-        one = table_of(results, columns, sections, best_of_line, "–", title=metric_of(metric).title)
-        made.append(one)
+        columns = texts + [_paper_column(method, budget, metric, names) for method, budget in pairs]
+        title = metric_of(metric).title
+        made.append(table_of(results, columns, sections, best_of_line, "–", title=title))
     return made
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from relook.evaluation.latency import Latency, milliseconds
 from relook.evaluation.set_sizes import SetFigures, SetReport
-from relook.foundation.wording import interval, plain, signed
+from relook.foundation.wording import plain, signed
 from relook.numerics.intervals import Interval
-from relook.report.tables import Cell, Column, Table
+from relook.report.tables import Cell, Column, Table, change_cell
 
 if TYPE_CHECKING:
     from relook.deploy.distil.verdict import Line, Verdict
@@ -26,9 +26,6 @@ _SETS_NOTE = (
 )
 _PLAIN_SETS_HEADS = ("classes in the set", "images", "covered %", "size")
 _PLAIN_SETS_NOTE = "covered: sets that contain the true class; size: classes in a set, on average"
-_DISTIL_HEADS = (
-    *("network, input", "views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy"),
-)
 
 
 def latency_table(latency: Latency) -> Table:
@@ -38,18 +35,15 @@ def latency_table(latency: Latency) -> Table:
     digits = 0 if slowest >= 100 else 1 if slowest >= 10 else 2 if slowest >= 1 else 3
     for place, one in enumerate(latency.rungs):
         more, gain = latency.further(place), one.over_plain
-        cells = [
+        cells = (
             Cell("plain image" if one.method == "plain" else str(one.views)),
             Cell(f"{one.milliseconds or 0:.{digits}f}", bold=place == latency.chosen),
             Cell("" if more is None else signed(more, digits)),
             Cell("–" if one.cll is None else plain(one.cll, 4), bold=place == latency.chosen),
-            Cell("–")
-            if gain is None
-            else Cell(signed(gain.estimate, 4), interval=interval(gain, 4)),
-        ]
-        lines.append(tuple(cells))
-    heads = ("views", "ms", "each more", "cLL", "cLL − plain image")
-    columns = tuple(Column(head) for head in heads)
+            Cell("–") if gain is None else change_cell(gain, 4),
+        )
+        lines.append(cells)
+    columns = tuple(map(Column, ("views", "ms", "each more", "cLL", "cLL − plain image")))
     title = (
         f"what milliseconds buy: {latency.rungs[-1].label or 'plain image'}; bold: the best within "
         f"{milliseconds(latency.budget)}"
@@ -79,10 +73,10 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
         )
         for name, images, one in rows
     ]
-    heads: tuple[str, ...]
-    heads, note = (_WHOLE_SETS_HEADS, "") if whole else (_SETS_HEADS, _SETS_NOTE)
+    heads: tuple[str, ...] = _WHOLE_SETS_HEADS if whole else _SETS_HEADS
+    note = _SETS_NOTE
     if report.of_plain:
-        heads, note = _PLAIN_SETS_HEADS, note and _PLAIN_SETS_NOTE
+        heads, note = _PLAIN_SETS_HEADS, _PLAIN_SETS_NOTE
     # Where there is no room, the plain image's size goes first: the change says it too.
     optional = {"plain size": 2, "plain %": 1}
     columns = tuple(
@@ -90,7 +84,7 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
         for place, head in enumerate(heads)
     )
     title = f"{report.images:,} evaluation images"
-    return Table(title, columns, (tuple(lines),), note=note)
+    return Table(title, columns, (tuple(lines),), note="" if whole else note)
 
 
 def sets_sentence(report: SetReport, coverage: float) -> str:
@@ -109,7 +103,6 @@ def sets_sentence(report: SetReport, coverage: float) -> str:
 
 
 def _set_figures(one: SetFigures, whole: bool, of_plain: bool) -> tuple[Cell, ...]:
-    change = one.size_change
     coverage = Cell(f"{100 * one.coverage.estimate:.1f}", interval=_ends(one.coverage, 1, 100))
     size = Cell(f"{one.size.estimate:.2f}", interval=_ends(one.size, 2) if whole else "")
     if of_plain:
@@ -119,7 +112,7 @@ def _set_figures(one: SetFigures, whole: bool, of_plain: bool) -> tuple[Cell, ..
         Cell(f"{100 * one.plain_coverage.estimate:.1f}"),
         size,
         Cell(f"{one.plain_size.estimate:.2f}"),
-        Cell(signed(change.estimate, 2), interval=interval(change, 2)),
+        change_cell(one.size_change, 2),
     )
 
 
@@ -129,7 +122,8 @@ def _ends(one: Interval, digits: int, scale: float = 1.0) -> str:
 
 def distil_table(verdict: Verdict) -> Table:
     """Return the original and the distilled network, plain and with the policy, in one table."""
-    columns = tuple(Column(head, number=place > 0) for place, head in enumerate(_DISTIL_HEADS))
+    heads = ("views", "acc. %", "cLL", "ECE %", "gain in cLL", "in accuracy")
+    columns = (Column("network, input", number=False), *map(Column, heads))
     rows = tuple(_distil_cells(line) for line in verdict.lines)
     return Table(f"{verdict.images:,} labelled images", columns, (rows,))
 
@@ -137,11 +131,8 @@ def distil_table(verdict: Verdict) -> Table:
 def _distil_cells(line: Line) -> tuple[Cell, ...]:
     gains = [Cell(""), Cell("")]
     if line.over_plain is not None:
-        cll, accuracy = line.over_plain["cll"], line.over_plain["accuracy"]
-        gains = [
-            Cell(signed(cll.estimate, 4), interval=interval(cll, 4)),
-            Cell(signed(100 * accuracy.estimate, 1), interval=interval(accuracy, 1, 100)),
-        ]
+        over = line.over_plain
+        gains = [change_cell(over["cll"], 4), change_cell(over["accuracy"], 1, 100)]
     return (
         Cell(line.name),
         Cell(str(line.views)),

@@ -44,18 +44,14 @@ def _drawing(report: ExitReport, metric: str) -> Drawing:
     exiting, fixed = method_styles(labels.items()).values()
     figure, axes = panel(HEIGHT + 0.24)
     for style, points in ((fixed, report.fixed), (exiting, report.curve)):
-        look = {**line_look(style), **({"marker": ""} if len(points) > _MOST_MARKERS else {})}
-        axes.plot(
-            [point.views for point in points],
-            [scale * getattr(point, metric) for point in points],
-            zorder=4 if style is exiting else 3,
-            **look,
-        )
+        look = {**line_look(style), "zorder": 4 if style is exiting else 3}
+        look |= {"marker": ""} if len(points) > _MOST_MARKERS else {}
+        values = [scale * getattr(point, metric) for point in points]
+        axes.plot([point.views for point in points], values, **look)
     own = scale * getattr(report.own, metric)
     axes.plot([report.own.views], [own], "D", color=exiting.color, ms=9, mec=INK, mew=1.2, zorder=5)
-    axes.set_title(
-        f"◆ {report.rule.target}: {report.own.views:.2f} views", loc="left", fontsize=9.5
-    )
+    wanted = f"{report.rule.target}: {report.own.views:.2f} views"
+    axes.set_title(f"◆ {wanted}", loc="left", fontsize=9.5)
     most = report.rule.views
     ticks = [tick for tick in _TICKS if tick <= most]
     log_axis(axes, ticks, (0.93, 1.1 * most), f"mean number of {VIEWS_LABEL}")
@@ -65,8 +61,6 @@ def _drawing(report: ExitReport, metric: str) -> Drawing:
     def words_of(points: Sequence[ExitPoint]) -> str:
         return ", ".join(f"{scale * getattr(p, metric):.4g} at {p.views:.3g}" for p in points)
 
-    words = (
-        f"early exit: {words_of(report.curve)}; fixed: {words_of(report.fixed)}; for "
-        f"{report.rule.target}: {report.own.views:.2f} views, {own:.4g}."
-    )
+    curves = f"early exit: {words_of(report.curve)}; fixed: {words_of(report.fixed)}"
+    words = f"{curves}; for {wanted}, {own:.4g}."
     return Drawing(f"early_exit_{metric}", f"{label} against mean views", words, figure)

@@ -27,7 +27,6 @@ from relook.policy.transform_counts import TransformUse
 from relook.report.comparison_tables import shown_rows
 from relook.report.html import render
 from relook.report.metrics import metric_of
-from relook.report.run_files import SearchStep
 from relook.report.series import Curve, curves, shown_range
 from relook.report.style import (
     FAINT,
@@ -137,19 +136,17 @@ def transforms_drawing(uses: Sequence[TransformUse]) -> Drawing:
     return Drawing("transforms", "Transforms of the policy", "; ".join(words) + ".", figure)
 
 
-def trace_drawing(steps: Sequence[SearchStep]) -> Drawing:
+def trace_drawing(scores: Sequence[float]) -> Drawing:
     """Draw the score that each step of the search reached."""
     with house_style():
         figure, axes = panel()
-        numbers = range(1, len(steps) + 1)
-        scores = [step.score for step in steps]
+        numbers = range(1, len(scores) + 1)
         axes.plot(numbers, scores, color=POLICY_COLOR, lw=2, marker="o", ms=3.5)
         axes.set_xlabel("entries of the policy")
         axes.set_ylabel("score on the search images")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    words = (
-        f"The score goes from {scores[0]:.4f} with 1 entry to {scores[-1]:.4f} with {len(steps)}."
-    )
+    ends = f"{scores[0]:.4f} with 1 entry to {scores[-1]:.4f} with {len(scores)}"
+    words = f"The score goes from {ends}."
     return Drawing("search", "The search, step by step", words, figure)
 
 
@@ -216,13 +213,10 @@ def _metric_drawing(comparison: Comparison, metric: str, legend: bool) -> Drawin
 
 def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
     style = curve.style
-    views = [point.views for point in curve.points]
-    values = [point.value * scale for point in curve.points]
-    if style.is_plain and len(values) == 1:
-        axes.axhline(values[0], color=style.color, lw=1.4, dashes=style.dashes, zorder=2)
+    if style.is_plain and len(curve.points) == 1:
+        level_line(axes, curve, scale)
         return
-    low = [point.low * scale for point in curve.points]
-    high = [point.high * scale for point in curve.points]
+    views, values, low, high = scaled(curve, scale)
     strength = 0.2 if style.is_policy else 0.09
     order = 4.0 if style.is_policy else 3.0
     if len(values) > 1:
@@ -230,6 +224,20 @@ def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
     elif high[0] > low[0]:
         axes.vlines(views, low, high, color=style.color, alpha=0.45, lw=1.2, zorder=order)
     axes.plot(views, values, zorder=order, **line_look(style))
+
+
+def level_line(axes: Axes, curve: Curve, scale: float) -> None:
+    """Draw what is the same with any number of views."""
+    value, style = curve.points[0].value * scale, curve.style
+    axes.axhline(value, color=style.color, lw=1.4, dashes=style.dashes, zorder=2)
+
+
+def scaled(curve: Curve, scale: float) -> tuple[list[float], ...]:
+    """Return a curve's views, values, and the lower and upper ends of its band."""
+    points = [
+        (one.views, one.value * scale, one.low * scale, one.high * scale) for one in curve.points
+    ]
+    return tuple(map(list, zip(*points, strict=True)))
 
 
 def line_look(style: MethodStyle) -> dict[str, Any]:
@@ -369,9 +377,13 @@ def finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bo
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if legend:
         handles = [Line2D([], [], label=style.label, **line_look(style)) for style in styles]
-        figure.legend(
-            handles=handles, loc="outside lower left", ncols=2, frameon=False, fontsize=9.5
-        )
+        legend_below(figure, handles)
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 2) -> None:
+    """Name what is drawn below the figure."""
+    look: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "fontsize": 9.5}
+    figure.legend(handles=list(handles), ncols=columns, **look)
 
 
 def legend_rows(names: Sequence[object]) -> int:

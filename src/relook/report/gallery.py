@@ -68,7 +68,7 @@ def policy_gallery(
         return Gallery(policy, tuple(Card(*one) for one in policy.counts()[:_MOST_CARDS]))
     limit = max(1, min(_MOST_IMAGES, _MOST_THUMBNAILS // len(policy.counts())))
     kept, images = examples.pick(list(indices)[:limit])
-    labels = [examples.labels[examples.places[index]] for index in kept]
+    labels = (examples.labels[examples.places[index]] for index in kept)
     names = tuple(class_name(classes, label) for label in labels)
     return Gallery(policy, _cards(policy, images, kept, _MOST_CARDS), _pictures(images), names)
 
@@ -107,9 +107,8 @@ def picture_of(image: Tensor, side: int = 64) -> Picture:
         picture.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.LANCZOS)
         picture.save(buffer, "JPEG", quality=88)
     content = base64.b64encode(buffer.getvalue()).decode()
-    return Picture(
-        f"data:image/{'png' if small else 'jpeg'};base64,{content}", width, height, small
-    )
+    kind = "png" if small else "jpeg"
+    return Picture(f"data:image/{kind};base64,{content}", width, height, small)
 
 
 def _cards(policy: Policy, images: Tensor, indices: Sequence[int], most: int) -> tuple[Card, ...]:
@@ -136,11 +135,6 @@ def _suspects_page(suspects: Suspects) -> str:
     places = np.array([one.index for one in shown], dtype=np.int64)
     plain = suspects.dataset.subset(places).plain if shown else ()
     pictures = [picture_of(image, _SUSPECT_SIDE) for image in plain]
-    page = render(
-        "suspects.html",
-        suspects=suspects,
-        cards=list(zip(shown, pictures, strict=True)),
-        shorten=shorten,
-        sections={},
-    )
-    return str(page)
+    cards = list(zip(shown, pictures, strict=True))
+    how = {"suspects": suspects, "cards": cards, "shorten": shorten, "sections": {}}
+    return str(render("suspects.html", **how))

@@ -79,15 +79,14 @@ def _tex_heads(columns: Sequence[Column]) -> list[str]:
         for heads, group in groupby(levels, key=lambda heads: heads[: level + 1]):
             count = len(list(group))
             alone = level == depth - 1 or not heads[-1] or not columns[start - 1].number
-            cells += [_tex_head(heads[-1])] * count if alone else [_spanning(heads[-1], count)]
-            rules += [] if alone else [rf"\cmidrule(l){{{start}-{start + count - 1}}}"]
+            if alone:
+                cells += [_tex_head(heads[-1])] * count
+            else:
+                cells.append(rf"\multicolumn{{{count}}}{{c}}{{{tex(heads[-1])}}}")
+                rules.append(rf"\cmidrule(l){{{start}-{start + count - 1}}}")
             start += count
         lines += [" & ".join(cells) + r" \\", *([" ".join(rules)] if rules else [])]
     return lines
-
-
-def _spanning(text: str, count: int) -> str:
-    return rf"\multicolumn{{{count}}}{{c}}{{{tex(text)}}}"
 
 
 def _tex_head(text: str) -> str:

@@ -21,7 +21,7 @@ from relook.report.gallery import picture_gallery
 from relook.report.html import render
 from relook.report.pictures import builtin_picture
 from relook.report.style import PAGE_VARIABLES
-from relook.report.summary import summary_of
+from relook.report.summary import Summary
 
 _SIDE = 64
 _MOST_ROWS = 30
@@ -55,7 +55,7 @@ def html(shown: object) -> str:
         "notebook.html",
         colors=_COLORS,
         comparison=comparison,
-        summary=comparison and summary_of(comparison),
+        summary=comparison and Summary(comparison),
         figures=comparison and _curves(comparison),
         scores=scores,
         gallery=gallery,

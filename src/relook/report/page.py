@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,13 @@ from relook.report.gallery import Gallery, class_name, kept_pictures, policy_gal
 from relook.report.html import render
 from relook.report.run_files import RunFiles, read_run
 from relook.report.style import shorten
-from relook.report.summary import summary_of
+from relook.report.summary import Summary
 from relook.report.tables import html
 
 if TYPE_CHECKING:
     from relook.report.figures import Drawing
 
 _MOST_SETTINGS = 200
-_LONGEST_SETTING = 300
 _MOST_NOTES = 20
 _CHANGED_SIDE = 72
 
@@ -64,7 +63,7 @@ def render_report(run: RunFiles) -> str:
         "report.html",
         run=run,
         comparison=comparison,
-        summary=comparison and summary_of(comparison),
+        summary=comparison and Summary(comparison),
         sections=_sections(run, drawn),
         figures=drawn,
         latency=run.latency and html(replace(latency_table(run.latency), title="", note="")),
@@ -77,10 +76,7 @@ def render_report(run: RunFiles) -> str:
         reach=_reach(where),
         class_name=partial(class_name, comparison.classes if comparison else ()),
         notes=notes[:_MOST_NOTES] if isinstance(notes, list) else (),
-        settings=[
-            (name, shorten(value, _LONGEST_SETTING))
-            for name, value in run.settings()[:_MOST_SETTINGS]
-        ],
+        settings=[(name, shorten(value, 300)) for name, value in run.settings()[:_MOST_SETTINGS]],
         path=shlex.quote(str(run.path)),
     )
     return str(page)
@@ -89,15 +85,12 @@ def render_report(run: RunFiles) -> str:
 def _drawings(run: RunFiles, *, legend: bool) -> list[Drawing]:
     from relook.report import figures
 
-    drawings = []
-    if run.comparison is not None:
-        drawings += figures.comparison_drawings(run.comparison, legend=legend)
-    uses = transform_statistics(run.policy) if run.policy is not None else ()
-    if uses:
-        drawings.append(figures.transforms_drawing(uses))
-    if run.steps:
-        drawings.append(figures.trace_drawing(run.steps))
-    return drawings
+    compared, uses = run.comparison, transform_statistics(run.policy) if run.policy else ()
+    return [
+        *(figures.comparison_drawings(compared, legend=legend) if compared else ()),
+        *([figures.transforms_drawing(uses)] if uses else ()),
+        *([figures.trace_drawing(run.scores)] if run.scores else ()),
+    ]
 
 
 def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
@@ -111,7 +104,7 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
         "where": "Where it gains and loses" if comparison and comparison.where else "",
         "selective": "When not to answer" if "selective" in drawn else "",
         "sets": "Prediction sets" if run.sets else "",
-        "policy": "The policy" if run.policy is not None else "The search" if run.steps else "",
+        "policy": "The policy" if run.policy is not None else "The search" if run.scores else "",
         "changes": "Images gained and lost" if changed else "",
         "settings": "Settings",
     }
@@ -128,8 +121,8 @@ def _reach(where: Where | None) -> float:
 def _gallery(run: RunFiles) -> Gallery | None:
     if run.policy is None:
         return None
-    indices: Sequence[int] = run.comparison.gallery if run.comparison else ()
-    if not indices and run.examples is not None:
-        indices = list(run.examples.places)
-    classes = run.comparison.classes if run.comparison else ()
-    return policy_gallery(run.policy, run.examples, indices, classes)
+    shown, classes = (
+        (run.comparison.gallery, run.comparison.classes) if run.comparison else ((), ())
+    )
+    kept = () if run.examples is None else tuple(run.examples.places)
+    return policy_gallery(run.policy, run.examples, shown or kept, classes)

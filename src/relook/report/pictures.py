@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +79,7 @@ def png_bytes(picture: Image.Image) -> bytes:
 
 
 def transforms_picture(
-    image: Tensor,
-    names: Sequence[str] | None = None,
-    magnitudes: Sequence[float] = MAGNITUDES,
+    image: Tensor, names: Sequence[str] | None = None, magnitudes: Sequence[float] = MAGNITUDES
 ) -> Image.Image:
     """Draw transforms × magnitudes on one image `[c, h, w]` (the paper's figure of samples).
 
@@ -133,7 +132,25 @@ class GridRow:
     title: str
     lines: Sequence[str] = ()
     cells: Sequence[Image.Image | None] = ()
-    captions: Sequence[str] = field(default=())
+    captions: Sequence[str] = ()
+
+    @property
+    def cell_width(self) -> int:
+        """The width of the widest picture."""
+        return max((cell.width for cell in self.cells if cell is not None), default=0)
+
+    @property
+    def height(self) -> int:
+        """The height of the pictures with their captions, or of the text, and a gap."""
+        pictures = max((cell.height for cell in self.cells if cell is not None), default=0)
+        captions = 18 if any(self.captions) else 0
+        return max(pictures + captions, 24 + 16 * len(self.lines)) + 2 * _GAP
+
+    @property
+    def text_width(self) -> float:
+        """The width of title and lines."""
+        lines = (_font(12).getlength(line) for line in self.lines)
+        return max([_font(15).getlength(self.title), *lines])
 
 
 def draw_grid(rows: Sequence[GridRow], heads: Sequence[str] = (), corner: str = "") -> Image.Image:
@@ -141,24 +158,32 @@ def draw_grid(rows: Sequence[GridRow], heads: Sequence[str] = (), corner: str = 
     if not rows:
         raise RelookError("expected at least one row of pictures to draw, got none")
     rows = [_enlarged(row) for row in rows]
-    title, small = _font(15), _font(12)
-    label_width = 16 + round(max(_text_width(row, title, small) for row in rows))
-    widths = [_side(row, 0) for row in rows]
+    left = _MARGIN + 16 + round(max(row.text_width for row in rows))
+    cell_width = max(row.cell_width for row in rows)
     columns = max(len(row.cells) for row in rows)
-    heights = [_row_height(row) for row in rows]
     top = _MARGIN + (26 if heads else 0)
-    width = 2 * _MARGIN + label_width + columns * (max(widths) + _GAP) - _GAP
-    sheet = Image.new("RGB", (width, top + sum(heights) + _MARGIN - _GAP), _PAPER)
+    width = left + columns * (cell_width + _GAP) - _GAP + _MARGIN
+    height = top + sum(row.height for row in rows) + _MARGIN - _GAP
+    sheet = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(sheet)
-    left = _MARGIN + label_width
     if heads:
-        pen.text((_MARGIN, top - 8), corner, _FAINT, small, anchor="ls")
+        pen.text((_MARGIN, top - 8), corner, _FAINT, _font(12), anchor="ls")
     for column, head in enumerate(heads):
-        centre = left + column * (max(widths) + _GAP) + max(widths) / 2
-        pen.text((centre, top - 8), head, _INK, small, anchor="ms")
-    for row, height in zip(rows, heights, strict=True):
-        _draw_row(sheet, row, (left, top), max(widths), (title, small))
-        top += height
+        centre = left + column * (cell_width + _GAP) + cell_width / 2
+        pen.text((centre, top - 8), head, _INK, _font(12), anchor="ms")
+    for row in rows:
+        pen.text((_MARGIN, top + 2), row.title, _INK, _font(15), anchor="la")
+        for number, line in enumerate(row.lines):
+            pen.text((_MARGIN, top + 23 + 16 * number), line, _FAINT, _font(12), anchor="la")
+        for column, cell in enumerate(row.cells):
+            if cell is None:
+                continue
+            x = left + column * (cell_width + _GAP)
+            sheet.paste(cell, (x, top))
+            if column < len(row.captions):
+                place = (x + cell.width / 2, top + cell.height + 13)
+                pen.text(place, row.captions[column], _FAINT, _font(11), anchor="ms")
+        top += row.height
     return sheet
 
 
@@ -179,51 +204,14 @@ def _in_columns(rows: Sequence[GridRow]) -> Image.Image:
     return sheet
 
 
-def _draw_row(
-    sheet: Image.Image,
-    row: GridRow,
-    corner: tuple[int, int],
-    cell_width: int,
-    fonts: tuple[FreeTypeFont, FreeTypeFont],
-) -> None:
-    pen = ImageDraw.Draw(sheet)
-    left, top = corner
-    title, small = fonts
-    pen.text((_MARGIN, top + 2), row.title, _INK, title, anchor="la")
-    for number, line in enumerate(row.lines):
-        pen.text((_MARGIN, top + 23 + 16 * number), line, _FAINT, small, anchor="la")
-    for column, cell in enumerate(row.cells):
-        x = left + column * (cell_width + _GAP)
-        if cell is None:
-            continue
-        sheet.paste(cell, (x, top))
-        if column < len(row.captions):
-            place = (x + cell.width / 2, top + cell.height + 13)
-            pen.text(place, row.captions[column], _FAINT, _font(11), anchor="ms")
-
-
-def _row_height(row: GridRow) -> int:
-    captions = 18 if any(row.captions) else 0
-    text = 24 + 16 * len(row.lines)
-    return max(_side(row, 1) + captions, text) + 2 * _GAP
-
-
-def _side(row: GridRow, axis: int) -> int:
-    return max((cell.size[axis] for cell in row.cells if cell is not None), default=0)
-
-
-def _text_width(row: GridRow, title: FreeTypeFont, small: FreeTypeFont) -> float:
-    return max([title.getlength(row.title), *(small.getlength(line) for line in row.lines)])
-
-
 def _enlarged(row: GridRow) -> GridRow:
     """Enlarge small views by a whole factor, so that their pixels can be seen."""
-    factor = max(1, _SHOWN_SIDE // max(1, _side(row, 0)))
+    factor = max(1, _SHOWN_SIDE // max(1, row.cell_width))
     cells = [
         cell and cell.resize((cell.width * factor, cell.height * factor), Image.Resampling.NEAREST)
         for cell in row.cells
     ]
-    return GridRow(row.title, row.lines, cells, row.captions)
+    return replace(row, cells=cells)
 
 
 def _transform_row(
@@ -242,11 +230,10 @@ def _transform_row(
 
 def _number(value: float) -> str:
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
-    text = f"{value:.{digits}f}"
-    text = text.rstrip("0").rstrip(".") if digits else text
-    return "0" if text == "-0" else text
+    return f"{round(value, digits) + 0.0:g}"
 
 
+@cache
 def _font(size: int) -> FreeTypeFont:
     font = ImageFont.load_default(size)
     if not isinstance(font, FreeTypeFont):

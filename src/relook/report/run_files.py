@@ -41,22 +41,13 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class SearchStep:
-    """What one step of the search reached: score and temperature with this number of views."""
-
-    views: int
-    score: float
-    temperature: float
-
-
-@dataclass(frozen=True)
 class RunFiles:
-    """A run's files, as far as they are there."""
+    """A run's files, as far as they are there; `scores` are those of the search's steps."""
 
     path: Path
     comparison: Comparison | None
     policy: Policy | None
-    steps: tuple[SearchStep, ...]
+    scores: tuple[float, ...]
     examples: Examples | None
     record: Mapping[str, Any]
     latency: Latency | None = None
@@ -91,37 +82,31 @@ class RunFiles:
         return [*_flat("", settings), *_flat("", self.record)]
 
 
-_HEADER = ("format", "version")
-
-
 def read_run(path: Path) -> RunFiles:
     """Read a run directory; one without a comparison, search or policy raises a RunError."""
+    where = one_line(str(path))
     if not path.is_dir():
-        raise RunError(f"{one_line(str(path))}: expected a run's directory, got {_kind(path)}")
+        found = "a file" if path.exists() else "nothing: there is no such directory"
+        raise RunError(f"{where}: expected a run's directory, got {found}")
     comparison = policy = None
     if (path / "comparison.json").exists():
         comparison = _read_comparison(path / "comparison.json")
         policy = comparison.policy
     elif (path / "policy.json").exists():
         policy = Policy.load(path / "policy.json")
-    steps = _read_steps(path / "search.json")
-    if comparison is None and policy is None and not steps:
-        where = one_line(str(path))
+    scores = _read_scores(path / "search.json")
+    if comparison is None and policy is None and not scores:
         raise RunError(
             f"{where}: expected a run with comparison.json, search.json or policy.json, got none: "
             f"run  relook search --out {where}  first"
         )
     record = _read_record(path / "run.json")
     measured = _read_latency(path / "latency.json", policy), _read_sets(path / "sets.json", policy)
-    return RunFiles(path, comparison, policy, steps, _read_examples(path), record, *measured)
+    return RunFiles(path, comparison, policy, scores, _read_examples(path), record, *measured)
 
 
 def _command(words: object) -> str:
     return shlex.join(map(str, words)) if isinstance(words, list) else str(words)
-
-
-def _kind(path: Path) -> str:
-    return "a file" if path.exists() else "nothing: there is no such directory"
 
 
 def _read_comparison(path: Path) -> Comparison:
@@ -163,7 +148,7 @@ def _numbers(value: object) -> Iterator[float]:
 def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
     """Read what was measured for this policy; what was for a former one says nothing."""
     found = LATENCY.read(path) if path.exists() else None
-    if found is None or not _is_of(policy, found.policy):
+    if found is None or policy is None or policy_mark(policy) != found.policy:
         return None
     if not 0 <= found.chosen < len(found.rungs):
         raise FileFormatError(
@@ -175,11 +160,8 @@ def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
 
 def _read_sets(path: Path, policy: Policy | None) -> SetsRecord | None:
     found = SETS.read(path) if path.exists() else None
-    return found if found is not None and _is_of(policy, found.policy) else None
-
-
-def _is_of(policy: Policy | None, mark: str) -> bool:
-    return policy is not None and policy_mark(policy) == mark
+    own = found is not None and policy is not None and policy_mark(policy) == found.policy
+    return found if own else None
 
 
 def _read_record(path: Path) -> Mapping[str, Any]:
@@ -191,16 +173,14 @@ def _read_record(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _read_steps(path: Path) -> tuple[SearchStep, ...]:
+def _read_scores(path: Path) -> tuple[float, ...]:
     if not path.exists():
         return ()
     content = read_json(path, what="a search's record", max_bytes=256_000_000)
     try:
         entries = content["steps"]  # type: ignore[index]
-        return tuple(
-            SearchStep(int(one["views"]), float(one["score"]), float(one["temperature"]))
-            for one in entries
-        )
+        steps = [(float(e["score"]), int(e["views"]), float(e["temperature"])) for e in entries]
+        return tuple(score for score, *_ in steps)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise FileFormatError(
             f"{path}: expected the steps of a search, each with views, score and temperature; "
@@ -228,7 +208,7 @@ def _read_examples(directory: Path) -> Examples | None:
 def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping):
         for key, one in value.items():
-            if key != "command" and (name or key not in _HEADER):
+            if key != "command" and (name or key not in ("format", "version")):
                 yield from _flat(f"{name}.{key}" if name else str(key), one)
     elif isinstance(value, list | tuple):
         if value:

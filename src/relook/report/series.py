@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.results import Result, Results
@@ -61,7 +60,8 @@ def curves_of(
     drawn = []
     for name in looks:
         own = found.where(**{by: name})
-        levels = sorted(own.where(versus=None, run=None).rows, key=lambda r: _place(r, across))
+        rows = own.where(versus=None, run=None).rows
+        levels = sorted(rows, key=lambda row: (row[across], row["budget"] or 0))
         points = {row[across]: _point(row, own, across) for row in levels}
         if points:
             drawn.append(Curve(looks[name], tuple(points.values())))
@@ -74,15 +74,10 @@ def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:
     One bad method (RandAugment at the training magnitude, say) would press all others flat.
     `everything` shows everything.
     """
-    ends = [(min(p.low for p in c.points), max(p.high for p in c.points)) for c in drawn]
-    high = max(end[1] for end in ends)
-    kept = [
-        end[0]
-        for curve, end in zip(drawn, ends, strict=True)
-        if curve.style.is_policy or curve.style.is_plain
-    ]
-    lowest = min(end[0] for end in ends)
-    floor = lowest
+    high = max(point.high for curve in drawn for point in curve.points)
+    lows = [(curve.style, min(point.low for point in curve.points)) for curve in drawn]
+    kept = [low for style, low in lows if style.is_policy or style.is_plain]
+    floor = lowest = min(low for _, low in lows)
     if kept and high > min(kept) and not everything:
         floor = max(lowest, min(kept) - _ROOM_BELOW * (high - min(kept)))
     leaving = tuple(
@@ -90,10 +85,6 @@ def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:
     )
     margin = 0.06 * (high - floor) or 0.01 * abs(high) or 0.01
     return AxisRange(floor - margin * (not leaving), high + margin, leaving)
-
-
-def _place(row: Result, across: str) -> tuple[Any, Any]:
-    return row[across], row["budget"] or 0
 
 
 def _point(row: Result, own: Results, across: str) -> Point:

@@ -1,4 +1,4 @@
-"""The figures of studies, in a few shapes over results: curves, bars and dots."""
+"""The figures of studies, in a few shapes over results: curves, bars, dots and heat maps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from relook.report.figures import (
     Drawing,
     curve_words,
     house_style,
+    legend_below,
     legend_rows,
+    level_line,
     line_look,
     panel,
+    scaled,
 )
 from relook.report.metrics import metric_of
 from relook.report.series import Curve, shown_range
 from relook.report.style import (
     FAINT,
     INK,
+    PAPER,
     POLICY_COLOR,
     MethodStyle,
     Polygon,
@@ -37,9 +41,10 @@ from relook.report.tables import SHORT_NAMES
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch, Rectangle
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
@@ -53,7 +58,11 @@ _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
     ((6.0, 1.4, 1.2, 1.4), ((0, -1.35), (1.35, 0), (0, 1.35), (-1.35, 0))),
     ((2.4, 1.2), ((-1.1, 0.95), (1.1, 0.95), (0, -1.15))),
 )
-
+_CELL = 0.5  # inches of a line
+_LONG = 12  # letters, above which a name takes two lines
+_GAP = 0.18  # of a line, between the parts of a heat map
+_SHADES = LinearSegmentedColormap.from_list("change", ["#3b3fa8", PAPER, POLICY_COLOR])
+_STRONGEST = 0.6  # so that dark text stays readable on every shade
 
 _ORDER = ("plain", "cf", "mgrid", "mtrain", "5c", "10c", "random", "d4", "flip", POLICY_METHOD)
 METHODS = method_styles((method, label_of(method)) for method in _ORDER)
@@ -80,6 +89,15 @@ class Panel:
     scale: float = 1.0
     everything: bool = True
     rings: tuple[Ring, ...] = ()
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """A cell of a heat map: a change decides its shade; one without is framed."""
+
+    text: str
+    change: float | None = None
+    bold: bool = False
 
 
 def family_styles(labels: Mapping[str, str]) -> dict[str, MethodStyle]:
@@ -126,7 +144,7 @@ def curves_drawing(
                 axes.set_ylabel(one.label if place == 0 else "")
                 axes.set_xlabel(across if line is grid[-1] else "")
         handles = [Line2D([], [], label=label, **look) for label, look in entries]
-        _legend(figure, handles, beside)
+        legend_below(figure, handles, beside)
     words = " ".join(_words(one) for row in rows for one in row)
     return Drawing(name, title, words, figure)
 
@@ -160,7 +178,7 @@ def bars_drawing(
             axes.set_title(label, loc="left", color=FAINT)
             if rule:
                 axes.axhline(len(categories) - 1.5, color=INK, lw=0.8)
-        _legend(figure, [Patch(color=styles[n].color, label=styles[n].label) for n in names], 2)
+        legend_below(figure, [Patch(color=one.color, label=one.label) for one in styles.values()])
     return Drawing(name, title, words, figure)
 
 
@@ -196,6 +214,51 @@ def dots_drawing(
         for label, own in series.items()
     )
     return Drawing(name, title, words + ".", figure)
+
+
+def heat_drawing(
+    name: str,
+    title: str,
+    lines: Sequence[str],
+    heads: Sequence[str],
+    cells: Mapping[tuple[int, int], HeatCell],
+    *,
+    largest: float,
+    first: int,
+    axes_labels: tuple[str, str],
+    note: str,
+    words: str,
+) -> Drawing:
+    """Draw a matrix of changes; `largest` is that of the strongest shade.
+
+    After `first` lines there is a gap. `cells` are by line and column.
+    """
+    below, left = [_wrapped(head) for head in heads], [_wrapped(line) for line in lines]
+    longest = max(len(part) for head in below for part in head.split("\n"))
+    column = min(1.3, max(0.9, 0.078 * longest + 0.12))
+    margin = 0.5 + 0.082 * max(len(part) for line in left for part in line.split("\n"))
+    width = max(WIDTH, margin + column * len(heads))
+    heights = [place + _GAP * (place >= first) for place in range(len(lines))]
+    with house_style():
+        figure = Figure((width, 1.6 + _CELL * len(lines)), layout="constrained")
+        axes = figure.add_subplot()
+        for (y, x), cell in cells.items():
+            _draw_cell(axes, cell, x, heights[y], largest, 10.5 if len(heads) < 4 else 10)
+        axes.set_xlim(-0.5, len(heads) - 0.5)
+        axes.set_ylim(heights[-1] + 0.5, -0.5)
+        axes.set_xticks(range(len(heads)), below)
+        axes.set_yticks(heights, left)
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xlabel(axes_labels[0])
+        axes.set_ylabel(axes_labels[1])
+        axes.tick_params(length=0, labelcolor=INK, labelsize=9.5 if len(heads) > 3 else 10.5)
+        axes.spines[:].set_visible(False)
+        if longest > 16:
+            for label in axes.get_xticklabels():
+                label.set(rotation=25, ha="left", rotation_mode="anchor")
+        figure.supxlabel(note, fontsize=9.5, color=FAINT)
+    return Drawing(name, title, words, figure)
 
 
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
@@ -234,13 +297,11 @@ def _draw_panel(axes: Axes, one: Panel, *, log: bool, small: bool) -> None:
 
 def _draw_curve(axes: Axes, curve: Curve, scale: float, log: bool, small: bool) -> None:
     style = curve.style
-    views = [point.views for point in curve.points]
-    values = [point.value * scale for point in curve.points]
-    if style.is_plain and len(values) == 1:
-        axes.axhline(values[0], color=style.color, lw=1.4, dashes=style.dashes, zorder=2)
+    if style.is_plain and len(curve.points) == 1:
+        level_line(axes, curve, scale)
         return
     policy = style.color == POLICY_COLOR
-    low, high = ([getattr(p, end) * scale for p in curve.points] for end in ("low", "high"))
+    views, values, low, high = scaled(curve, scale)
     if low != high and len(views) > 1 and (policy or not small or not log):
         axes.fill_between(views, low, high, color=style.color, alpha=0.15, lw=0, zorder=1)
     look = {**_look(style), **({"ms": 4.2 if policy else 3.8} if small else {})}
@@ -305,7 +366,28 @@ def _category_axes(axes: Axes, categories: Sequence[str]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
 
 
-def _legend(figure: Figure, handles: Sequence[Any], columns: int) -> None:
-    figure.legend(
-        handles=list(handles), loc="outside lower left", ncols=columns, frameon=False, fontsize=9.5
+def _wrapped(name: str) -> str:
+    """Return a name on two lines, cut at its last space, if it is long; line breaks stay."""
+    short = "\n".join(shorten(part, 32) for part in name.split("\n"))
+    first, _, last = short.rpartition(" ")
+    return f"{first}\n{last}" if first and len(name) > _LONG and "\n" not in name else short
+
+
+def _draw_cell(axes: Axes, cell: HeatCell, x: int, y: float, largest: float, size: float) -> None:
+    shade = float(Normalize(-largest, largest, clip=True)(cell.change or 0.0))
+    place = (x - 0.48, y - 0.46)
+    color = _SHADES(0.5 + _STRONGEST * (shade - 0.5))
+    axes.add_patch(Rectangle(place, 0.96, 0.92, facecolor=color, edgecolor="none"))
+    framed = cell.change is None
+    if framed:
+        axes.add_patch(Rectangle(place, 0.96, 0.92, fill=False, edgecolor=FAINT, lw=0.8))
+    axes.text(
+        x,
+        y,
+        cell.text,
+        ha="center",
+        va="center",
+        color=FAINT if framed else INK,
+        fontsize=9 if framed else size,
+        fontweight="bold" if cell.bold else "normal",
     )

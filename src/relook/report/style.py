@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from relook.evaluation.baselines import POLICY_METHOD
 
@@ -19,15 +20,7 @@ PLAIN_COLOR = "#7a828e"
 
 # Hues that people with the common kinds of colour blindness tell apart (after P. Tol's
 # "muted"); none is near the policy's.
-_BASELINE_COLORS = (
-    "#3b3fa8",
-    "#14804a",
-    "#2f9cc4",
-    "#a8459b",
-    "#8f8a1f",
-    "#3fa596",
-    "#5b4a2e",
-)
+_BASELINE_COLORS = ("#3b3fa8", "#14804a", "#2f9cc4", "#a8459b", "#8f8a1f", "#3fa596", "#5b4a2e")
 
 PAGE_VARIABLES = {
     INK: "--ink",
@@ -91,18 +84,17 @@ def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
     labels: dict[str, str] = {}
     for method, label in named:
         labels.setdefault(method, shorten(label))
-    styles: dict[str, MethodStyle] = {}
-    if POLICY_METHOD in labels:
-        label = labels.pop(POLICY_METHOD)
-        styles[POLICY_METHOD] = MethodStyle(POLICY_METHOD, label, POLICY_COLOR)
-    if PLAIN_METHOD in labels:
-        label = labels.pop(PLAIN_METHOD)
-        styles[PLAIN_METHOD] = MethodStyle(
-            PLAIN_METHOD, label, PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)
-        )
-    for number, (method, label) in enumerate(labels.items()):
-        styles[method] = numbered(number, method, label)
-    return styles
+    own: dict[str, tuple[Any, ...]] = {
+        POLICY_METHOD: (POLICY_COLOR,),
+        PLAIN_METHOD: (PLAIN_COLOR, _MARKERS[0], (5.0, 3.0)),
+    }
+    styles = {
+        method: MethodStyle(method, labels.pop(method), *look)
+        for method, look in own.items()
+        if method in labels
+    }
+    others = enumerate(labels.items())
+    return styles | {method: numbered(number, method, label) for number, (method, label) in others}
 
 
 def numbered(number: int, method: str, label: str) -> MethodStyle:

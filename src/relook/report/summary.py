@@ -10,7 +10,7 @@ from relook.evaluation.comparison import Comparison, Row
 from relook.evaluation.cross_validation import FEWEST_SELECTIVE
 from relook.foundation.wording import interval, signed
 from relook.report.series import curves, shown_range
-from relook.report.style import MethodStyle, method_styles, shorten
+from relook.report.style import method_styles, shorten
 
 METRICS = ("cll", "accuracy")
 """The metrics of the table and of the first two figures."""
@@ -34,63 +34,41 @@ class BudgetRows:
     best: Mapping[str, float]
 
 
-@dataclass(frozen=True)
 class Summary:
     """A comparison as the templates read it.
 
-    `judged` is the row that the verdict is about: the recommended one is the pick of many, so
-    its own figures would be a little too good. `about` says what methods are, as far as relook
-    knows them. `reach` is how far the bars of differences in cLL go. `leaving` are the methods
-    that a metric's curves do not show, in part or whole; `confidence` is that of intervals. With
-    `both_averages` the figures are those of learned averages, and the usual ones are next to them.
+    With `both_averages` the figures are those of learned averages, and the usual ones are next to
+    them. `about` says what methods are, as far as relook knows them. `reach` is how far the bars of
+    differences in cLL go. `leaving` are the methods that a metric's curves do not show, in part or
+    whole; `confidence` is that of intervals.
     """
 
-    comparison: Comparison
-    both_averages: bool
-    sentence: str
-    judged: Row | None
-    recommended: str
-    groups: tuple[BudgetRows, ...]
-    styles: Mapping[str, MethodStyle]
-    about: Mapping[str, str]
-    reach: float
-    leaving: Mapping[str, tuple[str, ...]]
-    left_out: Mapping[str, object]
-    confidence: float | None
-    has_runs: bool
-    when_not_to_answer: str
-    foreign: str
-
-
-def summary_of(comparison: Comparison) -> Summary:
-    """Return what pages show of a comparison."""
-    fair = comparison.learned_averages
-    comparison = fair or comparison
-    rows, verdict = comparison.rows, comparison.verdict
-    styles = method_styles(comparison.labels)
-    most = max(comparison.budgets, default=0)
-    own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
-    recommended = styles.get(verdict.recommended_method)
-    left_out = comparison.settings.get("left_out")
-    differences = [found for row in rows for found in (row.over_plain or {}).values()]
-    return Summary(
-        comparison,
-        both_averages=fair is not None,
+    def __init__(self, comparison: Comparison) -> None:
+        fair = comparison.learned_averages
+        self.both_averages = fair is not None
+        self.comparison = comparison = fair or comparison
+        rows, verdict = comparison.rows, comparison.verdict
         # The outcome at the head of the sentence stands above it.
-        sentence=verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, "),
-        judged=max(own, key=lambda row: row.budget, default=None),
-        recommended=recommended.label if recommended else shorten(verdict.recommended_method),
-        groups=tuple(_groups(comparison)),
-        styles=styles,
-        about={one: about for one, style in styles.items() if (about := _about(one, style.label))},
-        reach=_reach(comparison),
-        leaving={one: shown_range(curves(comparison, one)).leaving for one in METRICS},
-        left_out=left_out if isinstance(left_out, Mapping) else {},
-        confidence=differences[0].confidence if differences else None,
-        has_runs=any(one.deviation > 0 for row in rows for one in row.metrics.values()),
-        when_not_to_answer=when_not_to_answer(comparison),
-        foreign=foreign_images(comparison),
-    )
+        self.sentence = verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, ")
+        # The row that the verdict is about: the recommended one is the pick of many, so its own
+        # figures would be a little too good.
+        most = max(comparison.budgets, default=0)
+        own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
+        self.judged = max(own, key=lambda row: row.budget, default=None)
+        self.styles = styles = method_styles(comparison.labels)
+        method = verdict.recommended_method
+        self.recommended = styles[method].label if method in styles else shorten(method)
+        self.groups = _groups(comparison)
+        self.about = {m: about for m, style in styles.items() if (about := _about(m, style.label))}
+        self.reach = _reach(comparison)
+        self.leaving = {one: shown_range(curves(comparison, one)).leaving for one in METRICS}
+        left_out = comparison.settings.get("left_out")
+        self.left_out = left_out if isinstance(left_out, Mapping) else {}
+        differences = [found for row in rows for found in (row.over_plain or {}).values()]
+        self.confidence = differences[0].confidence if differences else None
+        self.has_runs = any(one.deviation > 0 for row in rows for one in row.metrics.values())
+        self.when_not_to_answer = when_not_to_answer(comparison)
+        self.foreign = foreign_images(comparison)
 
 
 def within_budget(comparison: Comparison, budget: int) -> list[Row]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import compress, product
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -18,6 +18,8 @@ from rich.text import Text
 
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.results import Result, Results
+from relook.foundation.wording import interval, signed
+from relook.numerics.intervals import Interval
 from relook.report.metrics import metric_of
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ class Cell:
     def plain(self, *, intervals: bool = True) -> str:
         """Return the cell as one text."""
         spread = f"±{self.spread}" if self.spread else ""
-        interval = f" {self.interval}" if self.interval and intervals else ""
-        return self.text + spread + interval
+        ends = f" {self.interval}" if self.interval and intervals else ""
+        return self.text + spread + ends
 
 
 @dataclass(frozen=True)
@@ -120,35 +122,24 @@ def table_of(
 ) -> Table:
     """Fill a table: texts of the lines first, then a result or a key for each other column."""
     lines = [line for section in sections for line in section]
-    texts = len(lines[0].texts) if lines else 1
+    shown = list(columns[len(lines[0].texts) if lines else 1 :])
     own = [results.where(**line.where) for line in lines]
-    shown = list(columns[texts:])
     grid = [
-        [
-            None if one.key or not one.where else mine.get(**{**line.where, **one.where})
-            for one in shown
-        ]
+        [mine.get(**{**line.where, **one.where}) if one.where else None for one in shown]
         for line, mine in zip(lines, own, strict=True)
     ]
-    cells = [
-        (
-            *(Cell(text) for text in line.texts),
-            *(
-                Cell(_key_text(mine.values(one.key)))
-                if one.key
-                else cell_of(
-                    grid[y][x],
-                    digits=one.digits,
-                    bold=best is not None and best(grid, y, x),
-                    missing=missing,
-                )
-                for x, one in enumerate(shown)
-            ),
-        )
-        for y, (line, mine) in enumerate(zip(lines, own, strict=True))
-    ]
-    found = iter(cells)
-    made = tuple(tuple(next(found) for _ in section) for section in sections if section)
+
+    def cell(y: int, x: int) -> Cell:
+        if shown[x].key:
+            return Cell(_key_text(own[y].values(shown[x].key)))
+        bold = best is not None and best(grid, y, x)
+        return cell_of(grid[y][x], digits=shown[x].digits, bold=bold, missing=missing)
+
+    cells = (
+        (*map(Cell, line.texts), *(cell(y, x) for x in range(len(shown))))
+        for y, line in enumerate(lines)
+    )
+    made = tuple(tuple(next(cells) for _ in section) for section in sections if section)
     return Table(columns=tuple(columns), sections=made, **about)
 
 
@@ -164,6 +155,11 @@ def cell_of(
         return Cell(metric.number(one.value, digits), spread, bold=bold)
     ends = f"[{metric.signed(one.low, digits)}, {metric.signed(one.high, digits)}]"
     return Cell(metric.signed(one.value, digits), interval=ends, bold=bold)
+
+
+def change_cell(found: Interval, digits: int, scale: float = 1.0) -> Cell:
+    """Return a difference with its interval."""
+    return Cell(signed(scale * found.estimate, digits), interval=interval(found, digits, scale))
 
 
 def best_of_line(grid: Grid, y: int, x: int) -> bool:
@@ -192,21 +188,19 @@ def best_of_budget(grid: Grid, y: int, x: int) -> bool:
 
 def side_by_side(tables: Sequence[Table], **about: Any) -> Table:
     """Return tables with the same lines as one, each with its title above its columns."""
-    texts = sum(not column.number for column in tables[0].columns)
-    columns = [replace(c, levels=("", *c.heads)) for c in tables[0].columns[:texts]]
+    first = tables[0]
+    texts = sum(not column.number for column in first.columns)
+    columns = [replace(c, levels=("", *c.heads)) for c in first.columns[:texts]]
     for table in tables:
         columns += [replace(c, levels=(table.title, *c.heads)) for c in table.columns[texts:]]
-    sections = []
-    for number, section in enumerate(tables[0].sections):
-        others = [table.sections[number] for table in tables[1:]]
-        sections.append(
-            tuple(
-                (*line, *(cell for other in others for cell in other[place][texts:]))
-                for place, line in enumerate(section)
-            )
+    sections = tuple(
+        tuple(
+            (*lines[0][:texts], *(cell for line in lines for cell in line[texts:]))
+            for lines in zip(*alike, strict=True)
         )
-    first = tables[0]
-    merged = replace(first, columns=tuple(columns), sections=tuple(sections), wide=True)
+        for alike in zip(*(table.sections for table in tables), strict=True)
+    )
+    merged = replace(first, columns=tuple(columns), sections=sections, wide=True)
     return replace(merged, **about)
 
 
@@ -259,8 +253,8 @@ def _score(one: Result) -> float:
 
 def _alike(grid: Grid, x: int, one: Result) -> list[Result]:
     """Return what stands in a column for the same metric, data and model."""
-    column, keys = [line[x] for line in grid], ("metric", "data", "model")
-    return [o for o in column if o and all(o[key] == one[key] for key in keys)]
+    keys = ("metric", "data", "model")
+    return [o for line in grid if (o := line[x]) and all(o[key] == one[key] for key in keys)]
 
 
 def _leads(one: Result, others: Sequence[Result | None]) -> bool:
@@ -291,14 +285,9 @@ def _smaller(table: Table) -> Iterator[tuple[Table, bool]]:
 
 def without_columns(table: Table, left_out: Sequence[Column]) -> Table:
     """Return the table without some of its columns."""
-    kept = [i for i, c in enumerate(table.columns) if not any(c is one for one in left_out)]
-    return replace(
-        table,
-        columns=tuple(table.columns[i] for i in kept),
-        sections=tuple(
-            tuple(tuple(line[i] for i in kept) for line in section) for section in table.sections
-        ),
-    )
+    kept = [not any(c is one for one in left_out) for c in table.columns]
+    sections = (tuple(tuple(compress(line, kept)) for line in part) for part in table.sections)
+    return replace(table, columns=tuple(compress(table.columns, kept)), sections=tuple(sections))
 
 
 def with_repeats_left_out(table: Table) -> list[list[tuple[Cell, ...]]]:
@@ -308,10 +297,12 @@ def with_repeats_left_out(table: Table) -> list[list[tuple[Cell, ...]]]:
     for section in table.sections:
         shown = []
         for line in section:
-            again = [c.once and bool(before) for c in table.columns]
-            for place in range(len(line)):  # a text counts as new where one before it is
-                again[place] = again[place] and line[: place + 1] == before[: place + 1]
-            shown.append(tuple(Cell() if r else c for c, r in zip(line, again, strict=True)))
+            shown.append(  # a text counts as new where one before it is
+                tuple(
+                    Cell() if column.once and line[:end] == before[:end] else line[end - 1]
+                    for end, column in enumerate(table.columns, 1)
+                )
+            )
             before = line
         sections.append(shown)
     return sections

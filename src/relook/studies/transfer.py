@@ -237,7 +237,7 @@ def figures(results: Results) -> list[Drawing]:
 
 def heat_map(results: Results) -> Drawing:
     """Draw the change in cLL, a line per policy and a column per target (the paper's figure)."""
-    from relook.report.heat_map import HeatCell, heat_drawing
+    from relook.report.shapes import HeatCell, heat_drawing
 
     most = largest_budget(results)
     here = results.where(budget=most)

@@ -18,18 +18,20 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+@pytest.fixture
+def text(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What is shown where stderr is no terminal."""
+    return shown(monkeypatch)
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, terminal: bool | None = None) -> io.StringIO:
     text = io.StringIO()
-    monkeypatch.setattr(
-        progress_bars, "messages", Console(file=text, width=200, force_terminal=terminal)
-    )
+    console = Console(file=text, width=200, force_terminal=terminal)
+    monkeypatch.setattr(progress_bars, "messages", console)
     return text
 
 
-def test_a_log_gets_a_line_every_half_minute(
-    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
-) -> None:
-    text = shown(monkeypatch)
+def test_a_log_gets_a_line_every_half_minute(text: io.StringIO, seconds: list[float]) -> None:
     with progress_bars.progress_bar("predicting", "views") as report:
         report(1000, 5000)  # what an earlier run has done
         for second in range(1, 100):
@@ -44,9 +46,8 @@ def test_a_log_gets_a_line_every_half_minute(
 
 
 def test_the_next_stage_of_the_same_work_is_timed_by_itself(
-    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+    text: io.StringIO, seconds: list[float]
 ) -> None:
-    text = shown(monkeypatch)
     with progress_bars.progress_bar("search") as report:
         for done, total in ((0, 1000), (999, 1000), (10, 200), (40, 200)):
             report(done, total)
@@ -63,10 +64,7 @@ def test_a_rate_of_one_is_singular() -> None:
     assert [rate(one) for one in (1.2, 2, 1234)] == ["1 epoch/s", "2 epochs/s", "1,234 epochs/s"]
 
 
-def test_work_that_stands_still_has_no_time_left(
-    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
-) -> None:
-    text = shown(monkeypatch)
+def test_work_that_stands_still_has_no_time_left(text: io.StringIO, seconds: list[float]) -> None:
     with progress_bars.progress_bar("predicting") as report:
         report(5, 10)
         seconds[0] += 40

@@ -188,11 +188,10 @@ def test_progress_is_shown_in_a_terminal_and_in_a_log(
         found(**how)
         return text.getvalue()
 
-    default = shown()
-    assert "4 candidates × 60 images, then 30 held-out" in default
-    assert re.search(r"\nabout \d+ s in all, at [\d,]+ views/s, measured now\n", default)
-    assert "predicting the pool" in default
-    assert "predicting the pool" in shown(progress=True)
+    for text in (shown(), shown(progress=True)):
+        assert "4 candidates × 60 images, then 30 held-out" in text
+        assert re.search(r"\nabout \d+ s in all, at [\d,]+ views/s, measured now\n", text)
+        assert "predicting the pool" in text
     assert shown(progress=False) == ""
     stages: list[str] = []
     assert shown(progress=lambda stage, *_: stages.append(stage)) == ""

@@ -170,9 +170,8 @@ def test_the_plain_image_is_not_compared_with_itself(runs: Path, tmp_path: Path)
 
 def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path: Path) -> None:
     model, others = f"small@{runs}/m.safetensors", f"npz:{runs}/others.npz"
-    found = relook.search(
-        model, f"npz:{runs}/digits.npz", out=tmp_path / "run", cross_fit=True, **QUICK
-    )
+    how = {"out": tmp_path / "run", "cross_fit": True, **QUICK}
+    found = relook.search(model, f"npz:{runs}/digits.npz", **how)
     done = conformal(tmp_path / "run", "--data", others, "--method", "policy")
     assert "100 images to set the threshold\n" in done.stderr
     assert "no other images to show coverage and size on" in done.stdout
@@ -181,10 +180,8 @@ def test_images_that_the_views_were_learned_on_show_nothing(runs: Path, tmp_path
 
 
 def test_a_run_whose_images_are_gone_makes_sets_of_others(runs: Path, tmp_path: Path) -> None:
-    digits = load_data(f"npz:{runs}/digits.npz")
-    relook.search(
-        f"small@{runs}/m.safetensors", digits.images, digits.labels, out=tmp_path / "run", **QUICK
-    )
+    digits, model = load_data(f"npz:{runs}/digits.npz"), f"small@{runs}/m.safetensors"
+    relook.search(model, digits.images, digits.labels, out=tmp_path / "run", **QUICK)
     with pytest.warns(relook.RelookWarning, match="report has no section on these sets: .* memory"):
         found = relook.load(tmp_path / "run").conformal(f"npz:{runs}/others.npz", progress=False)
     assert found.policy.sets is not None

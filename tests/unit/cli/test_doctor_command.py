@@ -47,13 +47,10 @@ def test_extras_for_users_are_those_within_all() -> None:
 def test_packages_are_imported_and_their_versions_compared() -> None:
     names = ("sound-one>=1.0", "broken-one", "absent-one")
     versions, broken = doctor.try_packages([Requirement(name) for name in names])
-    assert (versions["sound-one"], versions["broken-one"], versions["absent-one"]) == (
-        *("1.5", "1.5"),
-        None,
-    )
-    assert broken == {
-        "broken-one": "OSError: no libfoo.so: pip install --force-reinstall broken-one"
-    }
+    known = [versions[name] for name in ("sound-one", "broken-one", "absent-one")]
+    assert known == ["1.5", "1.5", None]
+    why = "OSError: no libfoo.so: pip install --force-reinstall broken-one"
+    assert broken == {"broken-one": why}
     _, broken = doctor.try_packages([Requirement("sound-one>=2")])
     assert broken == {"sound-one": "expected >=2, got 1.5: pip install 'sound-one>=2'"}
 

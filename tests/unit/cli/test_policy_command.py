@@ -1,10 +1,11 @@
 from pathlib import Path
 
 import pytest
+from tests.support import refused
 from tests.unit.cli.command_line import relook
 from tests.unit.policy.reference_files import CIFAR, IMAGENET, ORDER, npy, npz, objects
 
-from relook import TRANSFORMS, Policy, RelookError
+from relook import TRANSFORMS, Policy
 from relook.errors import FileFormatError
 from relook.policy import Step, SubPolicy
 
@@ -24,8 +25,8 @@ def test_import_writes_to_policy_json_and_never_over_it_unasked(
     monkeypatch.chdir(tmp_path)
     npy(Path("gps.npy"), IMAGENET)
     Path("policy.json").write_text("mine", encoding="utf-8")
-    with pytest.raises(RelookError, match=r"^policy\.json exists: give another --out, or --force"):
-        relook("policy", "import", "gps.npy")
+    message = r"^policy\.json exists: give another --out, or --force"
+    refused(message, relook, "policy", "import", "gps.npy")
     assert Path("policy.json").read_text(encoding="utf-8") == "mine"
     relook("policy", "import", "gps.npy", "--force")
     assert len(Policy.load("policy.json")) == 3
@@ -50,8 +51,8 @@ def test_freeze_draws_once_and_drops_the_temperatures(tmp_path: Path) -> None:
     frozen = Policy.load(out)
     assert frozen == policy.freeze(3)
     assert frozen.temperatures is None
-    with pytest.raises(RelookError, match="expected a policy of fresh draws, got fixed ones"):
-        relook("policy", "freeze", out, "--out", tmp_path / "b.json")
+    again = ("policy", "freeze", out, "--out", tmp_path / "b.json")
+    refused("expected a policy of fresh draws, got fixed ones", relook, *again)
 
 
 def test_every_transform_of_the_authors_is_ours() -> None:

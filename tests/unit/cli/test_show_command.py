@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support import refused
 from tests.unit.cli.command_line import relook
 from tests.unit.report.example_run import example_policy, write_example_run, write_search
 
 from relook.cli.show import policy_summary, print_policy, temperatures_at
-from relook.errors import RelookError
 from relook.policy import Policy, Step, SubPolicy
 
 
@@ -49,15 +49,10 @@ def test_a_preset_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     assert run_json("show", "preset:flip")["views"] == 2
     assert run_json("show", "preset:crops?views=3")["entries"] == 3
-    run("show", "preset:flip", "--image", _picture(tmp_path))
+    Image.new("RGB", (40, 40)).save("image.png")
+    run("show", "preset:flip", "--image", "image.png")
     assert (tmp_path / "flip.png").is_file()
-    with pytest.raises(RelookError, match="unknown preset 'flop'"):
-        run("show", "preset:flop")
-
-
-def _picture(folder: Path) -> Path:
-    Image.new("RGB", (40, 40)).save(folder / "image.png")
-    return folder / "image.png"
+    refused("unknown preset 'flop'", run, "show", "preset:flop")
 
 
 def test_a_policy_as_a_table(tmp_path: Path) -> None:
@@ -111,19 +106,14 @@ def test_a_run(tmp_path: Path) -> None:
     assert content["policy"]["views"] == 11
     assert content["comparison"]["verdict"]["outcome"] == "helps"
     assert len(content["scores"]) == 20
-
-
-def test_an_unfinished_run(tmp_path: Path) -> None:
-    write_search(tmp_path, example_policy())
-    content = run_json("show", tmp_path)
+    write_search(tmp_path / "unfinished", example_policy())
+    content = run_json("show", tmp_path / "unfinished")
     assert (content["policy"], content["comparison"]) == (None, None)
 
 
 @pytest.mark.parametrize("target", ["nowhere.json", "no\nwhere"])
 def test_a_missing_target_is_one_line(target: str) -> None:
-    with pytest.raises(RelookError) as caught:
-        run("show", target)
-    assert "\n" not in str(caught.value)
+    refused("which does not exist", run, "show", target)
 
 
 def test_a_report_is_written_and_named(tmp_path: Path) -> None:

@@ -64,21 +64,14 @@ def example_comparison(
     settings: dict[str, Any] | None = None,
 ) -> Comparison:
     policy = example_policy()
-    reliability = {
-        name: _bins(tilt)
-        for name, tilt in {
-            "plain": -0.075,
-            "policy": -0.02,
-            "plain_calibrated": -0.012,
-            "policy_calibrated": 0.008,
-        }.items()
-    }
+    tilts = {"plain": -0.075, "policy": -0.02}
+    tilts |= {"plain_calibrated": -0.012, "policy_calibrated": 0.008}
     return Comparison(
         policy=policy,
         rows=tuple(_rows(policy, runs)),
         budgets=BUDGETS,
         verdict=_verdict(outcome),
-        reliability=reliability,
+        reliability={name: _bins(tilt) for name, tilt in tilts.items()},
         gained=tuple(_changed(range(40, 46), len(classes), better=True)),
         lost=tuple(_changed(range(60, 63), len(classes), better=False)),
         gained_count=11,
@@ -116,9 +109,8 @@ def _where(classes: tuple[str, ...]) -> Where:
         for k, name in enumerate(classes[:-1])
     ]
     few = Slice("class", classes[-1], 9)
-    bright = Slice(
-        "brightness", "3 to 70", 300, Interval(0.01, -0.01, 0.03, 0.998), Interval(0, 0, 0, 0.998)
-    )
+    gains = Interval(0.01, -0.01, 0.03, 0.998), Interval(0, 0, 0, 0.998)
+    bright = Slice("brightness", "3 to 70", 300, *gains)
     mended = tuple(Confusion(k, k + 1, 4 - k, (40 + k,)) for k in range(min(3, len(classes) - 1)))
     made = (Confusion(0, 1, 2, (60, 61)),)
     return Where(POLICY_METHOD, "policy", 10, 10, (*slices, few, bright), mended, made)
@@ -285,8 +277,7 @@ def _changed(indices: Sequence[int], classes: int, better: bool) -> list[Changed
     for index in indices:
         label = int(target[index]) % classes
         other = (label + 1 + index) % classes
-        if other == label:
-            other = (other + 1) % classes
+        other = (other + 1) % classes if other == label else other
         low, high = 0.12 + 0.03 * (index % 7), 0.55 + 0.05 * (index % 8)
         before, after = (other, label) if better else (label, other)
         chances = (low, high) if better else (high, low)

@@ -21,9 +21,8 @@ def test_both_curves_and_the_rule_are_drawn_with_their_values() -> None:
     ):
         fixed, curve, own = drawing.figure.axes[0].lines
         assert np.asarray(fixed.get_xdata()).tolist() == list(range(1, VIEWS + 1))
-        assert np.asarray(fixed.get_ydata()).tolist() == [
-            scale * getattr(p, metric) for p in report.fixed
-        ]
+        values = [scale * getattr(point, metric) for point in report.fixed]
+        assert np.asarray(fixed.get_ydata()).tolist() == values
         assert np.asarray(curve.get_xdata()).tolist() == [point.views for point in report.curve]
         assert np.asarray(own.get_xdata()).tolist() == [report.own.views]
         assert f"{report.own.views:.2f} views" in drawing.description
@@ -32,11 +31,6 @@ def test_both_curves_and_the_rule_are_drawn_with_their_values() -> None:
 def test_files_are_the_same_bytes_every_time(tmp_path: Path) -> None:
     report = _report()
     first, second = (save_early_exit_figures(report, tmp_path / name) for name in "ab")
-    assert [path.name for path in first] == [
-        "early_exit_cll.svg",
-        "early_exit_cll.png",
-        "early_exit_accuracy.svg",
-        "early_exit_accuracy.png",
-    ]
-    for one, other in zip(first, second, strict=True):
-        assert one.read_bytes() == other.read_bytes()
+    kinds = [f"{metric}.{kind}" for metric in ("cll", "accuracy") for kind in ("svg", "png")]
+    assert [path.name for path in first] == [f"early_exit_{kind}" for kind in kinds]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support import refused
 from tests.unit.report.example_run import example_comparison, write_example_run
 
 from relook.errors import FileFormatError, RelookError
 from relook.report.html import ENVIRONMENT
 from relook.report.run_files import read_run
 from relook.report.series import curves, shown_range
-from relook.report.summary import summary_of
+from relook.report.summary import Summary
 
 PARTS = ENVIRONMENT.from_string(
     '{% import "comparison.html" as parts %}{{ parts.verdict(summary) }}{{ parts.table(summary) }}'
@@ -25,11 +26,9 @@ STRANGE: tuple[Any, ...] = (None, True, -1, 0, 10**30, 1.5, "text", [], {}, [[]]
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in JSON data, but for the policy, which has tests of its own."""
-    inside: list[tuple[Any, Any]] = []
+    inside: list[tuple[Any, Any]] = list(enumerate(value[:3])) if isinstance(value, list) else []
     if isinstance(value, dict):
         inside = [(key, one) for key, one in value.items() if path or key != "policy"]
-    elif isinstance(value, list):
-        inside = list(enumerate(value[:3]))
     return [place for key, one in inside for place in ((*path, key), *places(one, (*path, key)))]
 
 
@@ -59,7 +58,7 @@ def test_a_changed_comparison_is_drawn_or_refused(
         comparison = read_run(tmp_path).comparison
     if comparison is None:
         return
-    assert PARTS.render(summary=summary_of(comparison))
+    assert PARTS.render(summary=Summary(comparison))
     shown_range(curves(comparison, "temperature"))
 
 
@@ -79,8 +78,7 @@ def test_what_is_wrong_is_named(
     tmp_path: Path, place: tuple[Any, ...], value: object, problem: str
 ) -> None:
     write_changed(tmp_path, place, value)
-    with pytest.raises(FileFormatError, match=problem):
-        read_run(tmp_path)
+    refused(problem, read_run, tmp_path, error=FileFormatError)
 
 
 def test_settings_are_flat_and_commands_apart(tmp_path: Path) -> None:

@@ -116,7 +116,5 @@ def log_at_end(run: Path, to: str | None) -> None:
         from relook.adapters.tracking import log_run
 
         if log_run(run, to):
-            look = {"tensorboard": f"tensorboard --logdir {run / to}", "mlflow": "mlflow ui"}.get(
-                to
-            )
-            say(f"logged to {to}" + (f"; to look at it: {look}" if look else ""))
+            looks = {"tensorboard": f"tensorboard --logdir {run / to}", "mlflow": "mlflow ui"}
+            say(f"logged to {to}" + (f"; to look at it: {looks[to]}" if to in looks else ""))

@@ -132,24 +132,45 @@ class PolicySource:
 
     def read(self) -> PolicyInputs:
         """Bring model, images and policies together, from a run or from the options."""
-        return _read(self._known(), self.device, self.reading.full_size)
+        return self._read(self._known())
 
     def read_with_left_out(self, how_to_leave: str) -> PolicyInputs:
         """Return the same, with the images that the search's split left out, or raise."""
-        return _read(self._known(), self.device, self.reading.full_size, how_to_leave)
+        return self._read(self._known(), how_to_leave)
 
     def read_all(self) -> PolicyInputs:
         """As `read`, but with the images that the policies were found on."""
-        return _read(self._known(), self.device, self.reading.full_size, everything=True)
+        return self._read(self._known(), everything=True)
 
     def _given(self) -> dict[str, Any]:
-        return as_recorded(
-            model=self.model or None,
-            data=self.data,
-            group=self.group,
-            **self.network.given(),
-            **self.reading.given(),
-        )
+        more = {"model": self.model or None, "data": self.data, "group": self.group}
+        return as_recorded(**more, **self.network.given(), **self.reading.given())
+
+    def _read(
+        self, known: _Completed, how_to_leave: str | None = None, *, everything: bool = False
+    ) -> PolicyInputs:
+        paths, options = known.paths, known.options
+        policies = tuple(Policy.load(path) for path in paths)
+        full = loading.kept_as_searched(self.reading.full_size, options["data"], paths[0], policies)
+        given = {**options, "full_size": full}
+        predictor = sources.model_of(given, self.device)
+        overflow = None if known.record is None else next_to(known.record.path)
+        how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
+        dataset, validation = _images(given, how | loading.images_of(given))
+        rest = None
+        if how_to_leave is not None:
+            rest = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave)
+        indices, searched = np.arange(len(dataset)), None
+        if not everything:
+            dataset, indices, searched = _held_out(paths, policies, dataset)
+        validation = searched if validation is None else _apart(validation, dataset)
+        kept = {
+            "command": typed_command(),
+            "model": {"spec": " + ".join(loading.as_list(given["model"]))},
+            "data": {"spec": given["data"]},
+        }
+        balanced = was_balanced(known.nearest())
+        return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced, rest)
 
     def _known(self) -> _Completed:
         policies, given = self.source.policies, self._given()
@@ -158,12 +179,12 @@ class PolicySource:
             asked = {"model": "--model", "data": self.labelled}
             missing = [option for name, option in asked.items() if name not in given]
             missing += [] if policies else ["a policy file"]
-            for path in policies:
-                if missing and not path.exists():
-                    raise RelookError(
-                        f"{one_line(str(path))}: expected the directory of a search, or a policy "
-                        "file, got nothing there"
-                    )
+            absent = [path for path in policies if not path.exists()]
+            if missing and absent:
+                raise RelookError(
+                    f"{one_line(str(absent[0]))}: expected the directory of a search, or a policy "
+                    "file, got nothing there"
+                )
             if missing:
                 raise RelookError(
                     f"expected RUN, the directory of a search, or else {' and '.join(missing)}"
@@ -201,7 +222,7 @@ class ComparisonSource(PolicySource):
     def read(self) -> ComparisonInputs:
         """Bring model, images, policies and recipe together, from a run or from the options."""
         known = self._known()
-        found = _read(known, self.device, self.reading.full_size)
+        found = self._read(known)
         recipe = _recipe(known.options, known.nearest(), found.policies[0])
         return ComparisonInputs(**vars(found), recipe=recipe)
 
@@ -223,47 +244,15 @@ class _Completed:
         return self.record or loading.search_of(self.paths[0])
 
 
-def _read(
-    known: _Completed,
-    device: str,
-    full_size: str,
-    left_out: str | None = None,
-    *,
-    everything: bool = False,
-) -> PolicyInputs:
-    paths, record = known.paths, known.record
-    policies = tuple(Policy.load(path) for path in paths)
-    kept_full = loading.kept_as_searched(full_size, known.options["data"], paths[0], policies)
-    given = {**known.options, "full_size": kept_full}
-    predictor = sources.model_of(given, device)
-    overflow = None if record is None else next_to(record.path)
-    how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
-    dataset, validation = _images(given, how | loading.images_of(given))
-    rest = None
-    if left_out is not None:
-        rest = unused_part(dataset, used_images(paths[0], policies[0]), left_out)
-    indices, searched = np.arange(len(dataset)), None
-    if not everything:
-        dataset, indices, searched = _held_out(paths, policies, dataset)
-    validation = searched if validation is None else _apart(validation, dataset)
-    kept = {
-        "command": typed_command(),
-        "model": {"spec": " + ".join(loading.as_list(given["model"]))},
-        "data": {"spec": given["data"]},
-    }
-    balanced = was_balanced(known.nearest())
-    return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced, rest)
-
-
 def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
     """Return the images to compare on and those for validation, with the same classes."""
-    if "validation" not in given:
-        return loading.read_data(given["data"], given.get("group"), **how), None
-    if "test" in given:  # the search read its own images first, and the test set like them
+    own = given["data"], given.get("group")
+    if "test" in given and "validation" in given:  # the search read its own images first
         validation = loading.read_data(given["validation"], **how)
-        group = given.get("group")
-        return loading.read_data(given["data"], group, like=validation, **how), validation
-    dataset = loading.read_data(given["data"], given.get("group"), **how)
+        return loading.read_data(*own, like=validation, **how), validation
+    dataset = loading.read_data(*own, **how)
+    if "validation" not in given:
+        return dataset, None
     return dataset, loading.read_data(given["validation"], like=dataset, **how)
 
 

@@ -24,38 +24,32 @@ PANEL = "Model and data"
 """Where `--help` lists what says where model and images come from."""
 
 
-def data_specs(given: Any) -> Any:
-    """Read `--data photos` as `folder:photos`, and the like."""
-    return _completed(given, specs_of_data.full_spec)
+def _completed_by(full: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Return what reads `photos` as `folder:photos`, and the like, one or several, and says so."""
 
+    def completed(given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            return [completed(one) for one in given]
+        found = given if given is None else full(given)
+        if found != given:
+            say(f"{given} is read as {found}")
+        return found
 
-def model_specs(given: Any) -> Any:
-    """Read `--model net.onnx` as `onnx:net.onnx`."""
-    return _completed(given, specs_of_models.full_spec)
-
-
-def _completed(given: Any, full: Callable[[str], str]) -> Any:
-    """Return one spec or several, and say which were paths without a source."""
-    if isinstance(given, list | tuple):
-        return [_completed(one, full) for one in given]
-    found = given if given is None else full(given)
-    if found != given:
-        say(f"{given} is read as {found}")
-    return found
+    return completed
 
 
 of_model: Callable[..., Any] = partial(option, panel=PANEL)
 of_speed: Callable[..., Any] = partial(option, panel="Speed")
 of_details: Callable[..., Any] = partial(option, panel="Details")
 of_latency: Callable[..., Any] = partial(option, panel="Latency")
-of_data: Callable[..., Any] = partial(option, callback=data_specs)
+of_data: Callable[..., Any] = partial(option, callback=_completed_by(specs_of_data.full_spec))
 of_classifier: Callable[..., Any] = partial(
     option,
     "The classifier: timm:NAME@FILE, torch:MODULE:NAME\\[@FILE], onnx:FILE, hf:DIR, "
     "cifar:NAME@FILE or small@FILE. Given several times: their mean.",
     "--model",
     "-m",
-    callback=model_specs,
+    callback=_completed_by(specs_of_models.full_spec),
 )
 
 ModelOption = Annotated[list[str], of_classifier()]
@@ -249,11 +243,7 @@ class InputOptions:
         What does not fit into memory goes next to `out`.
         """
         predictor = self.network.load(model, self.device, self.reading)
-        how = {
-            "model": predictor,
-            "overflow": next_to(out),
-            **self.reading.of(data, crops=crops),
-        }
+        how = {"model": predictor, "overflow": next_to(out), **self.reading.of(data, crops=crops)}
         dataset = read_data(data, self.group, **how)
         proof = None if test is None else read_data(test, like=dataset, **how)
         return predictor, dataset, proof

@@ -106,14 +106,13 @@ class ModelOfRun:
     def channels(self) -> int | None:
         """How many channels images must have: as asked for, or as searched on."""
         shape = self._searched_shape()
-        return self.given.get("channels") or (None if shape is None else shape[0])
+        return self.given.get("channels") or (shape and shape[0])
 
     @property
     def size(self) -> tuple[int, int] | None:
         """The height and width that images must have: as asked for, or as searched on."""
         shape = self._searched_shape()
-        given = pixels(self.given.get("size"))
-        return given or (None if shape is None else shape[1:])
+        return pixels(self.given.get("size")) or (shape and shape[1:])
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -136,37 +135,25 @@ class ModelOfRun:
     ) -> ImageSource:
         """Return images to predict, read as the search of a policy did."""
         given = {**self.given, "skip_bad": skip_bad, "full_size": full_size}
-        wanted = preparation(given, log=say)
-        wanted = wanted.for_model(self.predictor).as_searched(searched)
-        searched_channels = None if searched is None else searched.channels
+        wanted = preparation(given, log=say).for_model(self.predictor).as_searched(searched)
+        size = wanted.size or self.size
+        channels = wanted.channels or self.channels
+        if channels is None and searched is not None:
+            channels = searched.channels
         with loading.reading_bars() as progress:
-            return open_source(
-                data,
-                replace(
-                    wanted,
-                    size=wanted.size or self.size,
-                    channels=wanted.channels or self.channels or searched_channels,
-                    progress=progress,
-                ),
-            )
+            wanted = replace(wanted, size=size, channels=channels, progress=progress)
+            return open_source(data, wanted)
 
     def _searched_shape(self) -> tuple[int, int, int] | None:
         shape = None if self.record is None else self.record.data.get("shape")
-        if not isinstance(shape, list) or len(shape) != 3:
-            return None
-        if not all(isinstance(side, int) for side in shape):
+        if not isinstance(shape, list) or [type(side) for side in shape] != [int] * 3:
             return None
         channels, height, width = shape
         return channels, height, width
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A policy with the comparison and the recipe of its run, as far as they count for it."""
-
-    policy: Policy
-    comparison: Comparison | None
-    recipe: Recipe
+Judged = tuple[Policy, Comparison | None, Recipe]
+"""A policy with the comparison and the recipe of its run, as far as they count for it."""
 
 
 def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
@@ -179,7 +166,7 @@ def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
     own = all(one == named[0] for one in named)
     comparison = load_comparison(file) if own and file is not None and file.is_file() else None
     recipe = get_recipe(policy.recipe or "cifar") if record is None else recorded_recipe(record)
-    return Judged(policy, comparison, recipe)
+    return policy, comparison, recipe
 
 
 def deployed_of(
@@ -194,9 +181,8 @@ def deployed_of(
 
     The verdict's recommendation is for the model that was searched with.
     """
-    judged = judged_of(source, given)
-    comparison = judged.comparison
-    found = deployed(judged.policy, comparison, judged.recipe, method, views)
+    policy, comparison, recipe = judged_of(source, given)
+    found = deployed(policy, comparison, recipe, method, views)
     if found.by_verdict and told:
         other = "" if found.whole else "; --method policy takes the whole policy"
         say(f"{found.text}, as the verdict recommends{other}")

@@ -34,6 +34,9 @@ def option(
 
 argument: Callable[..., Any] = partial(option, kind=typer.Argument)
 
+Declared = tuple[str, Any, Any]
+"""An option: the parameter's name, its type, and its default; a field holds its default."""
+
 
 def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     """Show typer the options of the command and of its groups, in their place.
@@ -41,12 +44,11 @@ def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
     A group is a parameter that is a dataclass, whose fields may be groups again, or is marked
     with `FieldsOf`. The command is called by keywords, as typer does.
     """
-    expanded = _Expanded(command)
-    shown = expanded.parameters()
+    shown = [_parameter(*one) for one in _options(command)]
 
     @wraps(command)
     def called(**given: Any) -> None:
-        command(**expanded.arguments(given))
+        command(**_arguments(command, given))
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]  # what typer reads
     called.__annotations__ = {one.name: one.annotation for one in shown}
@@ -63,79 +65,66 @@ class FieldsOf:
     kind: Any
     names: tuple[str, ...] = ()
 
-    def parameters(self) -> list[Parameter]:
-        """Return the options as typer takes them."""
+    def options(self) -> Iterator[Declared]:
+        """Yield the fields' options."""
         hints = get_type_hints(self.kind)
-        return [
-            _parameter(
-                one.name,
-                _asked_as(hints[one.name], asked),
-                option(
-                    asked.help,
-                    asked.flag or f"--{one.name.replace('_', '-')}",
-                    default=one.default,
-                    panel=asked.panel,
-                    shown=asked.shown,
-                    min=asked.min,
-                    metavar=asked.metavar,
-                ),
-            )
-            for one, asked in self._options()
-        ]
+        for one, asked in self._fields():
+            flag = asked.flag or f"--{one.name.replace('_', '-')}"
+            how: dict[str, Any] = {"min": asked.min, "metavar": asked.metavar}
+            how |= {"default": one.default, "panel": asked.panel, "shown": asked.shown}
+            yield one.name, _asked_as(hints[one.name], asked), option(asked.help, flag, **how)
 
     def taken(self, given: dict[str, Any]) -> dict[str, Any]:
         """Take the fields' values out of what was given, read."""
         found = {}
-        for one, asked in self._options():
+        for one, asked in self._fields():
             value = given.pop(one.name)
             found[one.name] = value if asked.read is None or value is None else asked.read(value)
         return found
 
-    def _options(self) -> Iterator[tuple[Field[Any], Any]]:
-        """Yield the fields to ask for, each with its `Option`."""
+    def _fields(self) -> Iterator[tuple[Field[Any], Option]]:
         for one in fields(self.kind):
             if "option" in one.metadata and (not self.names or one.name in self.names):
                 yield one, one.metadata["option"]
 
 
-@dataclass(frozen=True)
-class _Expanded:
-    """A command or a group: what typer asks for, and what it gets of what typer gives."""
-
-    kind: Any
-
-    def parameters(self) -> list[Parameter]:
-        """Return the options as typer takes them."""
-        shown: list[Parameter] = []
-        for name, hint, default in self._asked():
-            group = _group(hint)
-            shown += [_parameter(name, hint, default)] if group is None else group.parameters()
-        return shown
-
-    def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Take the values of the parameters out of what was given, a group's as one."""
-        groups = [(name, _group(hint)) for name, hint, _ in self._asked()]
-        return {name: group.taken(given) if group else given.pop(name) for name, group in groups}
-
-    def taken(self, given: dict[str, Any]) -> Any:
-        """Take the fields' values out of what was given, as an instance."""
-        return self.kind(**self.arguments(given))
-
-    def _asked(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield each parameter's name, type and default; a field holds its default."""
-        hints = get_type_hints(self.kind, include_extras=True)
-        if is_dataclass(self.kind):
-            yield from ((one.name, hints[one.name], one) for one in fields(self.kind))
-            return
-        for name, one in signature(self.kind).parameters.items():
-            yield name, hints[name], one.default
+def _options(kind: Any) -> Iterator[Declared]:
+    """Yield the options of a command or a group, those of the groups in it in their place."""
+    for name, hint, default in _own(kind):
+        if fields_of := _fields_of(hint):
+            yield from fields_of.options()
+        elif is_dataclass(hint):
+            yield from _options(hint)
+        else:
+            yield name, hint, default
 
 
-def _group(hint: Any) -> FieldsOf | _Expanded | None:
-    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, FieldsOf)]
-    if marks:
-        return marks[0]
-    return _Expanded(hint) if is_dataclass(hint) else None
+def _arguments(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Take the values of the parameters out of what was given, a group's as one."""
+    found: dict[str, Any] = {}
+    for name, hint, _ in _own(kind):
+        if fields_of := _fields_of(hint):
+            found[name] = fields_of.taken(given)
+        elif is_dataclass(hint):
+            found[name] = hint(**_arguments(hint, given))  # type: ignore[operator]  # a class
+        else:
+            found[name] = given.pop(name)
+    return found
+
+
+def _own(kind: Any) -> Iterator[Declared]:
+    """Yield the parameters of a command or the fields of a group."""
+    hints = get_type_hints(kind, include_extras=True)
+    if is_dataclass(kind):
+        yield from ((one.name, hints[one.name], one) for one in fields(kind))
+        return
+    for name, one in signature(kind).parameters.items():
+        yield name, hints[name], one.default
+
+
+def _fields_of(hint: Any) -> FieldsOf | None:
+    marks = getattr(hint, "__metadata__", ())
+    return next((mark for mark in marks if isinstance(mark, FieldsOf)), None)
 
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:

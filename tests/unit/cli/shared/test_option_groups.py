@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from tests.support import refused
 from typer.testing import CliRunner
 
 from relook.api.recorded import OF_IMAGES
 from relook.cli.shared.options import NetworkOptions, ReadingOptions
 from relook.cli.shared.spelled_out import option, spelled_out
-from relook.errors import RelookError
 
 
 @dataclass(frozen=True)
@@ -101,5 +101,5 @@ def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: b
 
 
 def test_full_size_of_no_files_is_refused() -> None:
-    with pytest.raises(RelookError, match="--full-size yes: expected image files"):
-        ReadingOptions(full_size="yes").of("digits", crops=False)
+    asked = ReadingOptions(full_size="yes")
+    refused("--full-size yes: expected image files", asked.of, "digits", crops=False)

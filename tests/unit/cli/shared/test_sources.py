@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from relook.cli.shared.sources import ModelOfRun, RunOrPolicy, check_free
 from relook.cli.shared.spelled_out import spelled_out
-from relook.errors import RelookError
 from relook.models import CallablePredictor
 from relook.policy_search.run_record import RunRecord
 
@@ -56,13 +55,8 @@ def test_a_policy_takes_the_place_of_the_runs(run: list[str], tmp_path: Path) ->
 def test_one_policy_is_one(tmp_path: Path) -> None:
     source = given("-p", "one.json", "--policy", "other.json")
     assert source.policies == [Path("one.json"), Path("other.json")]
-    with pytest.raises(RelookError, match="expected one policy file, got 2"):
-        source.policy  # noqa: B018
-
-
-def test_nothing_to_work_on_is_said() -> None:
-    with pytest.raises(RelookError, match="expected RUN, the directory of a search or a policy"):
-        given().policy  # noqa: B018
+    refused("expected one policy file, got 2", lambda: source.policy)
+    refused("expected RUN, the directory of a search or a policy", lambda: given().policy)
 
 
 def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
