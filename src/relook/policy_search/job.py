@@ -142,8 +142,11 @@ class SearchJob:
         if settings.race:
             kept = min(candidates, kept_in_race(settings, self.pool))
             pool = most_passes(images, candidates, settings.length, kept)
-        own = 0 if settings.cross_fit else settings.length + 1
-        return Passes(probe, pool, (own + settings.length) * held_out)
+        views = settings.length
+        if settings.draws == "fixed":  # then a candidate that is picked twice is one view
+            views = min(views, candidates)
+        own = 0 if settings.cross_fit else views + 1
+        return Passes(probe, pool, (own + views) * held_out)
 
     @property
     def summary(self) -> str:

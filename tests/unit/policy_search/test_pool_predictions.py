@@ -274,3 +274,11 @@ def test_the_passes_of_a_probe_are_counted() -> None:
     job = plan_search(TorchPredictor(Sides()), of_sides(), settings)
     choose_variant(job, lambda stage, *count: done.append((count[0], count[1])), None)
     assert done[-1] == 2 * (job.passes.probe,) == (16 * 240, 16 * 240)
+
+
+def test_a_policy_of_fixed_views_has_no_more_of_them_than_candidates() -> None:
+    for draws, views in (("fixed", 12), ("fresh", 20)):
+        settings = SearchSettings.of("cifar", strategy="greedy", length=20, pool_size=12)
+        job = plan_search(TorchPredictor(Sides()), of_sides(), replace(settings, draws=draws))
+        assert len(job.pool.candidates) == 12
+        assert job.passes.proof == (2 * views + 1) * len(job.split.held_out)
