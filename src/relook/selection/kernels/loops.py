@@ -99,9 +99,9 @@ def evaluate(
             for c in range(classes):
                 for lane in range(LANES):
                     q = base[block, c, lane] + share * part[c, lane]
-                    log_q = scaled_log2(larger(q, LOWEST))
-                    gaps[c, lane] = log_q
-                    top[lane] = larger(log_q, top[lane])
+                    gaps[c, lane] = scaled_log2(larger(q, LOWEST))
+                for lane in range(LANES):
+                    top[lane] = larger(gaps[c, lane], top[lane])
             for lane in range(LANES):
                 high = top[lane]
                 # Bounded, lest the floor of exp2 in the tail should count; less tail is safe.
@@ -287,7 +287,8 @@ def bound(
         for j in range(len(which)):
             candidate, b = which[j], beta_of[j]
             beta = betas[b]
-            # Logarithms and powers in loops of their own: AVX2 has registers for one's constants.
+            # Logarithms and powers have loops of their own: the constants of both are more than
+            # AVX2 has registers for.
             for lane in range(LANES):
                 q = base[block, 0, lane] + share * own[begin + block, candidate, lane]
                 label[lane] = scaled_log2(larger(q, LOWEST)) + depth
@@ -360,8 +361,9 @@ def exact_values(
     out[:] = 0.0
     for row in range(images):
         for c in range(classes):
-            p = exp2_double(_LOG2E * widened(log_probs[row, c]))
-            gaps[c] = log2_double(larger((p + before * mean[row, c]) * share, _LEAST))
+            gaps[c] = exp2_double(_LOG2E * widened(log_probs[row, c]))
+        for c in range(classes):
+            gaps[c] = log2_double(larger((gaps[c] + before * mean[row, c]) * share, _LEAST))
         gaps[classes:] = gaps[0]
         top, depth = _extent(gaps, total, first)
         gaps[classes:] = _NOTHING
