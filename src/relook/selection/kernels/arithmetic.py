@@ -98,9 +98,9 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = _f(1.4426950408889634), _f(0.693359375), _f(-2.121
 
 
 @compiled
-def _log2_of_mantissa(value: Any) -> Any:
-    bits = i32(i32(_f(value).view(np.int32) - _ROOT) & i32((1 << 23) - 1))
-    x = i32(bits + _ROOT).view(np.float32) - _ONE
+def _log2_of_bits(bits: Any) -> Any:
+    """Return log₂ of a number whose bits are these and those of √½, or of √½·2^24."""
+    x = i32(i32(bits & i32((1 << 23) - 1)) + _ROOT).view(np.float32) - _ONE
     p = _L8 * x + _L7
     p = p * x + _L6
     p = p * x + _L5
@@ -109,21 +109,19 @@ def _log2_of_mantissa(value: Any) -> Any:
     p = p * x + _L2
     p = p * x + _L1
     p = p * x + _L0
-    return p * x
+    return p * x + _f(i32(bits >> i32(23)))
 
 
 @compiled
 def log2(value: Any) -> Any:
     """Return log₂ of a normal positive float32; polynomial, relative error 1.1e-7."""
-    exponent = i32(i32(_f(value).view(np.int32) - _ROOT) >> i32(23))
-    return _log2_of_mantissa(value) + _f(exponent)
+    return _log2_of_bits(i32(_f(value).view(np.int32) - _ROOT))
 
 
 @compiled
 def scaled_log2(value: Any) -> Any:
     """Return log₂ of value·2^−24, as precisely."""
-    exponent = i32(i32(_f(value).view(np.int32) - _ROOT_24) >> i32(23))
-    return _log2_of_mantissa(value) + _f(exponent)
+    return _log2_of_bits(i32(_f(value).view(np.int32) - _ROOT_24))
 
 
 @compiled

@@ -99,9 +99,9 @@ def evaluate(
             for c in range(classes):
                 for lane in range(LANES):
                     q = base[block, c, lane] + share * part[c, lane]
-                    log_q = scaled_log2(larger(q, LOWEST))
-                    gaps[c, lane] = log_q
-                    top[lane] = larger(log_q, top[lane])
+                    gaps[c, lane] = scaled_log2(larger(q, LOWEST))
+                for lane in range(LANES):
+                    top[lane] = larger(gaps[c, lane], top[lane])
             for lane in range(LANES):
                 high = top[lane]
                 # Bounded, lest the floor of exp2 in the tail should count; less tail is safe.
@@ -226,22 +226,6 @@ def _part(others: Any, starts: Any, block: int, own: Any) -> Any:
 
 
 @compiled
-def _add_up(weights: Any, beta: np.float32, logs: Any, sums: Any, work: Any, out: Any) -> None:
-    """Add score, slope and bend of a block's images to `out` `[3, _FOLDED]`, in units of log₂."""
-    for lane in range(LANES):
-        part = _f(1) / sums[0, lane]
-        mean = sums[1, lane] * part
-        work[0, lane] = weights[lane] * (beta * logs[lane] - log2(sums[0, lane]))
-        work[1, lane] = weights[lane] * (logs[lane] - mean)
-        work[2, lane] = weights[lane] * larger(sums[2, lane] * part - mean * mean, _f(0))
-    for m in range(3):
-        for lane in range(_FOLDED):
-            out[m, lane] += (work[m, lane] + work[m, lane + 16]) + (
-                work[m, lane + 32] + work[m, lane + 48]
-            )
-
-
-@compiled
 def _sum_folded(values: Any) -> float:
     for lane in range(8):
         values[lane] += values[lane + 8]
@@ -291,10 +275,9 @@ def bound(
     about 0.
     """
     wide_vectors()
-    logs = np.empty(LANES, np.float32)
-    sums, work = np.empty((3, LANES), np.float32), np.empty((3, LANES), np.float32)
-    total, first, second = sums[0], sums[1], sums[2]
-    tails = np.empty((len(betas), 3, LANES), np.float32)
+    label, logs = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    total, first = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    second, tails = np.empty(LANES, np.float32), np.empty((len(betas), 3, LANES), np.float32)
     logs_b = np.empty((base.shape[1], LANES), np.float32)
     folded = np.zeros((len(which), 3, _FOLDED), np.float32)
     for block in range(base.shape[0]):
@@ -302,25 +285,46 @@ def bound(
         held = rows.shape[1]
         _sum_tails(base[block], held + 1, depth, betas, logs_b, tails)
         for j in range(len(which)):
-            beta, tail = betas[beta_of[j]], tails[beta_of[j]]
-            p, label = rows[which[j]], own[begin + block, which[j]]
+            candidate, b = which[j], beta_of[j]
+            beta = betas[b]
+            # Logarithms and powers have loops of their own: the constants of both are more than
+            # AVX2 has registers for.
             for lane in range(LANES):
-                q = base[block, 0, lane] + share * label[lane]
-                log_q = scaled_log2(larger(q, LOWEST)) + depth
+                q = base[block, 0, lane] + share * own[begin + block, candidate, lane]
+                label[lane] = scaled_log2(larger(q, LOWEST)) + depth
+            for lane in range(LANES):
+                log_q = label[lane]
                 term = exp2(beta * log_q)
-                logs[lane] = log_q
-                total[lane] = tail[0, lane] + term
-                first[lane] = tail[1, lane] + term * log_q
-                second[lane] = tail[2, lane] + term * log_q * log_q
+                total[lane] = tails[b, 0, lane] + term
+                first[lane] = tails[b, 1, lane] + term * log_q
+                second[lane] = tails[b, 2, lane] + term * log_q * log_q
             for c in range(held):
                 for lane in range(LANES):
-                    q = base[block, c + 1, lane] + share * lengthened(p[c, lane])
-                    log_q = scaled_log2(larger(q, LOWEST)) + depth
+                    p = lengthened(rows[candidate, c, lane])
+                    q = base[block, c + 1, lane] + share * p
+                    logs[lane] = scaled_log2(larger(q, LOWEST)) + depth
+                for lane in range(LANES):
+                    log_q = logs[lane]
                     term = exp2(beta * log_q)
                     total[lane] += term
                     first[lane] += term * log_q
                     second[lane] += term * log_q * log_q
-            _add_up(weights[block], beta, logs, sums, work, folded[j])
+            for lane in range(LANES):
+                weight, part = weights[block, lane], _f(1) / total[lane]
+                mean = first[lane] * part
+                total[lane] = weight * (beta * label[lane] - log2(total[lane]))
+                first[lane] = weight * (label[lane] - mean)
+                second[lane] = weight * larger(second[lane] * part - mean * mean, _f(0))
+            for lane in range(_FOLDED):
+                folded[j, 0, lane] += (total[lane] + total[lane + 16]) + (
+                    total[lane + 32] + total[lane + 48]
+                )
+                folded[j, 1, lane] += (first[lane] + first[lane + 16]) + (
+                    first[lane + 32] + first[lane + 48]
+                )
+                folded[j, 2, lane] += (second[lane] + second[lane + 16]) + (
+                    second[lane + 32] + second[lane + 48]
+                )
     for j in range(len(which)):
         for m in range(3):
             out[j, m] = _sum_folded(folded[j, m])
@@ -357,8 +361,9 @@ def exact_values(
     out[:] = 0.0
     for row in range(images):
         for c in range(classes):
-            p = exp2_double(_LOG2E * widened(log_probs[row, c]))
-            gaps[c] = log2_double(larger((p + before * mean[row, c]) * share, _LEAST))
+            gaps[c] = exp2_double(_LOG2E * widened(log_probs[row, c]))
+        for c in range(classes):
+            gaps[c] = log2_double(larger((gaps[c] + before * mean[row, c]) * share, _LEAST))
         gaps[classes:] = gaps[0]
         top, depth = _extent(gaps, total, first)
         gaps[classes:] = _NOTHING
