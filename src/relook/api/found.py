@@ -55,7 +55,7 @@ _HOW_TO_LEAVE = (
 class FoundPolicy(PolicySearch):
     """What `relook.search` found, with the model and the images that it was found on.
 
-    Of a run that `relook.load` reads, model and images are loaded when something needs them, and
+    After `relook.load`, model and images are loaded when needed, and
     `search_indices` and `held_out_indices` are empty. `path` is the run's directory, if it has one.
     """
 
@@ -79,8 +79,8 @@ class FoundPolicy(PolicySearch):
     def tta(self, *, method: str | None = None, views: int | None = None, **options: Any) -> TTA:
         """Return the searched model as one module that predicts as the verdict recommends.
 
-        `method` ("policy", "plain", "cf" …) and `views` overrule the verdict; views alone are the
-        policy's, and so is an early exit. The other `options` are TTA's.
+        `method` ("policy", "plain", "cf" …) and `views` override the verdict; `views` alone, or an
+        early exit, means the policy. The other `options` are TTA's.
         """
         from relook.deploy import TTA
 
@@ -90,7 +90,7 @@ class FoundPolicy(PolicySearch):
         return TTA(self.predictor, chosen.policy, **{**own, **options})
 
     def model(self, **options: Any) -> TTA:
-        """Return `tta(…)`, whose older name this is."""
+        """Return `tta(…)`; this is its older name."""
         warnings.warn("PolicySearch.model() is called .tta() now", DeprecationWarning, stacklevel=2)
         return self.tta(**options)
 
@@ -107,8 +107,8 @@ class FoundPolicy(PolicySearch):
         """Write the model as one file that predicts as the verdict recommends.
 
         `method` and `views` are as for `tta`, and `how` is as for `relook.export`. With a
-        `latency`, as "40ms", it has the best number of views whose call with `latency_batch` images
-        takes no longer here; the run keeps what was measured.
+        `latency` such as "40ms", the file has the best number of views for which a call with
+        `latency_batch` images takes no longer on this machine; the run keeps the measurements.
         """
         from relook.deploy.export import export
         from relook.deploy.latency import fit_latency
@@ -149,10 +149,11 @@ class FoundPolicy(PolicySearch):
     ) -> Comparison:
         """Compare the policy with every baseline: on the search's held-out images, or on others.
 
-        Images and labels are of any kind that `relook.search` takes, the keywords those of
-        `relook.compare`. `ood` are foreign images of the same size, to see how well they are told.
-        "auto" is the search's engine. In a run's directory the comparison is kept, as by `relook
-        compare`: in `narrower` if the one that is there has its rows and more.
+        Images and labels are as for `relook.search`, the keywords as for `relook.compare`. All
+        baselines together can take more model passes than the search: `methods` selects some.
+        `ood` are foreign images of the same size, to measure how well the model detects them.
+        "auto" is the search's engine. A run keeps the comparison, like `relook compare`: in
+        `narrower` if the existing one has its rows and more.
         """
         check_methods(keywords.get("methods"))
         indices = None
@@ -188,10 +189,10 @@ class FoundPolicy(PolicySearch):
         reuse_images: bool = False,
         **options: Any,
     ) -> FoundPolicy:
-        """Return the same with the policy's average and temperatures fitted on other images.
+        """Return a copy whose policy has its average and temperatures fitted on other images.
 
         Images that the search used are refused unless `reuse_images`. `options` are those of
-        `relook.calibrate`. What the verdict recommends instead of a policy keeps its temperature.
+        `relook.calibrate`. If the verdict recommends a baseline, that keeps its temperature.
         """
         used = self._used()
         policy = calibrated(
@@ -210,12 +211,12 @@ class FoundPolicy(PolicySearch):
         batch: int | None = None,
         **wanted: Unpack[SetKeywords],
     ) -> FoundPolicy:
-        """Return the same with prediction sets, for `tta().predict_set` and exported files.
+        """Return a copy with prediction sets, for `tta().predict_set` and exported files.
 
-        Images that the search has neither used nor held out set their threshold: by default those
+        Their threshold needs images that the search has neither used nor held out, by default those
         that its `split` left out. `coverage` (0.9), `score` ("lac", "aps" or "raps"), `per_class`,
-        `penalty` and `free` say which sets; `method` and `views` are as for `tta`. In a run's
-        directory, what the held-out images show of the sets is kept for its report.
+        `penalty` and `free` define the sets; `method` and `views` are as for `tta`. A run keeps
+        the sets' results on the held-out images for its report.
         """
         from relook.deploy.conformal import policy_sets
 
@@ -252,7 +253,7 @@ class FoundPolicy(PolicySearch):
         accelerate: str = "torch",
         **training: Any,
     ) -> Distilled:
-        """Return the searched network, fine-tuned on images without labels; see `relook.distil`.
+        """Return the network, fine-tuned on unlabelled images; see `relook.distil`.
 
         The result is compared on the search's held-out images. `training` is `epochs`,
         `learning_rate` and `seed`.
@@ -274,8 +275,8 @@ class FoundPolicy(PolicySearch):
     ) -> Suspects:
         """Return images whose labels the policy's views contradict, the most suspect first.
 
-        They are the search's test set, or else all of its images, unless others are given, of any
-        kind that `relook.search` takes. `csv` and `gallery` are files to write; `how` is as for
+        By default it checks the search's test set, or else all of its images; others are given as
+        for `relook.search`. `csv` and `gallery` are files to write; `how` is as for
         `relook.predictions.passes.predict_views`. The model must not have been trained on them.
         """
         from relook.evaluation.suspects import find_suspects
@@ -309,11 +310,11 @@ class FoundPolicy(PolicySearch):
         return self.comparison.plot(metric)
 
     def to_pandas(self) -> Any:
-        """Return the held-out comparison as a pandas DataFrame, a row per method and budget."""
+        """Return the held-out comparison as a pandas DataFrame, one row per method and budget."""
         return self.comparison.to_pandas()
 
     def save(self, directory: str | Path) -> None:
-        """Write a run's directory that `relook.load` reads and every command takes."""
+        """Write a run's directory, for `relook.load` and every command."""
         target = Path(directory)
         if self.job is None and self.path is not None:
             with RunDirectory(target) as place:

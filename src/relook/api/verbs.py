@@ -68,38 +68,39 @@ def search(
 
     `model` is a torch module (timm's and Hugging Face's too), an ONNX Runtime session, a path to an
     ONNX file, a spec such as "timm:resnet18@FILE", a function, a Predictor, or a list of these,
-    whose mean is taken; `mean`, `std`, `device`, `outputs` and `pretrained` are the keywords of a
-    model. `images` with `labels` are tensors or arrays (uint8, or floats in 0…1) or a list of PIL
-    images; a DataLoader, a torch or Hugging Face data set, a directory with a folder per class and
-    a spec such as "npz:FILE" bring their labels. `size`, `crop` and `channels` say what images of
-    other shapes are brought to (default: what the model says). `classes` are names in the model's
-    order, or their file; images of one of the `groups` stay together.
+    which are averaged; `mean`, `std`, `device`, `outputs` and `pretrained` are the keywords of a
+    model. `images` with `labels` are tensors or arrays (uint8, or floats in 0…1; [n, c, h, w],
+    [n, h, w, c] or [n, h, w]) or a list of PIL images; a DataLoader, a torch or Hugging Face data
+    set, a directory with a folder per class and a spec such as "npz:FILE" include their labels.
+    Images of other shapes are converted to `size`, `crop` and `channels` (default: the model's).
+    `classes` are names in the model's order, or a file of them; images of one of the `groups` stay
+    together.
 
-    With `out`, everything is kept in that directory: the same call goes on where an interrupted
-    one stopped, and `relook.load` and the command line go on from there. `progress` shows bars,
-    or lines on stderr where it is no terminal (False: nothing), or is a function to report to.
+    With `out`, everything is kept in that directory: the same call resumes an interrupted search,
+    and `relook.load` and the command line can use the run. `progress` shows bars, or lines on
+    stderr if that is no terminal (False: nothing), or is a function to report to.
 
-    The other keywords are the fields of `SearchSettings`, and some that are read with them.
+    The other keywords are the fields of `SearchSettings` and a few more.
     `recipe` may be a name ("auto": by the images' size and channels), and `exclude` names
     transforms that make no sense for these images. A stratified share `holdout` (1/3) is held
-    out, unless separate `test` images are given (with their labels as a pair); `split` says
-    both parts instead: "0.5:0.5", "5000:5000", "2500:rest". `cross_fit=True` holds nothing out and
-    compares on all images, each half by views that were learned on the other: for few.
+    out, unless separate `test` images are given (with their labels as a pair); `split` sets
+    both parts instead: "0.5:0.5", "5000:5000", "2500:rest". With few images, `cross_fit=True` holds
+    nothing out and compares on all of them, scoring each half with views learned on the other.
 
-    Search and comparison fit into the `time` there is ("15m", "1h30m", or seconds; `effort`:
-    "quick" is 2 minutes, "normal" 15, "thorough" an hour): where it is short, there are fewer
-    candidates and images. Normal holds unless `pool_size`, `split` or `holdout` say otherwise. With
-    `out`, a run keeps its plan, `plan=RUN` repeats another's, and `finish=True` ends an
-    interrupted one with the candidates that are complete. What runs next to `out` have predicted
-    of the same images with the same model is not predicted again (`reuse=False`: it is).
+    `time` limits search and comparison together ("15m", "1h30m", or seconds), as does `effort`
+    ("quick" is 2 minutes, "normal" 15, "thorough" an hour): if it is short, there are fewer
+    candidates and images. The default is "normal", unless `pool_size`, `split` or `holdout` is
+    given. With `out`, a run keeps its plan, `plan=RUN` repeats another's, and `finish=True` ends an
+    interrupted one with the candidates that are complete. Predictions that runs next to `out` have
+    made of the same images with the same model are reused (unless `reuse=False`).
 
     What is searched: `strategy` ("auto", "conservative", "greedy" or "paper"), `length` (20
     entries), `pool_size` (80; for "greedy" and "paper" the recipe's own number), `draws` ("fixed"
     or "fresh"), `plain` (False leaves the plain image out of the candidates, as the paper's
     ImageNet pool does), `objective` ("cll"), `balanced`, `seed`.
     For speed: `batch` (default: by the images' size), `accelerate` ("torch", "channels-last",
-    "onnx", or "auto": the fastest of them where the work is long), `precision`, `compiled`;
-    `race` predicts candidates of no promise on a part of the images only. `memory` is how many
+    "onnx", or "auto": the fastest of them, if the work is long), `precision`, `compiled`;
+    `race` predicts unpromising candidates only on some of the images. `memory` is how many
     bytes the selection may take (default: 70 % of what is free): with `out`, predictions beyond
     it are read from disk, where they are kept in `store_precision` ("auto": float16 above 200
     classes, else float32).
@@ -173,12 +174,12 @@ def compare(
 ) -> Comparison:
     """Score a policy and every baseline at every budget on labelled images.
 
-    Model, images and labels are of any kind that `relook.search` takes, `mean`, `std`, `device`,
-    `outputs`, `classes` and `groups` too. `policy` is a policy, its file, a preset's name or a
-    sequence of policies, one per run; `recipe` is where the random baselines come from (default:
-    the policy's own). `validation` holds images (with their labels as a pair) that MGrid looks for
-    its magnitude on. With `store_path` predictions are kept, and an interrupted call goes on.
-    `ood` are foreign images, of no class that the model knows, to see how well they are told.
+    Model, images and labels are as for `relook.search`, and so are `mean`, `std`, `device`,
+    `outputs`, `classes` and `groups`. `policy` is a policy, its file, a preset's name or a
+    sequence of policies, one per run; the random baselines come from `recipe` (default:
+    the policy's own). MGrid chooses its magnitude on `validation` images (with their labels as a
+    pair). With `store_path` predictions are kept, and an interrupted call can be resumed.
+    `ood` are foreign images, of no class that the model knows, to measure how well it detects them.
 
     Images that the policy was found on are left out, with a warning. `accelerate` is how the model
     runs, as for `relook.search`. The other keywords are the fields of `ComparisonSettings`:
@@ -251,11 +252,11 @@ def load(
     labels: ArrayLike | None = None,
     **options: Any,
 ) -> FoundPolicy:
-    """Return what a search found from the directory that it, or `relook search`, left.
+    """Return the result of a search from its directory, made here or by `relook search`.
 
-    Model and images are loaded when something needs them. Where they were in memory, give them
-    here, with the keywords that the search had (`mean`, `std`, `outputs`, `classes`, `groups`);
-    `device` is the model's in any case.
+    Model and images are loaded when needed. If the search got them in memory, give them
+    here, with the keywords that the search had (`mean`, `std`, `outputs`, `classes`, `groups`).
+    `device` can always be given.
     """
     path = Path(run)
     record, files = load_run(path), read_run(path)
