@@ -134,8 +134,10 @@ def _images_of_search(
         return None
     try:
         found = known.images(data, searched, skip_bad=True, full_size=full_size)
-    except RelookError:
-        say(f"{data} cannot be read here: the file is checked on generated images (--data)")
+    except RelookError as error:
+        say(
+            f"{data} cannot be read here: the file is checked on generated images (--data): {error}"
+        )
         return None
     few = range(min(_IMAGES, len(found.names)))
     with closing(found.read([few])) as blocks:
