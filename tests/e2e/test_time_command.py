@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.conftest import Relook, Words
 
 from relook.policy_search.job import SearchJob
+from relook.predictions.store import PredictionStore
 
 FEW = ("--recipe", "small", "--length", "3", "--batch", "64", "--accelerate", "torch", "--no-reuse")
 
@@ -53,4 +55,37 @@ def test_sizes_that_are_given_rule(relook: Relook, sources: Words, tmp_path: Pat
 
 def test_there_must_be_something_to_finish(relook: Relook, sources: Words, tmp_path: Path) -> None:
     command = ("search", *sources, *FEW, "--out", tmp_path / "run")
+    assert "expected a complete round" in relook.refused(*command, "--finish").err
+
+
+@pytest.mark.parametrize(("blocks", "round_is_complete"), [(2, False), (4, True)])
+def test_an_interrupted_run_says_what_can_be_done_with_it(
+    relook: Relook,
+    sources: Words,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    blocks: int,
+    round_is_complete: bool,
+) -> None:
+    run, write, left = tmp_path / "run", PredictionStore.write, iter(range(blocks))
+    command = ("search", *sources, *FEW, "--pool-size", 48, "--out", run)
+
+    def interrupted(store: PredictionStore, *block: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write(store, *block)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PredictionStore, "write", interrupted)
+        done = relook(*command)
+    assert done.code == 130
+    passes = {2: 2 * 16 * 64, 4: 16 * 160 + 16 * 64}[blocks]
+    assert f"to go on. {passes:,} of 7,680 passes are in complete blocks" in done.err
+    assert ("With --finish it ends" in done.err) == round_is_complete
+    shown = relook.refused("show", run).err
+    assert f"unfinished: {passes:,} of 7,680 passes over the candidates are done" in shown
+    if round_is_complete:
+        assert "finishing with 16 of 48 candidates" in relook.ok(*command, "--finish").err
+        return
+    monkeypatch.setattr("relook.cli.search.options.NetworkOptions.load", None)
     assert "expected a complete round" in relook.refused(*command, "--finish").err

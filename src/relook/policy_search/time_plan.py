@@ -285,8 +285,7 @@ def other_seconds(job: SearchJob, size: Size) -> float:
 
 def has_rounds(job: SearchJob) -> bool:
     """Whether a search's candidates are in order of promise, and kept as they are predicted."""
-    settings = job.settings
-    alone = not settings.race and not settings.cross_fit and current_engine() is None
+    alone = job.settings.in_rounds and current_engine() is None
     return alone and job.pool.defaults > 0 and job.directory is not None
 
 
@@ -316,10 +315,7 @@ class Rounds:
         """Return whether the next round is made, as `fill_store` asks."""
         if so_far is None:
             if self.wish.finish and not stored:
-                raise RelookError(
-                    "finish: expected a complete round of candidates in "
-                    f"{self.job.directory}, got none: run the same command without it"
-                )
+                raise nothing_to_finish(self.job.directory)
             self._ends = [self.now()]
             return True
         self._ends.append(self.now())
@@ -351,6 +347,14 @@ class Rounds:
         rest = pace * (candidates * plan.images + self.job.passes.proof)
         rest += other_seconds(self.job, self.job.size)
         return now - self.wish.started + rest > self.wish.seconds
+
+
+def nothing_to_finish(run: Path | None) -> RelookError:
+    """Return the error where a run without a complete round is to be finished."""
+    return RelookError(
+        f"finish: expected a complete round of candidates in {run}, got none: run the same "
+        "command without it"
+    )
 
 
 def what_more_buys(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> str:
