@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.data.arrays import layout_of, to_nchw
+from relook.data.arrays import CHANNELS, layout_of, to_nchw
 from relook.data.base import (
     Column,
     Dataset,
@@ -81,6 +81,14 @@ def as_images(images: Any) -> Tensor:
     """Return anything that has images as uint8 `[n, c, h, w]`; labels are not needed."""
     bare = _is_array(images) or isinstance(images, list)
     return as_dataset(images, np.zeros(len(images), np.int64) if bare else None).plain
+
+
+def channels_first(images: Any) -> Any:
+    """Return an array or a tensor as `[n, c, h, w]`, by its shape as `as_dataset`; others as is."""
+    if not isinstance(images, Tensor | np.ndarray):
+        return images
+    is_so = images.ndim == 4 and images.shape[1] in CHANNELS
+    return images if is_so else _levels(images, "images")
 
 
 def data_spec(images: object) -> str | None:
