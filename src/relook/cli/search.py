@@ -329,6 +329,7 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         print_json(cost)
         return
     typer.echo(job.summary)
-    typer.echo(job.time_text(seconds) if plan is None else str(plan))
+    late = None if plan is None else plan.too_long(with_split=job.can_split)
+    typer.echo(job.time_text(seconds) if plan is None else late or str(plan))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

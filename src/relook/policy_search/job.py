@@ -109,6 +109,11 @@ class SearchJob:
         return tuple(search_split(data.labels, 0.5, 0.0, self.settings.seed, data.units))
 
     @property
+    def can_split(self) -> bool:
+        """Whether a split of the images can be asked for."""
+        return self.test is None and not self.settings.cross_fit
+
+    @property
     def size(self) -> Size:
         """How many candidates and images there are."""
         return Size(len(self.pool.candidates), len(self.split.search), len(self.split.held_out))
