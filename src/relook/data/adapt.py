@@ -106,7 +106,10 @@ def prepared_for(images: object, wanted: Preparation, model: object) -> Preparat
 def _read(images: Any, labels: ArrayLike | None, wanted: Preparation, name: str) -> Dataset:
     if _is_array(images):
         if labels is None:
-            raise RelookError(f"{name}: expected labels with a {type(images).__name__}, got none")
+            raise RelookError(
+                f"{name}: expected labels with a {type(images).__name__}, got none: give both, as "
+                "relook.search(model, images, labels)"
+            )
         numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
         levels = images if isinstance(images, FullImages) else _levels(images, name)
         dataset = Dataset(levels, numbers, numbered_classes(numbers, name), name)
