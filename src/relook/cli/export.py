@@ -111,6 +111,8 @@ def export_command(
             judged = sources.judged_of(source, given)
             fitting = fit_latency(known.predictor, *judged, limit, method=method, **how)
             say(f"{fitting.latency.sentence} {fitting.latency.where}")
+            if fitting.note:
+                say(f"note: {fitting.note}")
             chosen = fitting.deployed
             keep_latency(source.directory, fitting.latency)
         calibrated_by = sources.temperature_of(temperature, chosen.temperature)
