@@ -122,7 +122,8 @@ def export_command(
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})
     else:
-        say(str(done))
+        for line in str(done).splitlines():
+            say(line)
 
 
 def _images_of_search(
