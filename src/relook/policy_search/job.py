@@ -246,7 +246,7 @@ def _in_all(settings: SearchSettings, test: Dataset | None) -> str:
     if test is not None or settings.cross_fit:
         return ""
     share = settings.holdout * (1 - settings.left_out)
-    return f", at least {math.ceil(FEWEST_HELD_OUT / share)} in all"
+    return f", about {math.ceil(FEWEST_HELD_OUT / share)} in all"
 
 
 def with_variant(job: SearchJob, recipe: Recipe, classes: int) -> SearchJob:
