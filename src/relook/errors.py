@@ -19,6 +19,10 @@ class FileFormatError(RelookError):
     """A file from outside does not hold what it should."""
 
 
+class NotRegisteredError(FileFormatError):
+    """A file needs what a user registers: to write it again would not help."""
+
+
 class RunError(RelookError):
     """A run directory is in use, belongs to something else, or lacks a part."""
 

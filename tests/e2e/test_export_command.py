@@ -54,6 +54,9 @@ def test_generated_images_serve_where_none_are_given(
     done = relook.ok(*common, "--size", 28, "--out", tmp_path / "a.onnx", "--layout", "nhwc")
     assert "uint8 images n × 28 × 28 × 1" in done.err
     assert "8 generated images" in done.err
+    *_, given, returned = done.err.splitlines()
+    assert given.startswith("input: uint8 images n × 28 × 28 × 1")
+    assert returned.startswith("output: probabilities of ")
     assert "give size" in relook.refused(*common, "--out", tmp_path / "b.onnx").err
 
 
@@ -73,6 +76,7 @@ def test_a_runs_own_images_are_checked_on(
     folder.rename(tmp_path / "elsewhere")
     done = relook.ok("export", run, "--method", "policy", "--out", tmp_path / "b.onnx")
     assert "cannot be read here: the file is checked on generated images" in done.err
+    assert f"{folder}: expected a folder of images, got no folder" in done.err
 
 
 def test_a_policy_without_temperature_says_what_to_do(

@@ -78,7 +78,6 @@ def test_a_graph_that_does_not_tell_its_outputs_is_asked_about(
 
     linear_graph(Path("net.onnx"), ["n", 3, 32, 32], np.ones((3072, 6)) / 3072)
     command = ("search", "--model", "onnx:net.onnx", "--data", colours, "--out", "run", *QUICK)
-    assert (
-        "say which with outputs: logits, probabilities or log_probs" in relook.refused(*command).err
-    )
+    asked = relook.refused(*command).err
+    assert "say which with outputs (--outputs): logits, probabilities or log_probs" in asked
     relook.ok(*command, "--outputs", "logits")

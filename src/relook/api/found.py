@@ -242,6 +242,8 @@ class FoundPolicy(PolicySearch):
                 **wanted,
             )
         made.keep(self.path, self.policy, chosen.text)
+        if is_shown(progress) and made.note is not None:
+            say(made.note)
         return replace(self, policy=made.policy)
 
     def distil(

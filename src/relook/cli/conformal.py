@@ -133,6 +133,8 @@ def _print(found: PolicySets, coverage: float) -> None:
             console.print("too few images to tell coverage and size")
         else:
             console.print(sets_sentence(found.report, coverage), soft_wrap=True, style="bold")
+        if found.note is not None:
+            console.print(found.note, soft_wrap=True)
         if found.report.of_plain:
             console.print("the sets are the plain image's: there is nothing to compare them with")
     if rule is not None and len(rule.thresholds) == 1:

@@ -218,6 +218,7 @@ def _notes() -> list[str]:
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
     from relook.foundation.memory import size_text
+    from relook.foundation.wording import count
 
     installed = (f"{name} {version}" for name, version in found["versions"].items() if version)
     lines = [" · ".join(installed)]
@@ -225,7 +226,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         about = found["machine"]
         lines.append(
             f"machine: {about['system']}, {about['processor']} with {about['vectors']}, "
-            f"{about['cores']} cores, {size_text(about['free_memory'])} of memory free"
+            f"{count(about['cores'], 'core')}, {size_text(about['free_memory'])} of memory free"
         )
     for kind in ("devices", "engines"):
         lines.append(f"{kind}: " + ", ".join(f"{n} {text}" for n, text in found[kind].items()))

@@ -111,6 +111,8 @@ def export_command(
             judged = sources.judged_of(source, given)
             fitting = fit_latency(known.predictor, *judged, limit, method=method, **how)
             say(f"{fitting.latency.sentence} {fitting.latency.where}")
+            if fitting.note:
+                say(f"note: {fitting.note}")
             chosen = fitting.deployed
             keep_latency(source.directory, fitting.latency)
         calibrated_by = sources.temperature_of(temperature, chosen.temperature)
@@ -120,7 +122,8 @@ def export_command(
     if as_json:
         print_json({**asdict(done), "path": str(done.path)})
     else:
-        say(str(done))
+        for line in str(done).splitlines():
+            say(line)
 
 
 def _images_of_search(
@@ -134,8 +137,10 @@ def _images_of_search(
         return None
     try:
         found = known.images(data, searched, skip_bad=True, full_size=full_size)
-    except RelookError:
-        say(f"{data} cannot be read here: the file is checked on generated images (--data)")
+    except RelookError as error:
+        say(
+            f"{data} cannot be read here: the file is checked on generated images (--data): {error}"
+        )
         return None
     few = range(min(_IMAGES, len(found.names)))
     with closing(found.read([few])) as blocks:

@@ -16,6 +16,7 @@ from relook.api.progress_bars import search_bars
 from relook.api.recorded import as_recorded, next_to
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
+    GO_ON,
     check_log,
     log_at_end,
     print_json,
@@ -27,6 +28,7 @@ from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
 from relook.cli.show import print_policy
 from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import size_text
+from relook.io.run_directory import RunDirectory
 from relook.models.base import input_of
 from relook.models.describe import model_record
 from relook.policy.file import policy_to_json
@@ -35,14 +37,11 @@ from relook.policy_search.job import SearchJob, plan_search
 from relook.policy_search.notes import search_notes
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SEARCH, RecipeChoice, SearchSettings
-from relook.policy_search.time_plan import TimePlan, TimeWish
+from relook.policy_search.time_plan import TimePlan, TimeWish, nothing_to_finish
 from relook.predictions.model_calls import ENGINES, running_on
+from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
 
-_GO_ON = (
-    "Run the same command again to go on. With --finish it ends with the candidates that are "
-    "complete."
-)
 _of_cluster: Callable[..., Any] = partial(option, panel="Cluster")
 
 
@@ -98,23 +97,33 @@ class EngineOptions:
         if self.engine not in ENGINES:
             raise unknown_name("engine", self.engine, ENGINES)
         for name in ("address", "workers", "gpus_per_worker"):
-            if self.engine == "local" and getattr(self, name) is not None:
+            if self.is_local and getattr(self, name) is not None:
                 asked = f"--{name.replace('_', '-')}"
                 raise RelookError(f"{asked} is for a cluster: give --engine ray too")
 
+    @property
+    def is_local(self) -> bool:
+        """Whether this process makes the passes."""
+        return self.engine == "local"
+
     def device_here(self, device: str) -> str:
         """Return where this process holds the model: alongside a cluster, it never runs it."""
-        return device if self.engine == "local" else "cpu"
+        return device if self.is_local else "cpu"
 
     def check(self, dry_run: bool) -> None:
         """Raise where another option does not go with a cluster."""
-        if dry_run and self.engine != "local":
+        if dry_run and not self.is_local:
             raise RelookError("--dry-run measures on this machine: leave --engine out")
+
+    def predictions(self, run: Path) -> str | Path:
+        """Return where the predictions of a run's candidates are."""
+        own = RunDirectory(run).predictions
+        return own if self.store is None else f"{self.store.rstrip('/')}/{own.name}"
 
     @contextmanager
     def started(self, device: str) -> Iterator[None]:
         """Make the passes within the block where the options say."""
-        if self.engine == "local":
+        if self.is_local:
             yield
             return
         from relook.predictions.engines.ray import RayEngine  # Ray is heavy
@@ -177,6 +186,11 @@ def search_command(
     prior = RecipeChoice(known.pop("recipe"), loading.names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
+    stored = place.predictions(out)
+    if within.finish:  # before model and images are loaded
+        known_passes = stored_passes(stored)
+        if known_passes is None or not known_passes.views:
+            raise nothing_to_finish(out)
     predictor = network.load(model, place.device_here(device), reading)
     images = reading.of(data, crops=prior.crops(input_of(predictor)))
     how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
@@ -205,7 +219,7 @@ def search_command(
         **images,
     )
     with (
-        resumable(_GO_ON, timeout),
+        resumable(lambda: _how_to_go_on(stored, wanted.in_rounds and place.is_local), timeout),
         place.started(device),
         search_bars(settings["objective"]) as progress,
     ):
@@ -225,6 +239,17 @@ def search_command(
         )
     _print_result(found, out, as_json)
     log_at_end(out, log)
+
+
+def _how_to_go_on(stored: str | Path, in_rounds: bool) -> str:
+    """Say what the same command goes on with, and whether it can end with that."""
+    known = stored_passes(stored)
+    if known is None or known.done == known.total:
+        return GO_ON
+    kept = f"{GO_ON} {known.done:,} of {known.total:,} passes are in complete blocks, and kept."
+    if not known.views or not in_rounds:
+        return kept
+    return f"{kept} With --finish it ends with the candidates that are complete: {known.views}."
 
 
 def _say_note(note: str) -> None:
@@ -304,6 +329,7 @@ def _print_cost(job: SearchJob, wish: TimeWish, plan: TimePlan | None, as_json: 
         print_json(cost)
         return
     typer.echo(job.summary)
-    typer.echo(job.time_text(seconds) if plan is None else str(plan))
+    late = None if plan is None else plan.too_long(with_split=job.can_split)
+    typer.echo(job.time_text(seconds) if plan is None else late or str(plan))
     typer.echo(f"selection: {job.plan}")
     typer.echo(f"at most {size_text(cost['disk_bytes'])} on disk; nothing was written")

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from relook.data.arrays import layout_of, to_nchw
+from relook.data.arrays import CHANNELS, layout_of, to_nchw
 from relook.data.base import (
     Column,
     Dataset,
@@ -83,6 +83,14 @@ def as_images(images: Any) -> Tensor:
     return as_dataset(images, np.zeros(len(images), np.int64) if bare else None).plain
 
 
+def channels_first(images: Any) -> Any:
+    """Return an array or a tensor as `[n, c, h, w]`, by its shape as `as_dataset`; others as is."""
+    if not isinstance(images, Tensor | np.ndarray):
+        return images
+    is_so = images.ndim == 4 and images.shape[1] in CHANNELS
+    return images if is_so else _levels(images, "images")
+
+
 def data_spec(images: object) -> str | None:
     """Return the spec of images that have one, else None; a bare path gets its source."""
     if not isinstance(images, str | Path):
@@ -98,7 +106,10 @@ def prepared_for(images: object, wanted: Preparation, model: object) -> Preparat
 def _read(images: Any, labels: ArrayLike | None, wanted: Preparation, name: str) -> Dataset:
     if _is_array(images):
         if labels is None:
-            raise RelookError(f"{name}: expected labels with a {type(images).__name__}, got none")
+            raise RelookError(
+                f"{name}: expected labels with a {type(images).__name__}, got none: give both, as "
+                "relook.search(model, images, labels)"
+            )
         numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
         levels = images if isinstance(images, FullImages) else _levels(images, name)
         dataset = Dataset(levels, numbers, numbered_classes(numbers, name), name)

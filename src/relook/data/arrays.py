@@ -25,7 +25,7 @@ from relook.io.files import one_line
 from relook.numerics.randomness import uniforms
 
 LAYOUTS = ("nchw", "nhwc", "nhw")
-_CHANNELS = (1, 3)
+CHANNELS = (1, 3)
 _NEEDED = ("images", "labels")
 IDENTITIES = "relook_identities"
 """An array that says which images these are, where they were made of others."""
@@ -105,7 +105,7 @@ def layout_of(shape: tuple[int, ...], where: object, how_to_say: str) -> str:
     """Name the layout that the axis of 1 or 3 channels gives away; raise when two do."""
     if len(shape) == 3:
         return "nhw"
-    first, last = (len(shape) == 4 and shape[axis] in _CHANNELS for axis in (1, -1))
+    first, last = (len(shape) == 4 and shape[axis] in CHANNELS for axis in (1, -1))
     if first and last:
         raise RelookError(
             f"{where}: images of shape {list(shape)} can be read two ways: {how_to_say}"

@@ -156,6 +156,12 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
 
 def check_class_count(dataset: Dataset, outputs: int | None) -> None:
     """Raise where a model's outputs cannot be a data set's classes, see `check_classes`."""
+    low, high = int(dataset.labels.min()), int(dataset.labels.max())
+    if low and high == outputs and are_numbers(dataset.classes):
+        raise RelookError(
+            f"{dataset.name}: labels go from {low} to {high}, expected 0 to {high - 1}, as the "
+            f"model has {outputs} classes: subtract 1"
+        )
     check_classes(dataset.classes, dataset.name, outputs)
 
 
@@ -167,7 +173,7 @@ def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> No
     raise RelookError(
         f"expected as many classes in the data as the model has, got {count} in "
         f"{where} and {outputs} from the model: name the model's classes in its order "
-        "with classes (--classes FILE)"
+        f"with classes (--classes FILE): one name per line, {outputs:,} lines"
     )
 
 
@@ -300,9 +306,13 @@ def _checked_classes(classes: object, where: str) -> tuple[str, ...]:
 def _checked_labels(labels: ArrayLike, images: int, classes: int, where: str) -> NDArray[np.int64]:
     values = np.asarray(labels)
     if values.dtype.kind not in "iu":
-        raise RelookError(f"{where}: expected labels as whole numbers, got {values.dtype}")
+        got = str(values.dtype) if values.ndim == 1 else f"{values.dtype} of {_size(values)}"
+        raise RelookError(f"{where}: expected labels as whole numbers, got {got}{_one_hot(values)}")
     if values.shape != (images,):
-        raise RelookError(f"{where}: expected {images} labels, one per image, got {_size(values)}")
+        raise RelookError(
+            f"{where}: expected {images} labels, one per image, got {_size(values)}"
+            f"{_one_hot(values)}"
+        )
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= classes:
         raise RelookError(
@@ -310,6 +320,10 @@ def _checked_labels(labels: ArrayLike, images: int, classes: int, where: str) ->
             f"got {low if low < 0 else high}"
         )
     return values.astype(np.int64)
+
+
+def _one_hot(labels: Column) -> str:
+    return ": of one-hot labels give labels.argmax(axis=1)" if labels.ndim == 2 else ""
 
 
 def _size(array: Column) -> str:

@@ -70,14 +70,17 @@ def _class_folders(root: Path) -> list[Path]:
 
 def _check_link(folder: Path, root: Path) -> None:
     """Refuse a class that is a link to where other classes are: its images would count twice."""
-    if not folder.is_symlink():
-        return
-    target, home = folder.resolve(), root.resolve()
-    if target.is_relative_to(home) or home.is_relative_to(target):
+    if folder.is_symlink() and not leads_elsewhere(folder, root):
         raise RelookError(
             f"{one_line(str(folder))}: expected a class of its own, got a link into {root} or "
             "above it: remove the link"
         )
+
+
+def leads_elsewhere(link: Path, root: Path) -> bool:
+    """Whether a link leads neither into a folder nor above it."""
+    target, home = link.resolve(), root.resolve()
+    return not (target.is_relative_to(home) or home.is_relative_to(target))
 
 
 def _files(folder: Path) -> list[Path]:

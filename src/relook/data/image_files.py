@@ -88,6 +88,9 @@ def read_images(
     reader.report(faults)
     grey = all(head.grey for head in heads.values())
     plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
+    some = sum(head.grey for head in heads.values())
+    if some and not grey and plan.channels > 1 and wanted.log is not None:
+        wanted.log(f"{where}: {count(some, 'grey image is', 'grey images are')} read as colour")
     if wanted.full_size and any(plan.changes(head.size) for head in heads.values()):
         return reader.full_size(heads, faults, plan)
     return reader.of_one_size(heads, plan)

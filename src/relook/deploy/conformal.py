@@ -20,6 +20,9 @@ from relook.numerics.calibration import fit_temperature, temper
 from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
 from relook.policy import Policy
 
+_MORE = (0.95, 0.98, 0.99, 0.995, 0.999)
+"""Coverages to ask for."""
+
 
 class SetKeywords(TypedDict, total=False):
     """Which sets are made; see `relook.numerics.conformal.fit_sets`."""
@@ -43,6 +46,21 @@ class PolicySets:
     images: int
     deviation: float
     report: SetReport | None
+
+    @property
+    def note(self) -> str | None:
+        """Say so where no set says more than a prediction does, and which would."""
+        found, rule = None if self.report is None else self.report.figures, self.policy.sets
+        if found is None or rule is None or found.empty or found.size.estimate != 1:
+            return None
+        accuracy = found.coverage.estimate  # of sets of one class
+        more = next((one for one in _MORE if one > accuracy), None)
+        if accuracy < rule.coverage or more is None:
+            return None
+        return (
+            f"every set has one class, as the accuracy ({100 * accuracy:.1f} %) is above the "
+            f"coverage asked for: ask for more, as coverage={more:g} (--coverage {more:g})"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return what was found, without the policy, as JSON-able data."""

@@ -137,9 +137,10 @@ class Export:
     def __str__(self) -> str:
         timed = "" if self.latency is None else f"; {self.latency}"
         return (
-            f"{one_line(str(self.path))}: {size_text(self.nbytes)}, {self.input} in, "
-            f"{self.output} of {views_text(self.views)} at temperature {self.temperature:.4g}"
-            f"{at_view_temperature(self.view_temperature)} out; {self.check}{timed}"
+            f"{one_line(str(self.path))}: {size_text(self.nbytes)}; {self.check}{timed}\n"
+            f"input: {self.input}\n"
+            f"output: {self.output} of {views_text(self.views)} at temperature "
+            f"{self.temperature:.4g}{at_view_temperature(self.view_temperature)}"
         )
 
 

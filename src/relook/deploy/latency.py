@@ -50,6 +50,19 @@ class Fitting:
     latency: Latency
     deployed: Deployed
     batch: NDArray[np.uint8] | None
+    images: str = ""
+
+    @property
+    def note(self) -> str:
+        """Say why there are no more views, and what is not shown of these, by the `images`."""
+        best, told = self.latency.best, []
+        fits = [one for one in self.latency.rungs if (one.milliseconds or 0) <= self.latency.budget]
+        if best.cll is not None and any(one.views > best.views for one in fits):
+            told.append(f"more views fit, but score no higher on {self.images}")
+        gain = best.over_plain
+        if gain is not None and gain.low <= 0 <= gain.high:
+            told.append("the gain over the plain image is not shown: its interval contains 0")
+        return "; ".join(told)
 
     def verified(self, done: Export, clock: Callable[[], float] = time.perf_counter) -> Export:
         """Return an export with the median of the file that was written, measured once more."""
@@ -103,7 +116,8 @@ def fit_latency(
         image=forms.image,
         policy=policy_mark(policy),
     )
-    return Fitting(latency, forms.deployed(latency.best), forms.fed)
+    images = "" if comparison is None else comparison.images_text
+    return Fitting(latency, forms.deployed(latency.best), forms.fed, images)
 
 
 def engine_for(predictor: Predictor) -> str:

@@ -27,7 +27,7 @@ from typing import (
 
 import msgspec
 
-from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.errors import FileFormatError, NotRegisteredError, RelookError, unknown_name
 from relook.io.files import (
     LARGEST_JSON,
     describe,
@@ -104,6 +104,8 @@ class Kind(Generic[T]):
             for name in self.forms.keys() & checked.keys():
                 checked[name] = self.forms[name].from_json(checked[name], f"{where}: {name}")
             return convert(checked, self.holds, where, partly=self.partly)
+        except NotRegisteredError:
+            raise
         except FileFormatError as error:
             again = "" if self.command is None else f"; run  relook {self.command}  again"
             raise FileFormatError(f"{error}{again}") from None

@@ -61,7 +61,7 @@ class Accelerated:
     def tell(self, log: Callable[[str], None]) -> None:
         """Say which engine was chosen, where it is not torch."""
         if self.why is not None:
-            log(f"engine {self.engine}: {self.why} (accelerate to choose)")
+            log(f"engine {self.engine}: {self.why}; accelerate (--accelerate) chooses")
 
 
 def accelerate(

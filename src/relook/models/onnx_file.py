@@ -354,8 +354,8 @@ def _module(
 def _outputs(path: Path, seen: Outputs | None, said: Outputs | None) -> Outputs:
     if seen is None and said is None:
         raise RelookError(
-            f"{path}: the graph does not say what it returns: say which with outputs: logits, "
-            "probabilities or log_probs"
+            f"{path}: the graph does not say what it returns: say which with outputs "
+            "(--outputs): logits, probabilities or log_probs"
         )
     if seen is not None and said not in (None, seen):
         raise RelookError(

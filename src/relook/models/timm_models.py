@@ -30,13 +30,13 @@ def load_timm(rest: str, options: ModelOptions) -> Predictor:
     name, _, checkpoint = rest.partition("@")
     if not name or ("@" in rest and not checkpoint):
         raise RelookError(f"expected a model as {FORM}, got 'timm:{rest}'")
+    timm = import_timm()
+    _check_name(timm, name)
     if bool(checkpoint) == options.pretrained:
         raise RelookError(
             f"expected weights for timm:{name}: either timm:{name}@FILE or pretrained=True "
             f"(--pretrained), got {'both' if checkpoint else 'neither'}"
         )
-    timm = import_timm()
-    _check_name(timm, name)
     weights = read_weights(checkpoint) if checkpoint else {}
     shape = _shape(timm.models.get_pretrained_cfg(name), weights)
     network = _build(timm, name, shape, options.pretrained)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from relook.errors import FileFormatError, RelookError, unknown_name
+from relook.errors import FileFormatError, NotRegisteredError, RelookError, unknown_name
 from relook.io.files import LARGEST_JSON, describe, json_text, one_line, write_text_atomic
 from relook.io.identities import BYTES, UNKNOWN
 from relook.io.records import Form, Kind, convert
@@ -299,9 +299,10 @@ def _transform(written: str, where: str) -> str:
     if row is not None and (row.origin is not None or not own):
         return name
     if own:
-        raise FileFormatError(
+        raise NotRegisteredError(
             f"{where}: expected the transform {name!r} of {module}, which is not registered: "
-            f"import {module}, or install the package that has it, and load the policy again"
+            f"in Python, import {module} first; for the command line, it takes a package with a "
+            "plug-in (docs/howto/extend.md)"
         )
     # Looking for the nearest name takes time that grows with the name.
     raise FileFormatError(f"{where}: {unknown_name('transform', written[:60], TRANSFORMS)}")

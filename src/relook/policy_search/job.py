@@ -16,10 +16,11 @@ import numpy as np
 from relook.data.base import Dataset, check_class_count
 from relook.errors import RelookError
 from relook.foundation.memory import size_text
-from relook.foundation.wording import duration
+from relook.foundation.wording import count, duration
 from relook.io.fingerprint import JSON
 from relook.io.identities import is_in, set_of, union
 from relook.models import Predictor
+from relook.models.predictors import channels_of
 from relook.numerics.arrays import Indices, Labels
 from relook.numerics.splits import Shares, Split, search_split, stratified_split
 from relook.policy import SubPolicy
@@ -107,6 +108,11 @@ class SearchJob:
             return ()
         data = self.dataset
         return tuple(search_split(data.labels, 0.5, 0.0, self.settings.seed, data.units))
+
+    @property
+    def can_split(self) -> bool:
+        """Whether a split of the images can be asked for."""
+        return self.test is None and not self.settings.cross_fit
 
     @property
     def size(self) -> Size:
@@ -213,9 +219,9 @@ def plan_search(
     resolve_objective(settings.objective)
     if len(split.held_out) < FEWEST_HELD_OUT:
         raise RelookError(
-            f"expected at least {FEWEST_HELD_OUT} held-out images, got "
-            f"{len(split.held_out)} that are not searched too: hold out a larger share (split, "
-            "holdout), or give more images"
+            f"expected at least {FEWEST_HELD_OUT} held-out images, got only {len(split.held_out)}: "
+            "hold out a larger share (split, holdout), or give more images"
+            f"{_in_all(settings, test)}"
         )
     if len(split.search) > MOST_SEARCHED:
         raise RelookError(
@@ -233,6 +239,14 @@ def plan_search(
             f"{size_text(job.plan.limit)}: raise memory, or leave it out"
         )
     return job
+
+
+def _in_all(settings: SearchSettings, test: Dataset | None) -> str:
+    """Say how many images there have to be, where a share of them is held out."""
+    if test is not None or settings.cross_fit:
+        return ""
+    share = settings.holdout * (1 - settings.left_out)
+    return f", about {math.ceil(FEWEST_HELD_OUT / share)} in all"
 
 
 def with_variant(job: SearchJob, recipe: Recipe, classes: int) -> SearchJob:
@@ -347,6 +361,12 @@ def kept_in_race(settings: SearchSettings, pool: Pool) -> int:
 
 def _outputs(predictor: Predictor, dataset: Dataset) -> int:
     """Try the model on one plain image, and see that its classes can be the data's."""
+    wanted, got = channels_of(predictor), dataset.images.shape[1]
+    if wanted not in (None, got):
+        raise RelookError(
+            f"{dataset.name}: expected images with {count(wanted or 0, 'channel')}, as the model "
+            f"takes, got {got}: convert them (--channels {wanted})"
+        )
     outputs: int = predict_views(predictor, dataset.images[:1], PLAIN_VIEW, seed=0).shape[2]
     check_class_count(dataset, outputs)
     return outputs

@@ -59,7 +59,7 @@ def search_notes(job: SearchJob) -> tuple[str, ...]:
             job.split.held_out,
             "held out",
             "the intervals will be wide and a small gain cannot be shown"
-            f"{'' if job.halves else ' (cross_fit, --cross-fit, holds none out)'}",
+            f"{'' if job.halves else '; cross_fit (--cross-fit) holds none out'}",
         ),
     ):
         if len(indices) < max(FEW_IMAGES, classes):

@@ -205,9 +205,10 @@ def _searched(
     for note in notes:
         note_to(note)
     if plan is not None:
-        say(str(plan))
-        late = plan.too_long()
-        if late is not None:
+        late = plan.too_long(with_split=job.can_split)
+        if late is None:
+            say(str(plan))
+        else:
             note_to(late)
     elif log is not None and current_engine() is None:
         log(job.time_text(job.seconds_a_pass()))

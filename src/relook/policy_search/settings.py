@@ -285,6 +285,11 @@ class SearchSettings:
         shares = parse_split(split, images)
         return replace(self, holdout=shares.holdout, left_out=shares.left_out)
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether candidates can come in rounds, the most promising first."""
+        return self.strategy == "conservative" and not self.race and not self.cross_fit
+
     def draw_pool(self) -> Pool:
         """Draw the candidates."""
         first = start_views(self.start_from, self.recipe) if self.start_from else ()

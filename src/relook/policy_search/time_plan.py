@@ -137,22 +137,38 @@ class TimePlan:
         return "with no time" if self.seconds is None else f"for {duration(self.seconds)}"
 
     def __str__(self) -> str:
+        if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
+            return f"Plan: {self._sizes}"
+        return f"Plan {self.for_time}: {self._sizes}: {self._speed}"
+
+    @property
+    def _sizes(self) -> str:
         candidates, images = self.size.candidates, self.size.search
         size = f"{count(candidates, 'candidate')} × {count(images, 'image')}"
-        size += f", then {self.size.proof:,} held-out images"
-        if self.seconds is None or self.estimate is None or not self.seconds_a_pass:
-            return f"Plan: {size}"
-        speed = f"about {duration(self.estimate)} at {1 / self.seconds_a_pass:,.0f} passes/s"
-        return f"Plan {self.for_time}: {size}: {speed}"
+        return f"{size}, then {self.size.proof:,} held-out images"
 
-    def too_long(self) -> str | None:
-        """Say that not even the least plan fits, if that is so."""
+    @property
+    def _speed(self) -> str:
+        passes = 1 / (self.seconds_a_pass or 1)
+        return f"about {duration(self.estimate or 0)} at {passes:,.0f} passes/s"
+
+    def too_long(self, *, with_split: bool) -> str | None:
+        """Say that not even the least plan fits, if that is so, and what takes half as much.
+
+        `with_split`: whether the images can be split otherwise.
+        """
         if self.seconds is None or (self.estimate or 0) <= self.seconds:
             return None
+        less = {"pool_size": str(max(2, self.size.candidates // 2))}
+        if with_split:
+            less["split"] = f"{max(2, self.size.search // 2)}:{max(4, self.size.proof // 2)}"
+        keywords = ", ".join(
+            f"{name}={repr(value) if name == 'split' else value}" for name, value in less.items()
+        )
+        options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in less.items())
         return (
-            f"the least that makes sense takes about {duration(self.estimate or 0)}, more than "
-            f"{duration(self.seconds)}, and runs all the same: for less, give "
-            "pool_size (--pool-size) and split"
+            f"{duration(self.seconds)} is too short: the smallest plan takes {self._speed} "
+            f"({self._sizes}), and runs all the same; for less: {keywords} ({options})"
         )
 
     def applied(self, settings: SearchSettings, wish: TimeWish) -> SearchSettings:
@@ -285,8 +301,7 @@ def other_seconds(job: SearchJob, size: Size) -> float:
 
 def has_rounds(job: SearchJob) -> bool:
     """Whether a search's candidates are in order of promise, and kept as they are predicted."""
-    settings = job.settings
-    alone = not settings.race and not settings.cross_fit and current_engine() is None
+    alone = job.settings.in_rounds and current_engine() is None
     return alone and job.pool.defaults > 0 and job.directory is not None
 
 
@@ -316,10 +331,7 @@ class Rounds:
         """Return whether the next round is made, as `fill_store` asks."""
         if so_far is None:
             if self.wish.finish and not stored:
-                raise RelookError(
-                    "finish: expected a complete round of candidates in "
-                    f"{self.job.directory}, got none: run the same command without it"
-                )
+                raise nothing_to_finish(self.job.directory)
             self._ends = [self.now()]
             return True
         self._ends.append(self.now())
@@ -351,6 +363,14 @@ class Rounds:
         rest = pace * (candidates * plan.images + self.job.passes.proof)
         rest += other_seconds(self.job, self.job.size)
         return now - self.wish.started + rest > self.wish.seconds
+
+
+def nothing_to_finish(run: Path | None) -> RelookError:
+    """Return the error where a run without a complete round is to be finished."""
+    return RelookError(
+        f"finish: expected a complete round of candidates in {run}, got none: run the same "
+        "command without it"
+    )
 
 
 def what_more_buys(job: SearchJob, predicted: PoolPredictions, selected: Selected) -> str:

@@ -284,8 +284,10 @@ class PredictionStore:
         return str(self._array.metadata.encode_chunk_key(chunk))
 
     def _is_stored(self, block: PredictionBlock) -> bool:
-        if not self._place.trusted:
-            return self._load(block) is not None
+        return self.is_whole(block) if self._place.trusted else self._load(block) is not None
+
+    def is_whole(self, block: PredictionBlock) -> bool:
+        """Whether the block is there with its full size, without reading it."""
         whole = math.prod(self.plan.chunk) * self.dtype.itemsize + _CHECKSUM
         return self._place.size(self._key(block)) == whole
 
@@ -302,6 +304,32 @@ class PredictionStore:
                 return None
             raise RunError(f"cannot read {self.name}: {reason(error)}") from error
         return None if np.isnan(log_probs).any() else log_probs
+
+
+@dataclass(frozen=True)
+class StoredPasses:
+    """How many passes are stored, of how many; `views`: how many first views are complete."""
+
+    done: int
+    total: int
+    views: int
+
+
+def stored_passes(path: str | Path) -> StoredPasses | None:
+    """Return how far a store is, by the sizes of its files; None: there is none to be read."""
+    try:
+        place = place_at(path)
+        manifest = place.manifest()
+        if manifest is None or place.size("zarr.json") is None:
+            return None
+        plan = BatchPlan(**manifest["plan"])
+        store = PredictionStore.attach(path, plan, manifest["precision"])
+        blocks = {block.start: (block, store.is_whole(block)) for block in plan.blocks()}
+    except (RelookError, OSError, KeyError, TypeError):
+        return None
+    done = sum(math.prod(block.shape) for block, whole in blocks.values() if whole)
+    missing = [block.views.start for block, whole in blocks.values() if not whole]
+    return StoredPasses(done, plan.views * plan.images, min(missing, default=plan.views))
 
 
 def _claim(place: Place, record: dict[str, JSON]) -> None:

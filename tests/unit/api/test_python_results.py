@@ -199,8 +199,20 @@ def test_progress_is_shown_in_a_terminal_and_in_a_log(
 
 
 def test_labels_are_given_once() -> None:
-    refused("expected labels with a Tensor", relook.search, new_small(), DIGITS.plain)
+    both = r"expected labels with a Tensor, got none: .*relook.search\(model, images, labels\)"
+    refused(both, relook.search, new_small(), DIGITS.plain)
     refused("expected no labels with a Dataset", relook.search, new_small(), DIGITS, DIGITS.labels)
+
+
+def test_mistakes_of_images_and_labels_are_named() -> None:
+    from_1 = "labels go from 1 to 10, expected 0 to 9, as the model has 10 classes: subtract 1"
+    refused(from_1, relook.search, new_small(), DIGITS.plain, DIGITS.labels + 1)
+    few = "at least 4 held-out images, got only .*, about 12 in all$"
+    refused(few, relook.search, new_small(), DIGITS.plain[:5], DIGITS.labels[:5], holdout=1 / 3)
+    grey = r"expected images with 3 channels, as the model takes, got 1: .*--channels 3"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("relook.policy_search.job.predict_views", None)
+        refused(grey, relook.search, new_small(3), DIGITS.plain, DIGITS.labels, mean=(0.5,) * 3)
     refused("undo the normalisation", relook.search, new_small(), DIGITS.plain / 99 - 1, [0] * 90)
     refused("expected policy=", relook.compare, new_small(), DIGITS)
     compare: Any = relook.compare

@@ -67,6 +67,14 @@ def test_images_that_the_search_left_out_set_the_threshold_and_the_proofs_show_i
     refused("out exists|exists: give another", conformal, runs / "run", "--out", out)
 
 
+def test_sets_of_one_class_each_ask_for_more_coverage(runs: Path, tmp_path: Path) -> None:
+    how = (runs / "run", "--method", "policy", "--out")
+    done = conformal(*how, tmp_path / "p.json", "--coverage", 0.02)
+    assert "every set has one class, as the accuracy (" in done.stdout
+    assert "ask for more, as coverage=0.95 (--coverage 0.95)" in done.stdout
+    assert "every set" not in conformal(*how, tmp_path / "q.json", "--coverage", 0.9).stdout
+
+
 def test_json_has_the_whole_report(runs: Path, tmp_path: Path) -> None:
     words = ("--out", tmp_path / "p.json", "--score", "lac", "--coverage", 0.8, "--json")
     found: dict[str, Any] = json.loads(conformal(runs / "run", *words).stdout)

@@ -89,6 +89,11 @@ def test_a_sound_machine_is_told_what_could_be_added(
     assert found["machine"]["cores"] >= 1
 
 
+def test_one_core_is_singular(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relook.foundation.threads.available_cores", lambda: 1)
+    assert ", 1 core, " in CliRunner().invoke(listing(), ["doctor"]).stdout
+
+
 @pytest.mark.usefixtures("installed")
 def test_what_is_broken_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "requires", lambda name: ["broken-one"])

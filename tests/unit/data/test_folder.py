@@ -71,6 +71,16 @@ def test_images_may_lie_deeper_and_classes_elsewhere(root: Path, tmp_path: Path)
     assert np.bincount(loaded.labels).tolist() == [3, 5, 3, 2]
 
 
+def test_grey_photos_among_coloured_ones_are_told(root: Path) -> None:
+    said: list[str] = []
+    photo(seed=51).convert("L").save(root / "cat" / "grey.png")
+    load_data(f"folder:{root}", Preparation(log=said.append))
+    assert f"folder:{root}: 1 grey image is read as colour" in said
+    said.clear()
+    load_data(f"folder:{root}", Preparation(channels=1, log=said.append))
+    assert "read as colour" not in "".join(said)
+
+
 def test_links_in_a_circle_are_harmless(root: Path) -> None:
     (root / "itself").symlink_to(root / "itself")
     (root / "cat" / "up").symlink_to(root)
@@ -85,7 +95,8 @@ def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relook.data.image_files.look_at", None)
-    says = r"got 3 in folder:.* and 10 from the model: .*with classes \(--classes FILE\)"
+    how = r"with classes \(--classes FILE\): one name per line, 10 lines"
+    says = f"got 3 in folder:.* and 10 from the model: .*{how}"
     refused(says, as_dataset, root, outputs=10)
 
 

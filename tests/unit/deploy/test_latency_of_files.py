@@ -13,11 +13,12 @@ import relook
 from relook.cli.compare import compare_command
 from relook.cli.export import export_command
 from relook.data import load_data
-from relook.deploy.latency import TORCH, engine_for, fit_latency
-from relook.evaluation.latency import LATENCY, Limit
+from relook.deploy.latency import TORCH, Fitting, engine_for, fit_latency
+from relook.evaluation.latency import LATENCY, Latency, Limit, Rung
 from relook.models import CallablePredictor, TorchPredictor
 from relook.models.onnx_runtime import is_installed
 from relook.models.small import new_small
+from relook.numerics.intervals import Interval
 from relook.policy import Policy
 from relook.policy.recipes import get_recipe
 from relook.report import write_report
@@ -69,6 +70,20 @@ def test_without_a_comparison_it_is_the_policy_with_as_many_views_as_fit() -> No
     refused(
         "expected the format onnx", lambda: fit_latency(*known, Limit(1), format="torch-export")
     )
+
+
+@pytest.mark.parametrize(("low", "budget"), [(0.01, 50.0), (-0.01, 50.0), (0.01, 25.0)])
+def test_why_there_are_not_more_views_and_what_is_not_shown(low: float, budget: float) -> None:
+    rungs = (
+        Rung("plain", "", 1, -0.5, None, 10.0),
+        Rung("gps", "learned policy", 2, -0.4, Interval(0.1, low, 0.2, 0.95), 20.0),
+        Rung("gps", "learned policy", 3, -0.45, Interval(0.05, -0.1, 0.2, 0.95), 30.0),
+    )
+    latency = Latency(rungs, 1, budget, 1, "ONNX Runtime", "cpu", 1, "image", "")
+    note = Fitting(latency, None, None, "90 held-out images").note  # type: ignore[arg-type]
+    more = "more views fit, but score no higher on 90 held-out images"
+    assert (more in note) == (budget > 30)
+    assert ("its interval contains 0" in note) == (low < 0)
 
 
 def test_what_cannot_be_exported_is_measured_in_torch() -> None:

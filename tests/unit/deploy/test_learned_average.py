@@ -120,7 +120,11 @@ def test_compiled_and_exported_graphs_average_alike(tmp_path: Path) -> None:
     program = torch.export.load(tmp_path / "m.pt2").module()
     np.testing.assert_allclose(program(images), expected, atol=1e-5)
     assert done.view_temperature == 4
-    assert ", view temperature 4 out" in str(done)
+    first, given, returned = str(done).splitlines()
+    assert first.startswith(f"{done.path}: ")
+    assert given.startswith("input: uint8 ")
+    assert returned.startswith("output: probabilities of ")
+    assert returned.endswith(", view temperature 4")
 
 
 @pytest.mark.skipif(not is_installed(), reason="onnx or onnxruntime is not installed")

@@ -103,7 +103,8 @@ def test_a_softmax_at_the_end_tells_what_the_outputs_are(
 def test_outputs_that_the_graph_does_not_tell_are_asked_for(tmp_path: Path, end: list[str]) -> None:
     linear_graph(tmp_path / "net.onnx", ["n", 3, 8, 8], drawn_weights(192), end=end)
     with pytest.raises(
-        RelookError, match="say which with outputs: logits, probabilities or log_probs"
+        RelookError,
+        match=r"say which with outputs \(--outputs\): logits, probabilities or log_probs$",
     ):
         load_model(f"onnx:{tmp_path / 'net.onnx'}")
 

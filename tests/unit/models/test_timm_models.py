@@ -96,6 +96,7 @@ def test_the_papers_networks_are_timm_names(timm: Any) -> None:
         (f"timm:{NAME}@w.pt", True, "got both"),
         (f"timm:{NAME}@", False, "expected a model as timm:NAME"),
         ("timm:resnet5O@w.pt", False, "unknown timm network 'resnet5O': did you mean 'resnet50'"),
+        ("timm:resnt50", False, "unknown timm network 'resnt50': did you mean 'resnet50'"),
         ("timm:zzzzzz@w.pt", False, "unknown timm network 'zzzzzz': timm.list_models"),
         (f"timm:{NAME}@absent.pt", False, "no such checkpoint: absent.pt"),
     ],

@@ -16,6 +16,7 @@ from relook.data import Dataset, load_data
 from relook.errors import RelookError, RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
+from relook.policy import DrawKind
 from relook.policy.pool import Pool, conservative_pool
 from relook.policy.recipes import get_recipe
 from relook.policy_search.job import plan_pool, plan_search
@@ -277,7 +278,8 @@ def test_the_passes_of_a_probe_are_counted() -> None:
 
 
 def test_a_policy_of_fixed_views_has_no_more_of_them_than_candidates() -> None:
-    for draws, views in (("fixed", 12), ("fresh", 20)):
+    cases: tuple[tuple[DrawKind, int], ...] = (("fixed", 12), ("fresh", 20))
+    for draws, views in cases:
         settings = SearchSettings.of("cifar", strategy="greedy", length=20, pool_size=12)
         job = plan_search(TorchPredictor(Sides()), of_sides(), replace(settings, draws=draws))
         assert len(job.pool.candidates) == 12

@@ -136,7 +136,7 @@ def test_what_fits_stays_as_it_is_and_what_does_not_is_cut(speed: Speed) -> None
     same, _, plan = planned(job, wish())
     assert same is job
     assert plan is not None
-    assert plan.too_long() is None
+    assert plan.too_long(with_split=True) is None
     speed(0.03)
     cut, _, plan = planned(job, wish())
     assert plan is not None
@@ -160,14 +160,20 @@ def test_more_than_the_normal_time_has_a_larger_pool(speed: Speed) -> None:
 
 def test_not_even_the_least_fits(speed: Speed) -> None:
     speed(60)
-    said: list[str] = []
     job = plan_search(MODEL, DIGITS, SETTINGS)
     cut, _, plan = planned(job, wish(time="1m"))
     assert plan is not None
     assert plan.size.candidates == len(cut.pool.candidates) == 16
-    said.append(plan.too_long() or "")
-    assert "the least that makes sense takes about" in said[0]
-    assert "more than 60 s" in said[0]
+    said = plan.too_long(with_split=cut.can_split)
+    assert said is not None
+    split = f"{plan.size.search // 2}:{plan.size.proof // 2}"
+    assert said.startswith("60 s is too short: the smallest plan takes about ")
+    assert said.endswith(
+        f"; for less: pool_size=8, split='{split}' (--pool-size 8 --split {split})"
+    )
+    said = plan.too_long(with_split=False)
+    assert said is not None
+    assert said.endswith("; for less: pool_size=8 (--pool-size 8)")
 
 
 def test_images_are_left_out_beside_a_separate_test(speed: Speed) -> None:

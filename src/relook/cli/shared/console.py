@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,9 @@ class TerminatedError(BaseException):
 
 @contextmanager
 def resumable(
-    how_to_go_on: str = GO_ON, timeout: float | None = None, kept: str = "nothing is lost"
+    how_to_go_on: str | Callable[[], str] = GO_ON,
+    timeout: float | None = None,
+    kept: str = "nothing is lost",
 ) -> Iterator[None]:
     """Turn Ctrl-C, SIGTERM and a model that hangs into one line that says how to go on.
 
@@ -54,10 +56,10 @@ def resumable(
         with limited_calls(limit):
             yield
     except KeyboardInterrupt:
-        say(f"interrupted; {kept}. {how_to_go_on}")
+        say(f"interrupted; {kept}. {_told(how_to_go_on)}")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        say(f"terminated; {kept}. {how_to_go_on}")
+        say(f"terminated; {kept}. {_told(how_to_go_on)}")
         raise typer.Exit(TERMINATED) from None
 
 
@@ -81,12 +83,16 @@ def fail(text: str) -> None:
     messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
 
 
-def _give_up(how_to_go_on: str, timeout: float, where: str) -> NoReturn:
+def _told(how_to_go_on: str | Callable[[], str]) -> str:
+    return how_to_go_on if isinstance(how_to_go_on, str) else how_to_go_on()
+
+
+def _give_up(how_to_go_on: str | Callable[[], str], timeout: float, where: str) -> NoReturn:
     """End the process: the thread of a model that hangs cannot be ended alone."""
     messages.show_cursor(True)
     fail(
         f"the model has not answered for {timeout:g} s (--timeout) on {where}; nothing is lost. "
-        f"{how_to_go_on}"
+        f"{_told(how_to_go_on)}"
     )
     messages.file.flush()
     os._exit(USER_ERROR)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from relook.data import Dataset, as_dataset, load_data
 from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
+from relook.data.folder import leads_elsewhere
 from relook.data.image_files import full_levels
 from relook.data.prepare import Preparation, make_plan, to_array
 from relook.errors import RelookError
@@ -216,13 +217,19 @@ def _identities(root: Path, names: Sequence[str], places: Sequence[int]) -> Iden
 
 
 def _walk(root: Path) -> list[str]:
-    """Return the files of a folder at any depth, by name; hidden ones are left alone."""
+    """Return the files of a folder at any depth, by name; hidden ones are left alone.
+
+    As where the folders are classes, links to folders elsewhere are followed at the top alone.
+    """
     if not root.is_dir():
         raise RelookError(f"{one_line(str(root))}: expected a folder of images, got no folder")
     found = []
-    for directory, folders, files in os.walk(root, followlinks=False):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for directory, folders, files in os.walk(root, followlinks=True):
         here = os.path.relpath(directory, root)
+        links = {name for name in folders if Path(directory, name).is_symlink()}
+        if here == ".":
+            links = {name for name in links if not leads_elsewhere(root / name, root)}
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in links)
         own = (name for name in sorted(files) if not name.startswith("."))
         found += [name if here == "." else f"{here}/{name}" for name in own]
     return found

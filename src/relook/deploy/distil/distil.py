@@ -28,6 +28,7 @@ from relook.deploy.tta.view_plan import ViewPlan, plan_views
 from relook.errors import RelookError
 from relook.evaluation.unseen import doubt_of, part_not_in
 from relook.foundation.progress import StageProgress, stage_of
+from relook.foundation.wording import count
 from relook.io.files import write_bytes_atomic
 from relook.io.identities import is_in, set_of, union
 from relook.io.records import Kind
@@ -42,6 +43,7 @@ from relook.numerics.calibration import temper
 from relook.policy import Policy, SubPolicy
 
 WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
+_HELPED = 5000  # images, in docs/howto/distil.md
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,22 @@ class Record:
     def sentence(self) -> str:
         """Say what came of it."""
         if self.verdict is not None:
-            return self.verdict.sentence
+            few = not self.verdict.helps and self.images < _HELPED
+            return f"{self.verdict.sentence}{f' {self._measured}' if few else ''}"
         if not self.written:
-            return "No epoch came nearer to the policy's predictions: keep the old weights."
+            text = "No epoch came nearer to the policy's predictions: keep the old weights."
+            return f"{text} {self._measured}" if self.images < _HELPED else text
         return (
             "There are new weights, but no labelled images to show what they are worth: compare "
             "them before you use them."
+        )
+
+    @property
+    def _measured(self) -> str:
+        """How many images helped, where fewer were learned from."""
+        return (
+            f"It learned from {count(self.images, 'image')}; where it was measured, {_HELPED:,} "
+            "helped and 1,500 did not (docs/howto/distil.md)."
         )
 
 

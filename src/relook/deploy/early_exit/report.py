@@ -83,12 +83,12 @@ class ExitReport:
     def sentence(self) -> str:
         """The result in a sentence."""
         same, full = self.over_same, self.over_full.accuracy
-        versus = "better than" if same.cll.low > 0 else "not better than"
+        versus = "better than" if same.cll.low > 0 else "no better than"
         text = (
             f"{self.own.views:.2f} views per image instead of {self.rule.views} "
             f"({self.saving:.1f} × fewer): accuracy {100 * full.estimate:+.2f} points "
             f"[{100 * full.low:+.2f}, {100 * full.high:+.2f}] against all views, "
-            f"and {versus} {same.views:.2f} views for every image (cLL {same.cll})"
+            f"and {versus} a fixed {same.views:.2f} views per image (cLL {same.cll})"
         ).replace("-", "−")
         return f"{text}. {self.doubt}" if self.doubt else text
 

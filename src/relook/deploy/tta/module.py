@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from relook.data.adapt import channels_first
 from relook.data.base import identities_of
 from relook.deploy.calibrate import fitted_policy, other_network_note
 from relook.deploy.early_exit.rule import (
@@ -68,7 +69,8 @@ class TTA(nn.Module):
     levels; returns `output` `[n, class]`, float32 on the model's device. Photos of any size do as
     well: a list of them (uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, images of Pillow's), a data
     set's full-size images or, with a policy that was searched on photos, a batch of another size
-    than the input's. Crops are then cut from them, as in the search. Each distinct view runs once
+    than the input's. Crops are then cut from them, as in the search. What returns arrays, such as
+    `predict_proba`, takes `[n, h, w, c]` and `[n, h, w]` too. Each distinct view runs once
     and counts as often as the policy repeats it. `model` is a torch module (`mean`, `std`,
     `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
 
@@ -247,7 +249,7 @@ class TTA(nn.Module):
         _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
         log_probs = np.concatenate(batches, axis=1)[order]
         numbers = np.asarray(labels, dtype=np.int64)
-        known = identities_of(self._levels(images))
+        known = identities_of(self._levels(channels_first(images)))
         mark = network_mark(self.network.predictor)
         policy = fitted_policy(self.policy, log_probs, numbers, known, mark)
         temperature = (policy.temperatures or (1.0,))[-1]
@@ -368,14 +370,15 @@ class TTA(nn.Module):
         return torch.logsumexp(log_probs + weights[:, None, None], dim=0)
 
     def _batches(self, images: Images, first_index: int) -> Iterator[Tensor]:
-        """Yield the views' log-probabilities of a few images at a time."""
+        """Yield the views' log-probabilities of a few images at a time, in any layout."""
         start = first_index
         for part in self._parts(images):
             yield self.view_log_probs(part, start)
             start += len(part)
 
     def _parts(self, images: Images, batches: int = 1) -> Iterator[Images]:
-        """Yield a few images at a time."""
+        """Yield a few images at a time, in any layout that a search takes."""
+        images = channels_first(images)
         step = max(1, self._limit(shape_of(images, self.size)))
         for start in range(0, len(images), step * batches):
             yield images[start : start + step * batches]

@@ -224,6 +224,19 @@ def test_a_list_of_files_and_a_single_file(folder: Path, tmp_path: Path) -> None
     assert len(open_source(str(folder), Preparation()).names) == COUNT
 
 
+def test_a_folder_may_be_a_link_as_where_it_is_a_class(folder: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("flat", "deep"):
+        (linked / name).symlink_to(folder / name)
+    (linked / ".hidden").symlink_to(folder)
+    assert open_source(f"folder:{linked}", Preparation()).names == opened(folder).names
+    (linked / "again").symlink_to(linked)
+    (linked / "above").symlink_to(tmp_path)
+    (folder / "flat" / "elsewhere").symlink_to(folder / "deep")
+    assert open_source(f"folder:{linked}", Preparation()).names == opened(folder).names
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

@@ -15,7 +15,7 @@ from relook.data import Dataset, Preparation, load_data
 from relook.deploy.batch.image_source import read_unlabelled
 from relook.deploy.distil import distil as whole
 from relook.deploy.distil import student as students
-from relook.deploy.distil.distil import distil_policy, new_spec, without_proof
+from relook.deploy.distil.distil import Record, distil_policy, new_spec, without_proof
 from relook.deploy.distil.student import Lesson, Training, is_mirrored, train_student, trainable
 from relook.deploy.distil.verdict import ROWS, judge, share_kept
 from relook.models import TorchPredictor
@@ -185,6 +185,16 @@ def test_a_verdict_helps_only_beyond_doubt(digits: Dataset) -> None:
     assert same.share is None
     assert same.sentence.startswith("Distillation is not shown to help")
     assert same.sentence.endswith("Doubt.")
+
+
+def test_what_few_images_came_to_elsewhere_is_said() -> None:
+    few = Record(Training(), 300, 0, 4, 1.0, 0.1, (), 0, None, False, {})
+    assert few.sentence.endswith(
+        "keep the old weights. It learned from 300 images; where it was measured, 5,000 helped and "
+        "1,500 did not (docs/howto/distil.md)."
+    )
+    assert replace(few, images=5000).sentence.endswith("keep the old weights.")
+    assert "1,500" not in replace(few, written=True).sentence
 
 
 def test_python_distils_arrays_and_keys_are_the_networks_own(

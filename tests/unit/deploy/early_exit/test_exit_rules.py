@@ -1,5 +1,6 @@
 import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,7 @@ def test_a_report_counts_what_the_rule_does() -> None:
     assert report.over_next.cll.estimate == pytest.approx(report.own.cll - high.cll)
     assert [point.views for point in report.curve] == sorted(p.views for p in report.curve)
     assert "views per image instead of 6" in report.sentence
+    assert re.search(r", and (no )?better than a fixed \d\.\d\d views per image", report.sentence)
 
 
 def _copies(groups: int, copies: int, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -49,6 +49,22 @@ def test_it_equals_the_evaluation(max_batch: int | None) -> None:
     np.testing.assert_allclose(tta.predict_proba(images.numpy()), expected, atol=1e-6)
 
 
+def test_arrays_may_have_the_layouts_that_a_search_takes() -> None:
+    images = some_images()
+    tta = TTA(network(), fixed_policy(), mean=MEAN, std=STD)
+    last, labels = images.permute(0, 2, 3, 1), np.arange(len(images)) % 7
+    for given in (last.numpy(), last):
+        np.testing.assert_array_equal(tta.predict_proba(given), tta.predict_proba(images))
+        np.testing.assert_array_equal(tta.predict(given), tta.predict(images))
+        np.testing.assert_array_equal(
+            tta.uncertainty(given).entropy, tta.uncertainty(images).entropy
+        )
+        refused("put the channels before height and width", tta, given)
+    seen = [tta.calibrate(given, labels).policy.seen for given in (last.numpy(), images)]
+    assert seen[0] == seen[1]
+    refused("expected images with 3 channels", tta.predict_proba, images[:, 0].numpy())
+
+
 def test_a_budget_takes_its_prefix_and_its_temperature() -> None:
     policy, images = fixed_policy(), some_images()
     tta = TTA(network(), policy, views=2, mean=MEAN, std=STD)
