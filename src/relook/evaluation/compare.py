@@ -224,7 +224,7 @@ def _judged(setup: Setup, scores: Scores, rows: Sequence[Row], proof: str) -> Ve
     whole = max(key for key in runs if key[0] == POLICY_METHOD)
     return judge(
         rows,
-        lambda one, other: setup.differences(runs[one], runs[other], setup.fair)["cll"],
+        lambda one, other: setup.differences(runs[one], runs[other], setup.fair),
         budgets=setup.budgets,
         images=len(setup.dataset),
         margin=setup.margin,
