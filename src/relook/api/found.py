@@ -152,7 +152,7 @@ class FoundPolicy(PolicySearch):
         Images and labels are of any kind that `relook.search` takes, the keywords those of
         `relook.compare`. `ood` are foreign images of the same size, to see how well they are told.
         "auto" is the search's engine. In a run's directory the comparison is kept, as by `relook
-        compare`: in `narrower` if the one that is there has its rows and more.
+        compare`: in `narrower` if the one that is there is fuller.
         """
         check_methods(keywords.get("methods"))
         indices = None

@@ -9,6 +9,7 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK
 
 from relook.errors import FileFormatError
+from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison, load_comparison, place_for
 from relook.policy import Policy, SubPolicy
@@ -56,6 +57,9 @@ def test_a_narrower_comparison_does_not_take_the_place_of_a_fuller_one(
     assert place(replace(narrower, rows=(*narrower.rows, replace(narrower.rows[0], budget=9)))) == (
         "."
     )
+    few = [row for row in comparison.rows if row.method != POLICY_METHOD or row.views < 4]
+    more = replace(few[0], method="cf", label="random crops (CF)")
+    assert place(replace(comparison, rows=(*few, more))) == "narrower"  # without the whole policy
     narrower.save(tmp_path / "comparison.json")
     assert place(comparison) == "."
 

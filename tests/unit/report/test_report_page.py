@@ -95,6 +95,7 @@ def test_when_not_to_answer_is_said_in_plain_words(page: Element) -> None:
     words = page.with_id("selective").words()
     assert when_not_to_answer(comparison) in words
     assert "Answering only the surest 90 % of the images, the policy is right on" in words
+    assert "If images are left out by disagreement between views instead, accuracy is " in words
     few = replace(comparison, selective=None, images=60)
     assert when_not_to_answer(few).endswith("when not to answer: expected 100, got 60.")
 
