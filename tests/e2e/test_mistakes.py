@@ -80,6 +80,10 @@ def said_in_time(relook: Relook, tmp_path: Path, *sources: object) -> str:
     assert json.loads(done.out)["notes"] == [note.removeprefix("note: ")]
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["notes"] == [note.removeprefix("note: ")]
+    sentence = json.loads((tmp_path / "run" / "comparison.json").read_text())["verdict"]["sentence"]
+    first = f". First check the set-up: {record['notes'][0]}."
+    assert first in sentence
+    assert sentence.index(first) == sentence.index(". ")  # right after the advice
     return note
 
 

@@ -170,6 +170,7 @@ class FoundPolicy(PolicySearch):
             recipe=self.recipe,
             indices=indices,
             validation=validation,
+            record={k: v for k, v in self.comparison.settings.items() if k == "set_up"},
             ood=ood,
             progress=progress,
             keywords=keywords,

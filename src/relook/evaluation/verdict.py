@@ -178,6 +178,15 @@ def doubted(verdict: Verdict, doubt: str) -> Verdict:
     return replace(verdict, sentence=f"{verdict.sentence.replace('held-out ', '')} {doubt}")
 
 
+def to_be_checked(verdict: Verdict, mistake: str | None) -> Verdict:
+    """Say of what is probably a mistake in the set-up, right after the advice."""
+    if not mistake:
+        return verdict
+    advice, stop, why = verdict.sentence.partition(". ")
+    checked = f"{advice.rstrip('.')}. First check the set-up: {mistake}."
+    return replace(verdict, sentence=f"{checked}{stop and ' '}{why}")
+
+
 def pick(
     comparison: Comparison, budget_views: int | None = None, max_slowdown: float | None = None
 ) -> Row:

@@ -40,6 +40,10 @@ _RIGHT_OF_SURE, _CROWDED = 0.8, 0.35
 _FEWEST_TO_CROWD = 4  # of two or three classes, one often draws the errors
 
 
+class SetUpNote(str):
+    """A note of what is probably a mistake, so that no figure can be trusted."""
+
+
 def search_notes(job: SearchJob) -> tuple[str, ...]:
     """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
 
@@ -110,10 +114,9 @@ def _tried_set_up(job: SearchJob) -> list[str]:
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
-    notes = [
-        _folders_note(job.dataset, log_probs.shape[1]),
-        set_up_note(log_probs, labels, job.dataset.classes),
-    ]
+    folders = _folders_note(job.dataset, log_probs.shape[1])
+    mistake = set_up_note(log_probs, labels, job.dataset.classes)
+    notes = (folders, None if mistake is None else SetUpNote(mistake))
     return [note for note in notes if note is not None]
 
 

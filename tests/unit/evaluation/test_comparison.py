@@ -32,6 +32,16 @@ def test_a_file_is_there_and_back_again(comparison: Comparison, tmp_path: Path) 
     assert file.read_bytes() == (tmp_path / "again.json").read_bytes()
 
 
+def test_a_mistake_in_the_set_up_is_said_right_after_the_advice() -> None:
+    dataset, logits = noisy(80)
+    options = {**QUICK, "methods": ("flip",), "budgets": (4,), "record": {"set_up": "check it"}}
+    found = compare(Oracle(logits).predictor, dataset, TURNED, **options)
+    assert found.settings["set_up"] == "check it"
+    advice, checked, _ = found.verdict.sentence.split(". ", 2)
+    assert ": use " in advice
+    assert checked == "First check the set-up: check it"
+
+
 def test_a_row_is_found_by_method_and_budget(comparison: Comparison) -> None:
     keys = ("d4", 8), ("d4", 4), ("cf", 4)
     found = [comparison.row(*key) for key in keys]

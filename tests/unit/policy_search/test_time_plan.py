@@ -19,6 +19,7 @@ from relook.data import load_data
 from relook.errors import RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
+from relook.policy_search import time_plan
 from relook.policy_search.job import SearchJob, Size, plan_search
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SearchSettings
@@ -32,6 +33,7 @@ from relook.policy_search.time_plan import (
     fitted,
     seconds_of,
     sizes,
+    what_more_buys,
 )
 from relook.predictions.store import BatchPlan
 
