@@ -97,9 +97,10 @@ def compare(
     drawn for each image, so that no lucky crop of all images decides. `indices` are the images'
     places in the data set that they come from; `record` is added to the settings, and the verdict
     tells of a mistake in its `set_up`. With `store_path` predictions are kept, and an interrupted
-    call goes on; views that are `known` of all the images are not predicted. `ood` are foreign images, uint8 `[m, c, h, w]` in one batch or more, of no
-    class that the model knows: how well they are told is measured. The stages of `progress` are
-    "magnitude" and "evaluate". All but the slowdown follows from the seeds.
+    call goes on; views that are `known` of all the images are not predicted. `ood` are foreign
+    images, uint8 `[m, c, h, w]` in one batch or more, of no class that the model knows: how well
+    they are told is measured. The stages of `progress` are "magnitude" and "evaluate". All but the
+    slowdown follows from the seeds.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     asked = _asked(policies, settings)
