@@ -10,6 +10,7 @@ from relook.evaluation import cost
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.models import CallablePredictor
 from relook.policy import Policy, Step, SubPolicy
+from relook.policy.views import apply_subpolicy
 
 PLAIN = SubPolicy()
 CROP = SubPolicy((), Step("crop", 2))
@@ -107,7 +108,7 @@ def test_a_view_that_is_held_up_in_every_round_costs_no_more() -> None:
 
 def test_making_a_view_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(image=1e-4)
-    make = cost.apply_subpolicy
+    make = apply_subpolicy
 
     def slowly(subpolicy: SubPolicy, batch: Tensor, *own: Any) -> Tensor:
         clock.now += 2e-4 * len(batch) * (subpolicy == CROP)
