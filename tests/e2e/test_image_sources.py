@@ -124,7 +124,7 @@ def test_a_wrong_order_of_classes_is_said(
     split = ("--split", "52:rest")
     done = search(relook, tmp_path / "run", *sources, "--classes", "classes.json", *split)
     assert done.code == 0, done.err
-    assert "the model is right on 0.0 % of the search images, which is chance" in done.err
+    assert "accuracy is 0.0 % on the search images, which is chance" in done.err
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["split"]["search"] == 52
     assert record["split"]["held_out"] == 8

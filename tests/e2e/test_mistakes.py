@@ -80,13 +80,17 @@ def said_in_time(relook: Relook, tmp_path: Path, *sources: object) -> str:
     assert json.loads(done.out)["notes"] == [note.removeprefix("note: ")]
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["notes"] == [note.removeprefix("note: ")]
+    sentence = json.loads((tmp_path / "run" / "comparison.json").read_text())["verdict"]["sentence"]
+    first = f". First check the set-up: {record['notes'][0]}."
+    assert first in sentence
+    assert sentence.index(first) == sentence.index(". ")  # right after the advice
     return note
 
 
 def test_a_missing_mean_and_std_are_said(relook: Relook, made: SetUp, tmp_path: Path) -> None:
     data = made.data("digits", 0, 700)
     note = said_in_time(relook, tmp_path, "--model", made.model, "--data", data)
-    assert "the model is right on" in note
+    assert "accuracy is " in note
     assert "mean and std" in note
 
 
@@ -99,7 +103,10 @@ def test_labels_in_another_order_are_said_with_the_order(
     data = made.data("sorted", 0, 700, labels=labels, classes=np.array(names))
     sources = ("--model", made.model, "--data", data, *NORMALISED)
     note = said_in_time(relook, tmp_path, *sources)
-    assert "% if its classes are in another order (counted from 0: 'eight' 8, 'five' 5, " in note
+    assert (
+        "% if the model's classes are in another order (counted from 0: 'eight' 8, 'five' 5, "
+        in note
+    )
     (tmp_path / "classes.txt").write_text("\n".join(NAMES))
     sound = ("search", *sources, "--classes", tmp_path / "classes.txt", *QUICK, "--dry-run")
     assert notes_of(relook.ok(*sound)) == []

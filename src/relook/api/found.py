@@ -153,7 +153,7 @@ class FoundPolicy(PolicySearch):
         baselines together can take more model passes than the search: `methods` selects some.
         `ood` are foreign images of the same size, to measure how well the model detects them.
         "auto" is the search's engine. A run keeps the comparison, like `relook compare`: in
-        `narrower` if the existing one has its rows and more.
+        `narrower` if the existing one is fuller.
         """
         check_methods(keywords.get("methods"))
         indices = None
@@ -171,6 +171,7 @@ class FoundPolicy(PolicySearch):
             recipe=self.recipe,
             indices=indices,
             validation=validation,
+            record={k: v for k, v in self.comparison.settings.items() if k == "set_up"},
             ood=ood,
             progress=progress,
             keywords=keywords,

@@ -119,7 +119,7 @@ class OutputOptions:
     )
     out: Path | None = option(
         "Where comparison.json and predictions go: RUN, or else runs/compare. Without --out a "
-        "comparison.json with more rows is kept, and the new one goes to RUN/narrower.",
+        "comparison.json with more views or methods is kept; the new one goes to RUN/narrower.",
         panel=_FILES,
     )
     as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
@@ -209,7 +209,10 @@ def compare_command(
         latency = None if limit is None else _latency(as_given, comparison, limit, written)
     if written != target:
         kept = shlex.quote(str(target))
-        say(f"{target}/comparison.json has more rows and is kept; --out {kept} replaces it")
+        say(
+            f"{target}/comparison.json has more views or methods and is kept; --out {kept} "
+            "replaces it"
+        )
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
     _print(comparison, results.picked(comparison), latency, checked, written, as_json)

@@ -61,7 +61,7 @@ from relook.evaluation.setup import (
     with_magnitude,
 )
 from relook.evaluation.unseen import unseen_part
-from relook.evaluation.verdict import doubted, judge, naming_losses
+from relook.evaluation.verdict import doubted, judge, naming_losses, to_be_checked
 from relook.evaluation.where import Where, changed_images, confusions, gains_by_slice
 from relook.foundation.progress import StageProgress, stage_of
 from relook.foundation.registry import check_names
@@ -95,11 +95,12 @@ def compare(
     The other keywords are the fields of `ComparisonSettings`. `validation` holds images for MGrid
     to find its magnitude on. Several policies are one per run. Random crops and the like are always
     drawn for each image, so that no lucky crop of all images decides. `indices` are the images'
-    places in the data set that they come from; `record` is added to the settings. With `store_path`
-    predictions are kept, and an interrupted call goes on; views that are `known` of all the images
-    are not predicted. `ood` are foreign images, uint8 `[m, c, h, w]` in one batch or more, of no
-    class that the model knows: how well they are told is measured. The stages of `progress` are
-    "magnitude" and "evaluate". All but the slowdown follows from the seeds.
+    places in the data set that they come from; `record` is added to the settings, and the verdict
+    tells of a mistake in its `set_up`. With `store_path` predictions are kept, and an interrupted
+    call goes on; views that are `known` of all the images are not predicted. `ood` are foreign
+    images, uint8 `[m, c, h, w]` in one batch or more, of no class that the model knows: how well
+    they are told is measured. The stages of `progress` are "magnitude" and "evaluate". All but the
+    slowdown follows from the seeds.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
     asked = _asked(policies, settings)
@@ -139,15 +140,17 @@ def compare(
         "cross_fit": cross_fit,
         "doubt": unseen.doubt,
     }
+    kept = _merged(known_settings, record or {})
+    verdict = doubted(naming_losses(verdict, deployed["where"]), unseen.doubt)
     return Comparison(
         policy=policies[0],
         rows=rows,
         budgets=setup.budgets,
-        verdict=doubted(naming_losses(verdict, deployed["where"]), unseen.doubt),
+        verdict=to_be_checked(verdict, kept.get("set_up")),
         gallery=gallery_of(setup.places, setup.seed),
         images=len(setup.dataset),
         classes=class_names(setup.dataset, scores.log_probs["plain"].shape[1]),
-        settings=_merged(known_settings, record or {}),
+        settings=kept,
         **deployed,
         **_of_predictions(setup, scores, lines, ood),
     )
@@ -224,7 +227,7 @@ def _judged(setup: Setup, scores: Scores, rows: Sequence[Row], proof: str) -> Ve
     whole = max(key for key in runs if key[0] == POLICY_METHOD)
     return judge(
         rows,
-        lambda one, other: setup.differences(runs[one], runs[other], setup.fair)["cll"],
+        lambda one, other: setup.differences(runs[one], runs[other], setup.fair),
         budgets=setup.budgets,
         images=len(setup.dataset),
         margin=setup.margin,

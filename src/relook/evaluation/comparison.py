@@ -361,14 +361,19 @@ def load_comparison(path: Path) -> Comparison:
 def place_for(directory: Path, comparison: Comparison) -> Path:
     """Return where a comparison is saved: apart, if the one in the directory is fuller.
 
-    That is so where it is of the same policy, model and images and has all the rows of this one.
+    That is so where it is of the same policy, model and images, and has all the rows of this one
+    or the policy with more views.
     """
     try:
         kept = load_comparison(directory / "comparison.json")
     except RelookError:
         return directory
     rows, more = ({row.key for row in one.rows} for one in (comparison, kept))
-    narrower = rows < more and bool(kept.ood or not comparison.ood)
+    own, whole = (
+        max((row.views for row in one.rows if row.method == POLICY_METHOD), default=0)
+        for one in (comparison, kept)
+    )
+    narrower = own < whole or (rows < more and bool(kept.ood or not comparison.ood))
     same = _of_what(kept) == _of_what(comparison)
     return directory / "narrower" if narrower and same else directory
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, cuda
 
 from relook.errors import RelookError
 from relook.foundation.watchdog import watched
@@ -48,9 +48,10 @@ def measure_slowdown(
     """Time making the views and passing them through the model, for each policy by name.
 
     uint8 images `[n, c, h, w]`, of which a small batch is used. Views are timed one by one, so
-    that each pass is short, and every round times all of them, the plain pass before each
-    policy's. A view takes its shortest time over the rounds, to which other work on the machine
-    can only add, and so does the plain pass, over as many; views add up.
+    that each pass is short, and every round times all of them, the plain image before each
+    policy's. Making a view takes its shortest time over the rounds, to which other work on the
+    machine can only add; so does the model, over all views, as they are all the same to it. Views
+    add up.
     """
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
@@ -62,19 +63,22 @@ def measure_slowdown(
 
     timed = {name: (plain, *first_views(one)) for name, one in policies.items()}
     run = _Runner(predictor, images[:_BATCH], seed, clock)
-    run.seconds(plain)  # first calls allocate and choose their algorithms
+    run.times(plain)  # first calls allocate and choose their algorithms
     passes = sum(len(views) for views in timed.values())
-    once = min(run.seconds(plain) for _ in range(3))  # what is held up must not shorten it too far
+    once = min(
+        sum(run.times(plain)) for _ in range(3)
+    )  # what is held up must not shorten it too far
     run = run.shortened(seconds / (rounds * passes * once + 1e-9))
     for view in (view for views in timed.values() for view in views[1:]):
-        run.seconds(view)  # a transform's first call compiles it, or loads what was compiled
+        run.times(view)  # a transform's first call compiles it, or loads what was compiled
     rounds_made = timed_rounds(
-        lambda: [run.seconds(view) for views in timed.values() for view in views],
+        lambda: [one for views in timed.values() for view in views for one in run.times(view)],
         seconds=seconds,
         rounds=rounds,
         clock=clock,
     )
-    least = iter(np.min(rounds_made, axis=0))
+    making, passing = np.min(rounds_made, axis=0).reshape(-1, 2).T
+    least = iter(making + passing.min())
     shortest = {name: [next(least) for _ in views] for name, views in timed.items()}
     unit = float(np.median([one[0] for one in shortest.values()]))
 
@@ -117,14 +121,17 @@ class _Runner:
     seed: int
     clock: Callable[[], float]
 
-    def seconds(self, view: View) -> float:
-        """Return how long a view takes."""
+    def times(self, view: View) -> tuple[float, float]:
+        """Return how long it takes to make a view, and to pass it through the model."""
         indices = np.arange(len(self.images))
         start = self.clock()
         made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
+        if made.is_cuda:
+            cuda.synchronize(made.device)  # or the making would count as the model's
+        ready = self.clock()
         with watched(lambda: f"{len(indices)} images, to take its time"):
             self.predictor(made)
-        return self.clock() - start
+        return ready - start, self.clock() - ready
 
     def shortened(self, share: float) -> _Runner:
         """Return a runner with that share of the images, at least one and at most all."""

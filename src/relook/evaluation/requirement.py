@@ -27,6 +27,9 @@ _NUMBERS = (*(one for one in METRICS_OF_A_ROW if one not in _DIFFERENCES), *_COS
 _EXAMPLES = "helps, 'cll>=0.01', 'accuracy>=-0.1', 'ece<=0.03' or 'views<=10'"
 _NAMES = {"plain": "the plain image", "best": "the best baseline"}
 
+_NO_GAIN = "the plain image is recommended, so there is no gain"
+_NO_CHANGE = "the plain image is recommended, so nothing changes"
+
 
 @dataclass(frozen=True)
 class Requirement:
@@ -101,18 +104,22 @@ def check(comparison: Comparison, asked: Requirement) -> Checked:
     found = _difference(comparison, asked, metric)
     scale, digits, unit = (100, 2, " points") if metric == "accuracy" else (1, 4, "")
     other = _NAMES.get(asked.against or "plain", one_line(asked.against))
+    itself = row.method == "plain" and (asked.against or "plain") == "plain"
     words = (
         f"{signed(scale * found.estimate, digits)}{unit} {interval(found, digits, scale)} "
         f"({what}, compared with {other})"
     )
     if asked.name == HELPS:
         margin = float(comparison.settings.get("margin", MARGIN))
-        return Checked(asked.text, outcome_of(found, margin) == HELPS, f"cLL {words}")
+        words = _NO_GAIN if itself else f"cLL {words}"
+        return Checked(asked.text, outcome_of(found, margin) == HELPS, words)
     end = "the lower end" if asked.at_least else "the upper end"
     value = found.low if asked.at_least else found.high
     if asked.of_mean:
         value, end = found.estimate, "the estimate"
     met = scale * value >= bound if asked.at_least else scale * value <= bound
+    if itself:
+        return Checked(asked.text, met, _NO_CHANGE if met else _NO_GAIN)
     return Checked(asked.text, met, f"{end} of {words}")
 
 

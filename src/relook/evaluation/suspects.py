@@ -96,7 +96,7 @@ class Suspects:
             "first."
         )
         if searched:
-            text += f" {searched:,} of the suspects are images that the policy was found on."
+            text += f" {searched:,} of the suspects are images used in the search."
         if self.few:
             text += (
                 f" Too few images to be confident of: {', '.join(self.few[:5])}"

@@ -32,14 +32,15 @@ HELPS, AVERAGING, NO_DIFFERENCE, HURTS = "helps", "averaging helps", "no differe
 TOO_FEW = "too few images to tell"
 
 _MOST_NAMED = 3
+_NEARLY = 0.75  # a choice of half the views, or fewer, with this share of the gain is worth a word
 _NAMES = {
     "plain": "the plain image",
     "flip": "the image and its mirror image",
     "random": "the random policy",
 }
 
-Difference = Callable[[tuple[str, int], tuple[str, int]], Interval]
-"""The difference in cLL, with learned averages, of two methods with their budgets."""
+Difference = Callable[[tuple[str, int], tuple[str, int]], Mapping[str, Interval]]
+"""The differences in `cll` and `accuracy`, with learned averages, of two methods with budgets."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Judged:
 
     `alone` is the policy's outcome against the plain image, `same` whether it predicts just that.
     `rival` is the best baseline, unless that is the plain image; `rivals` says whether it has any.
+    `passed_over` says why nothing cheaper, or no higher cLL, was chosen.
     """
 
     policy: Row
@@ -60,6 +62,7 @@ class Judged:
     margin: float
     images: int
     kind: str
+    passed_over: tuple[str, ...] = ()
 
     @property
     def likely_worse(self) -> bool:
@@ -118,8 +121,9 @@ def judge(
     Recommended is, among the budgets asked for, the row with the fewest views that is not worse
     than the best: the lower bound of the difference to it is at least −margin. Only rows that show
     a gain over the plain image count, so without such a row it is the plain image; where the policy
-    beats every baseline, only its own rows do. `same` says that the whole policy predicts what the
-    plain image does, `kind` what the cLL of these `images` is called.
+    beats every baseline, only its own rows do. Never is it a row that another of no more views
+    surely beats in accuracy, with a cLL as high. Time decides nothing. `same` says that the whole
+    policy predicts what the plain image does, `kind` what the cLL of these `images` is called.
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
@@ -144,10 +148,12 @@ def judge(
         kind=kind,
     )
     if found.outcome == HELPS:
-        asked = [plain, *(row for row in asked if row.method == POLICY_METHOD)]
-    found = replace(found, best=_recommended(asked, found, difference))
+        own = (row for row in asked if row.method == POLICY_METHOD)
+        asked = [row for row in own if row is policy or not _better(row, asked, difference)]
+    best, passed_over = _recommended(asked, found, difference)
+    found = replace(found, best=best, passed_over=passed_over)
     views, average = _shares(plain, policy)
-    best, sentence = found.best, _sentence(found, plain)
+    sentence = _sentence(found, plain)
     return Verdict(found.outcome, sentence, best.method, best.views, views, average)
 
 
@@ -170,6 +176,15 @@ def doubted(verdict: Verdict, doubt: str) -> Verdict:
     if not doubt:
         return verdict
     return replace(verdict, sentence=f"{verdict.sentence.replace('held-out ', '')} {doubt}")
+
+
+def to_be_checked(verdict: Verdict, mistake: str | None) -> Verdict:
+    """Say of what is probably a mistake in the set-up, right after the advice."""
+    if not mistake:
+        return verdict
+    advice, stop, why = verdict.sentence.partition(". ")
+    checked = f"{advice.rstrip('.')}. First check the set-up: {mistake}."
+    return replace(verdict, sentence=f"{checked}{stop and ' '}{why}")
 
 
 def pick(
@@ -240,19 +255,57 @@ def _rival(rows: Sequence[Row], policy: Row) -> Row | None:
     return max(own, key=lambda row: row.budget)
 
 
-def _recommended(asked: Sequence[Row], found: Judged, difference: Difference) -> Row:
+def _recommended(
+    asked: Sequence[Row], found: Judged, difference: Difference
+) -> tuple[Row, tuple[str, ...]]:
+    """Return the row to deploy, and why others that look as good were passed over."""
     plain, policy = found.best, found.policy
 
+    def gain(row: Row) -> Interval:
+        cll = difference(row.key, plain.key)["cll"]
+        return corrected(cll, 1 if row is policy else found.tried)
+
     def gains(row: Row) -> bool:
-        tried = 1 if row is policy else found.tried
-        return outcome_of(corrected(difference(row.key, plain.key), tried), found.margin) == HELPS
+        return outcome_of(gain(row), found.margin) == HELPS
+
+    def behind(row: Row) -> float:
+        return -difference(row.key, best.key)["cll"].low
 
     gaining = [row for row in asked if row is not plain and gains(row)]
     if not gaining:
-        return plain
+        return plain, ()
     best = max(gaining, key=lambda row: row.best_cll)
-    good = [row for row in gaining if difference(row.key, best.key).low >= -found.margin]
-    return min(good, key=lambda row: (row.views, row is not policy, -row.best_cll))
+    good = [row for row in gaining if behind(row) <= found.margin]
+    chosen = min(good, key=lambda row: (row.views, row is not policy, -row.best_cll))
+    while better := _better(chosen, asked, difference):
+        chosen = max(better, key=lambda row: row.best_cll)
+    notes, enough = [], _NEARLY * gain(chosen).estimate
+    halves = [r for r in asked if r.method == chosen.method and 2 * r.views <= chosen.views]
+    near = [row for row in halves if gain(row).estimate >= max(enough, found.margin)]
+    if near:
+        row = min(near, key=lambda row: row.views)
+        over = gain(row)
+        why = f"it may be {number(behind(row), 4)} worse than {_name(best)}"
+        if row not in gaining:
+            why = f"its interval, widened for a choice among {found.tried}, includes zero"
+        notes.append(
+            f"Cheaper and close: {_name(row)}, cLL {signed(over.estimate, 4)} {interval(over, 4)}, "
+            f"{_times(row.slowdown)} the time; not recommended, as {why}."
+        )
+    rival = found.rival
+    unproven = rival in asked and rival not in gaining
+    if rival and unproven and rival.best_cll > chosen.best_cll:
+        notes.append(
+            f"The cLL of {_name(rival)} is higher, but among {found.tried} choices that proves no "
+            "gain over the plain image."
+        )
+    return chosen, tuple(notes)
+
+
+def _better(row: Row, rows: Sequence[Row], difference: Difference) -> list[Row]:
+    """Return the rows that surely beat one in accuracy, with no more views and no lower cLL."""
+    able = (one for one in rows if one.views <= row.views and one.best_cll >= row.best_cll)
+    return [one for one in able if difference(one.key, row.key)["accuracy"].low > 0]
 
 
 def _shares(plain: Row, policy: Row) -> tuple[float | None, float | None]:
@@ -270,10 +323,11 @@ def _sentence(found: Judged, plain: Row) -> str:
         over = (
             found.best.with_learned_average.over_plain or {}
         )  # its intervals allow for the choice
-        changes = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
-        parts.append(f"Compared with the plain image: cLL {_change(*changes)}.")
+        cll, accuracy = (corrected(over[name], found.tried) for name in ("cll", "accuracy"))
+        change = f"{_change(cll, accuracy)}{_otherwise(accuracy, gains=True)}"
+        parts.append(f"Compared with the plain image: cLL {change}.")
         parts.append(_price(found.best))
-    parts += _of_policy(found)
+    parts += [*_of_policy(found), *found.passed_over]
     views, average = _shares(plain, found.policy)
     if found.alone == HELPS and average == 0:
         parts.append("All of the policy's gain over the plain image comes from its views.")
@@ -288,7 +342,7 @@ def _sentence(found: Judged, plain: Row) -> str:
 def _headline(found: Judged) -> str:
     outcome = found.outcome.capitalize()
     if found.outcome == AVERAGING and found.best.method != POLICY_METHOD:
-        outcome += ", no gain of the learned views beyond that is shown"
+        outcome += "; the learned views show no further gain"
     if found.outcome == HELPS and not found.rivals:
         outcome += ", compared with the plain image alone"
     if found.outcome == NO_DIFFERENCE and found.likely_worse:
@@ -303,13 +357,15 @@ def _of_policy(found: Judged) -> list[str]:
     if found.same:
         return ["The policy predicts just what the plain image does."]
     also = ", which is the best baseline too" if found.rivals and found.rival is None else ""
-    facts = [f"compared with the plain image{also if found.alone == HELPS else ''}: "]
-    facts[0] += f"{found.kind} {_change(over['cll'], over['accuracy'])}."
+    gains = found.alone == HELPS
+    facts = [f"compared with the plain image{also if gains else ''}: "]
+    facts[0] += f"{found.kind} {_change(over['cll'], over['accuracy'])}"
+    facts[0] += "." if found.alone == HURTS else f"{_otherwise(over['accuracy'], gains)}."
     if found.best is not policy:
         facts[0] = f"{_name(policy)} {facts[0]}"
     if found.alone in (NO_DIFFERENCE, TOO_FEW):
         facts.append(_doubt(found))
-    if found.alone == HELPS and found.rival is not None:
+    if gains and found.rival is not None:
         facts.append(_against(policy.over_rival or {}, found.rival, found.tried))
     return [f"{one[0].upper()}{one[1:]}" for one in (*facts, _price(policy))]
 
@@ -335,18 +391,27 @@ def _doubt(found: Judged) -> str:
 
 def _against(over: Mapping[str, Interval], rival: Row, tried: int) -> str:
     """Compare with the best baseline of the same budget: to be behind the best of many is luck."""
-    cll = over["cll"]
-    doubt = ": no gain is shown"
-    if cll.low > 0:
-        doubt = ""
-    elif corrected(cll, tried).high < 0:
-        doubt = ": it falls behind"
+    cll, doubt = over["cll"], []
+    if corrected(cll, tried).high < 0:
+        doubt = ["it falls behind"]
+    elif cll.low <= 0:
+        doubt = ["no gain is shown"]
+    if over["accuracy"].high < 0:
+        doubt.append("its accuracy is lower")
     learned = rival.fitted is not None and rival.fitted.view_temperature != 1
     average = ", with a learned average too" if learned else ""
     return (
         f"compared with the best baseline, {_name(rival)}{average}: cLL "
-        f"{_change(cll, over['accuracy'])}{doubt}."
+        f"{_change(cll, over['accuracy'])}{': ' if doubt else ''}{', and '.join(doubt)}."
     )
+
+
+def _otherwise(accuracy: Interval, gains: bool) -> str:
+    """Say so where accuracy surely moves otherwise than cLL, which `gains` or does not."""
+    if accuracy.high < 0:
+        return ": accuracy falls" + (", but the advice goes by cLL" if gains else "")
+    improves = accuracy.low > 0 and not gains
+    return ": accuracy does improve, but the advice goes by cLL" if improves else ""
 
 
 def _name(row: Row) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+_NOTHING = 1e-6  # what is left of rounding
+
 
 class Spread(Protocol):
     """A mean over runs, and its standard deviation."""
@@ -53,6 +55,11 @@ def interval(value: Range, digits: int, scale: float = 1.0) -> str:
     """Return `[low, high]`."""
     low, high = signed(value.low * scale, digits), signed(value.high * scale, digits)
     return f"[{low}, {high}]"
+
+
+def is_none(found: Range | None) -> bool:
+    """Whether there is no difference at all, as between the same predictions."""
+    return found is not None and max(abs(found.low), abs(found.high)) < _NOTHING
 
 
 def slowdown(value: float) -> str:

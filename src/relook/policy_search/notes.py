@@ -40,6 +40,10 @@ _RIGHT_OF_SURE, _CROWDED = 0.8, 0.35
 _FEWEST_TO_CROWD = 4  # of two or three classes, one often draws the errors
 
 
+class SetUpNote(str):
+    """A note of what is probably a mistake, so that no figure can be trusted."""
+
+
 def search_notes(job: SearchJob) -> tuple[str, ...]:
     """Return what a reader of the figures should know: few images, a recipe for others, mistakes.
 
@@ -110,10 +114,9 @@ def _tried_set_up(job: SearchJob) -> list[str]:
     images, labels = job.dataset.images[places], job.dataset.labels[places]
     batch = job.settings.batch
     log_probs = predict_views(job.predictor, images, PLAIN_VIEW, seed=0, batch=batch)[0]
-    notes = [
-        _folders_note(job.dataset, log_probs.shape[1]),
-        set_up_note(log_probs, labels, job.dataset.classes),
-    ]
+    folders = _folders_note(job.dataset, log_probs.shape[1])
+    mistake = set_up_note(log_probs, labels, job.dataset.classes)
+    notes = (folders, None if mistake is None else SetUpNote(mistake))
     return [note for note in notes if note is not None]
 
 
@@ -144,12 +147,12 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
     chance = float(shares[0] @ shares[1])
     right = float(np.mean(answers == labels))
     at_chance = right <= chance + 2 * math.sqrt(chance * (1 - chance) / images)
-    told = f"the model is right on {100 * right:.1f} % of the search images"
+    told = f"accuracy is {100 * right:.1f} % on the search images"
     told += ", which is chance" if at_chance else ""
     order = _other_order(answers, labels, classes)
     if order is not None:
         return (
-            f"{told}, and on {order}: name the model's classes in its order with classes "
+            f"{told}, and {order}: name the model's classes in its order with classes "
             "(--classes FILE)"
         )
     if at_chance:
@@ -159,7 +162,7 @@ def set_up_note(log_probs: LogProbs, labels: Labels, classes: Sequence[str]) -> 
         )
     sure = float(np.exp(log_probs.max(axis=1), dtype=np.float64).mean())
     temperature = fit_temperature(log_probs, labels)
-    told += f", but {100 * sure:.1f} % sure on average (temperature {temperature:.2g}): check "
+    told += f", but mean confidence is {100 * sure:.1f} % (temperature {temperature:.2g}): check "
     if temperature < _LOWEST:
         return f"{told}whether it returns probabilities rather than logits (outputs)"
     at_most = right + 2 * math.sqrt(right * (1 - right) / images)
@@ -200,7 +203,10 @@ def _orders(
     """Yield orders of the model's classes, in words, with the answer they expect of each image."""
     for described, key in (("by name", str), ("by number", _numbered)):
         place = {name: index for index, name in enumerate(sorted(classes, key=key))}
-        yield f"its classes are sorted {described}", np.array([place[c] for c in classes])[labels]
+        yield (
+            f"the model's classes are sorted {described}",
+            np.array([place[c] for c in classes])[labels],
+        )
     # An assignment fits noise, too: each image is judged by one that was made without it.
     expected = np.empty_like(labels)
     folds = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
@@ -212,7 +218,8 @@ def _orders(
     moved = [(label, named[label]) for label in np.unique(labels).tolist() if named[label] != label]
     pairs = [f"{classes[label][:_LONGEST_NAME]!r} {place}" for label, place in moved[:_NAMES_SHOWN]]
     pairs += ["…"] if len(moved) > _NAMES_SHOWN else []
-    yield f"its classes are in another order (counted from 0: {', '.join(pairs)})", expected
+    listed = f"(counted from 0: {', '.join(pairs)})"
+    yield f"the model's classes are in another order {listed}", expected
 
 
 def _assigned(answers: Indices, labels: Labels) -> dict[int, int]:

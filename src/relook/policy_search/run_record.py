@@ -79,6 +79,7 @@ def record_search(
                 "held_out_images": b64encode(set_of(job.proof.identities)).decode(),
             },
             "notes": list(found.notes),
+            "set_up": found.comparison.settings.get("set_up"),
             "probe": None if found.probe is None else asdict(found.probe),
             "race": None if found.race is None else dict(found.race),
             "plan": None if found.time_plan is None else found.time_plan.to_json(),
@@ -99,6 +100,7 @@ class RunRecord:
     split: Mapping[str, Any]
     probe: Probe | None = None
     race: Mapping[str, Any] | None = None
+    set_up: str | None = None
     path: Path = Path()
 
 

@@ -29,7 +29,7 @@ from relook.models.describe import network_mark
 from relook.numerics.arrays import Indices
 from relook.policy import Policy, SubPolicy
 from relook.policy_search.job import SearchJob, plan_search
-from relook.policy_search.notes import search_notes
+from relook.policy_search.notes import SetUpNote, search_notes
 from relook.policy_search.pool_predictions import (
     Probe,
     choose_variant,
@@ -227,7 +227,9 @@ def _searched(
     times.append(time.perf_counter())
     # The images of a cross-fit's proof are those of the pool.
     known = KnownViews(job.views, selected.log_probs) if job.settings.cross_fit else None
-    comparison = _proof(job, policy, known, progress)
+    mistake = next((str(one) for one in notes if isinstance(one, SetUpNote)), None)
+    about = {} if mistake is None else {"set_up": mistake}
+    comparison = _proof(job, policy, known, progress, about)
     times.append(time.perf_counter())
     picks = tuple(int(predicted.candidates[pick]) for pick in selected.result.picks)
     trace = replace(selected.result, picks=picks, temperatures=policy.temperatures or ())
@@ -250,7 +252,11 @@ def _searched(
 
 
 def _proof(
-    job: SearchJob, policy: Policy, known: KnownViews | None, progress: StageProgress | None
+    job: SearchJob,
+    policy: Policy,
+    known: KnownViews | None,
+    progress: StageProgress | None,
+    record: Mapping[str, str],
 ) -> Comparison:
     """Compare the policy with the plain image and random crops on the held-out images."""
     return compare(
@@ -267,5 +273,6 @@ def _proof(
         store_path=job.place("heldout.zarr"),
         measure_cost=not on_other_gpus(),
         progress=progress,
+        record=record,
         known=known,
     )

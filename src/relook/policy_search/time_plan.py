@@ -381,11 +381,12 @@ def what_more_buys(job: SearchJob, predicted: PoolPredictions, selected: Selecte
     gains = _likelihoods(job, selected) - _likelihoods(job, fewer)
     groups = None if job.groups is None else group_numbers(job.groups, len(gains))
     gain, error = mean_and_error(gains, np.ones(len(gains)), groups)
-    return (
-        f"what more time would buy: the last {made - made // 2} of {made} candidates have changed "
-        f"the cLL by {signed(gain, 4)} ± {plain(error, 4)} on the search images; as many again "
-        "probably gain less"
-    )
+    changed = f"the cLL by {signed(gain, 4)} ± {plain(error, 4)} on the search images; "
+    changed += "as many again probably gain less"
+    if max(abs(gain), error) < 0.00005:
+        changed = "nothing; as many again probably change nothing either"
+    last = f"the last {made - made // 2} of {made} candidates"
+    return f"what more time would buy: {last} have changed {changed}"
 
 
 def _likelihoods(job: SearchJob, selected: Selected) -> FloatArray:

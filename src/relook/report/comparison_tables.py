@@ -15,6 +15,7 @@ from relook.evaluation.comparison import USUAL, Comparison, Row
 from relook.evaluation.results import Results
 from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
+from relook.foundation.screen import Screen
 from relook.foundation.wording import views_text
 from relook.io.files import for_terminal
 from relook.report.latex import latex
@@ -58,7 +59,7 @@ def shown_rows(comparison: Comparison) -> list[Row]:
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
     """Print the table and the verdict."""
-    console = console or Console(highlight=False)
+    console = console or Screen(highlight=False)
     console.print(terminal(comparison_table(comparison), console))
     console.print(Text(comparison.verdict.sentence, style="bold"), soft_wrap=True)
 
@@ -86,7 +87,7 @@ def comparison_table(comparison: Comparison) -> Table:
     usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
         Column(metric_of(usual).head, {"metric": usual}, optional=3, about=explained),
-        Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=4),
+        Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=1),
     )
     rival = {"rival": _VERSUS["rival"]}
     return method_table(fair.results(), metrics, rival, more=more, **words)
@@ -120,7 +121,7 @@ def method_table(
             Column(
                 f"{measure} − {other}",
                 {"metric": compared, "versus": kind},
-                optional=1 if kind == "rival" else 4,
+                optional=4 if kind == "rival" else 1,
             )
             for kind, other in versus.items()
             if results.where(versus=kind)

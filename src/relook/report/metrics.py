@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from relook.evaluation.results import Result
-from relook.foundation.wording import plain
+from relook.foundation.wording import plain, signed
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Metric:
 
     def signed(self, value: float, digits: int | None = None) -> str:
         """Return a difference with its sign, a true minus."""
-        digits = self.digits if digits is None else digits
-        return f"{self.scale * value:+.{digits}f}".replace("-", "−")
+        return signed(self.scale * value, self.digits if digits is None else digits)
 
     def text(self, one: Result) -> str:
         """Return `−0.6231±0.0012`; the mean alone where there is no deviation."""

@@ -128,7 +128,7 @@ def when_not_to_answer(comparison: Comparison) -> str:
         f"{100 * own.accuracy:.1f} % of them instead of {100 * whole.accuracy:.1f} % of all; the "
         f"plain image on {100 * plain.accuracy:.1f} %, a difference of "
         f"{signed(100 * own.over_plain.estimate, 1)} points {interval(own.over_plain, 1, 100)}. "
-        "Left out by the disagreement of its views instead of its confidence: "
+        "If images are left out by disagreement between views instead, accuracy is "
         f"{100 * by_views.accuracy:.1f} %."
     )
 

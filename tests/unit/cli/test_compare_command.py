@@ -84,13 +84,22 @@ def test_a_fuller_comparison_is_kept_unless_told(run: SearchedRun) -> None:
     fuller = (run.path / "comparison.json").read_bytes()
     narrower = (run.path, "--methods", "cf", "--budgets", "2")
     result = compare(*narrower, "--json")
-    assert "comparison.json has more rows and is kept; --out" in result.stderr
+    assert "comparison.json has more views or methods and is kept; --out" in result.stderr
     assert json.loads(result.stdout)["out"] == str(run.path / "narrower")
     assert (run.path / "comparison.json").read_bytes() == fuller
     written = load_comparison(run.path / "narrower" / "comparison.json")
     assert {row.method for row in written.rows} == {"plain", "cf", "gps"}
     compare(*narrower, "--out", run.path)
     assert compared(run.path).budgets == (2,)
+
+
+def test_a_mistake_noted_by_the_search_is_said_unless_the_set_up_is_given(run: SearchedRun) -> None:
+    record = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**record, "set_up": "check mean and std"}))
+    said = ". First check the set-up: check mean and std. "
+    assert said in " ".join(compare(run.path, "--methods", "cf").stdout.split())
+    given = compare(run.path, "--methods", "cf", "--outputs", "logits")
+    assert "First check" not in given.stdout
 
 
 def test_what_a_comparison_takes_is_said_before_it_starts(run: SearchedRun) -> None:

@@ -68,6 +68,6 @@ def test_a_search_lists_its_own_images(tmp_path: Path) -> None:
     found = search.suspects(csv=tmp_path / "s.csv", gallery=tmp_path / "s.html")
     assert len(found.dataset) == 90
     assert {one.searched for one in found.found} == {True, False}
-    assert "images that the policy was found on" in found.sentence
+    assert "images used in the search" in found.sentence
     assert (tmp_path / "s.csv").exists()
     assert (tmp_path / "s.html").exists()

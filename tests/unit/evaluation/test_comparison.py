@@ -9,6 +9,7 @@ from tests.unit.data.marked_images import TURNED, Oracle, noisy
 from tests.unit.evaluation.compare_cases import QUICK
 
 from relook.errors import FileFormatError
+from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison, load_comparison, place_for
 from relook.policy import Policy, SubPolicy
@@ -29,6 +30,16 @@ def test_a_file_is_there_and_back_again(comparison: Comparison, tmp_path: Path) 
     json.dumps(comparison.to_json(), allow_nan=False)
     comparison.save(tmp_path / "again.json")
     assert file.read_bytes() == (tmp_path / "again.json").read_bytes()
+
+
+def test_a_mistake_in_the_set_up_is_said_right_after_the_advice() -> None:
+    dataset, logits = noisy(80)
+    options = {**QUICK, "methods": ("flip",), "budgets": (4,), "record": {"set_up": "check it"}}
+    found = compare(Oracle(logits).predictor, dataset, TURNED, **options)
+    assert found.settings["set_up"] == "check it"
+    advice, checked, _ = found.verdict.sentence.split(". ", 2)
+    assert ": use " in advice
+    assert checked == "First check the set-up: check it"
 
 
 def test_a_row_is_found_by_method_and_budget(comparison: Comparison) -> None:
@@ -56,6 +67,9 @@ def test_a_narrower_comparison_does_not_take_the_place_of_a_fuller_one(
     assert place(replace(narrower, rows=(*narrower.rows, replace(narrower.rows[0], budget=9)))) == (
         "."
     )
+    few = [row for row in comparison.rows if row.method != POLICY_METHOD or row.views < 4]
+    more = replace(few[0], method="cf", label="random crops (CF)")
+    assert place(replace(comparison, rows=(*few, more))) == "narrower"  # without the whole policy
     narrower.save(tmp_path / "comparison.json")
     assert place(comparison) == "."
 

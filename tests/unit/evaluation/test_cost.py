@@ -1,12 +1,16 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from tests.support import refused
 from torch import Tensor
 
+from relook.evaluation import cost
 from relook.evaluation.cost import Slowdown, measure_slowdown
 from relook.models import CallablePredictor
 from relook.policy import Policy, Step, SubPolicy
+from relook.policy.views import apply_subpolicy
 
 PLAIN = SubPolicy()
 CROP = SubPolicy((), Step("crop", 2))
@@ -89,17 +93,30 @@ def test_other_work_on_the_machine_changes_little(seed: int) -> None:
     assert found["crops"].at(12) == pytest.approx(12, rel=0.05)
 
 
-def test_the_plain_pass_is_timed_again_in_every_round() -> None:
-    clock = Clock(image=1e-6)
+def test_a_view_that_is_held_up_in_every_round_costs_no_more() -> None:
+    clock = Clock(image=1e-4)
     predictor = clock.predictor()
 
-    def slower_and_slower(batch: Tensor) -> Tensor:
-        clock.image *= 1.5
+    def held_up(batch: Tensor) -> Tensor:
+        clock.now += 1.0 if len(clock.calls) % 4 == 2 else 0.0
         return predictor(batch)
 
-    drifting = CallablePredictor(slower_and_slower, outputs="log_probs", classes=2)
-    found = measure_slowdown(drifting, images(), {"x": Policy(TURNS[:1])}, clock=clock)
-    assert found["x"].at(1) == pytest.approx(1.5)
+    busy = CallablePredictor(held_up, outputs="log_probs", classes=2)
+    found = measure_slowdown(busy, images(), {"x": Policy(TURNS)}, clock=clock)
+    assert found["x"].costs == pytest.approx((1, 1, 1))
+
+
+def test_making_a_view_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(image=1e-4)
+    make = apply_subpolicy
+
+    def slowly(subpolicy: SubPolicy, batch: Tensor, *own: Any) -> Tensor:
+        clock.now += 2e-4 * len(batch) * (subpolicy == CROP)
+        return make(subpolicy, batch, *own)
+
+    monkeypatch.setattr(cost, "apply_subpolicy", slowly)
+    found = measured(clock, x=Policy((TURNS[0], CROP)))
+    assert found["x"].costs == pytest.approx((1, 3))
 
 
 def test_what_the_first_call_of_a_view_takes_is_not_counted() -> None:

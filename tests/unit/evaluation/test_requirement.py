@@ -44,6 +44,19 @@ def test_cll_is_met_by_the_lower_end_of_the_interval(comparison: Comparison) -> 
     assert text.endswith(f"with {row.views} views, compared with the plain image)")
 
 
+def test_the_plain_image_gains_nothing_over_itself(comparison: Comparison) -> None:
+    verdict = replace(comparison.verdict, recommended_method="plain", recommended_views=1)
+    plain, why = replace(comparison, verdict=verdict), "the plain image is recommended, so "
+    for asked, met, end in (
+        ("cll>=0.01", False, "there is no gain"),
+        ("cll>=0.01 against plain", False, "there is no gain"),
+        ("helps against plain", False, "there is no gain"),
+        ("accuracy>=-0.1", True, "nothing changes"),
+    ):
+        found = check(plain, read_requirement(asked))
+        assert (found.met, found.found) == (met, why + end)
+
+
 def test_accuracy_is_in_points(comparison: Comparison) -> None:
     found = comparison.against["plain"]["accuracy"]
     assert comparison.meets(f"accuracy.mean>={100 * found.estimate - 0.001}")

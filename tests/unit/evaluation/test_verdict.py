@@ -205,7 +205,7 @@ def test_a_shorter_policy_is_recommended_only_if_it_is_as_good(
     assert ("as good as" in verdict.sentence) == (views == 5)
 
 
-BEYOND = ", no gain of the learned views beyond that is shown"
+BEYOND = "; the learned views show no further gain"
 
 
 @pytest.mark.parametrize(
@@ -386,6 +386,93 @@ def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:
     assert verdict.outcome == "no difference"
     assert "predicts just what the plain image does" in verdict.sentence
     assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
+
+
+# Accuracy, and what was passed over
+
+
+def moved(images: int, points: float) -> dict[tuple[str, int], np.ndarray]:
+    """The policy's accuracy moves by so many points, as the answers on some images do."""
+    changed = np.zeros(images)
+    changed[: round(images * abs(points) / 100)] = np.sign(points)
+    return {("gps", 20): changed}
+
+
+def test_an_accuracy_that_is_surely_lower_is_never_recommended() -> None:
+    # As good in cLL as random crops, whose gain needs more proof; so the policy was recommended.
+    scores = gains(400, gps_20=0.0105)
+    scores["cf", 20] = scores["gps", 20] + 1e-5 + 0.0005 * np.resize([1.0, -1.0], 400)
+    scores |= {("mtrain", k): scores["plain", 1] - 1 for k in (5, 10, 20)}
+    equal = judged(scores, (5, 10, 20))
+    assert equal.recommended_method == "gps"
+    assert (
+        "The cLL of random crops (CF) with 20 views is higher, but among 4 choices that proves no "
+        "gain over the plain image."
+    ) in equal.sentence
+    worse = judged(scores, (5, 10, 20), right=moved(400, -2))
+    assert (worse.recommended_method, worse.recommended_views) == ("cf", 20)
+    assert ": no gain is shown, and its accuracy is lower. " in worse.sentence
+    assert "accuracy −2.0 points [" in worse.sentence
+
+
+def test_time_never_decides_what_is_recommended() -> None:
+    scores = gains(5000, cf_10=0.05, gps_10=0.05, gps_5=0.05)
+    rows = rows_of(scores)
+    slower = [replace(row, slowdown=1000 / row.slowdown) for row in rows]
+    one, other = judged(scores, (5, 10), rows), judged(scores, (5, 10), slower)
+    assert (one.recommended_method, one.recommended_views) == (
+        other.recommended_method,
+        other.recommended_views,
+    )
+
+
+def test_a_prefix_that_loses_to_a_baseline_is_not_recommended_where_the_policy_helps() -> None:
+    scores = gains(5000, gps_20=0.05, cf_5=0.05, gps_5=0.05)
+    scores["gps", 5] = scores["gps", 20] - 0.0005
+    scores["cf", 5] = scores["gps", 5] + 0.0001
+    assert judged(scores, (5, 20)).recommended_views == 5
+    right = {("cf", 5): moved(5000, 2)["gps", 20]}
+    verdict = judged(scores, (5, 20), right=right)
+    assert (verdict.outcome, verdict.recommended_views) == ("helps", 20)
+
+
+@pytest.mark.parametrize(
+    ("gain", "points", "words"),
+    [
+        (0.0, 3, ": accuracy does improve, but the advice goes by cLL."),
+        (0.0, -3, ": accuracy falls."),
+        (0.05, -3, ": accuracy falls, but the advice goes by cLL."),
+        (0.05, 3, "]. "),
+        (-0.05, -3, "]. "),
+    ],
+)
+def test_an_accuracy_that_moves_otherwise_than_cll_is_mentioned(
+    gain: float, points: float, words: str
+) -> None:
+    sentence = judged(gains(5000, gps_20=gain), (20,), right=moved(5000, points)).sentence
+    change = sentence.partition(" points [")[2]
+    assert change.partition("]")[2].startswith(words.removeprefix("]"))
+
+
+@pytest.mark.parametrize(
+    ("images", "spread", "why"),
+    [
+        (5000, 0.0, "it may be 0.0040 worse than the learned policy with 20 views."),
+        (400, 0.5, "its interval, widened for a choice among 4, includes zero."),
+    ],
+)
+def test_a_cheaper_prefix_that_comes_close_is_mentioned(
+    images: int, spread: float, why: str
+) -> None:
+    scores = gains(images, gps_20=0.05)
+    noise = spread * np.random.default_rng(1).normal(size=images)
+    scores["gps", 5] = scores["gps", 20] - 0.004 + noise - noise.mean()
+    scores |= {("cf", k): scores["plain", 1] - 1 for k in (1, 5, 20)}
+    sentence = judged(scores, (1, 5, 20)).sentence
+    assert "Cheaper and close: the learned policy with 5 views, cLL +0.0460 [" in sentence
+    assert f"], 5.5 × the time; not recommended, as {why}" in sentence
+    scores["gps", 5] = scores["gps", 20] - 0.02
+    assert "Cheaper and close" not in judged(scores, (1, 5, 20)).sentence
 
 
 # Picking from the frontier

@@ -39,16 +39,31 @@ def compared(
     )
 
 
-def rows_of(scores: Scores) -> list[Row]:
-    """Rows as `compare` makes them, from each image's cLL."""
+def differences(
+    scores: Scores,
+    right: Scores | None,
+    one: tuple[str, int],
+    other: tuple[str, int],
+    groups: NDArray[np.int64] | None = None,
+) -> dict[str, Interval]:
+    """The differences in cLL and accuracy."""
+    zero = np.zeros(len(scores[one]))
+    accuracy = (right or {}).get(one, zero) - (right or {}).get(other, zero)
+    cll = scores[one] - scores[other]
+    return {
+        "cll": paired_interval(cll, groups=groups),
+        "accuracy": paired_interval(accuracy, groups=groups),
+    }
+
+
+def rows_of(scores: Scores, right: Scores | None = None) -> list[Row]:
+    """Rows as `compare` makes them, from each image's cLL and, where it is not 0, accuracy."""
     rows = []
     means = {key: float(cll.mean()) for key, cll in scores.items()}
     for (method, budget), cll in scores.items():
-        interval = paired_interval(cll - scores["plain", 1])
+        plain, key = ("plain", 1), (method, budget)
         rival = best_rival((method, budget), means) if method == POLICY_METHOD else None
-        lead = None
-        if rival is not None:
-            lead = paired_interval(cll - scores[rival])
+        lead = None if rival is None else differences(scores, right, key, rival)
         rows.append(
             Row(
                 method=method,
@@ -57,8 +72,8 @@ def rows_of(scores: Scores) -> list[Row]:
                 views=budget,
                 slowdown=1.1 * budget,
                 metrics={"cll": Measured(float(cll.mean()), 0.0)},
-                over_plain=None if method == "plain" else {"cll": interval, "accuracy": interval},
-                over_rival=None if lead is None else {"cll": lead, "accuracy": lead},
+                over_plain=None if method == "plain" else differences(scores, right, key, plain),
+                over_rival=lead,
                 rival=None if rival is None else rival[0],
             )
         )
@@ -85,15 +100,16 @@ def judged(
     budgets: tuple[int, ...] = (10,),
     rows: Sequence[Row] | None = None,
     groups: NDArray[np.int64] | None = None,
+    right: Scores | None = None,
     **more: Any,
 ) -> Verdict:
-    """The verdict on rows as `compare` makes them, from each image's cLL."""
+    """The verdict on rows as `compare` makes them, from each image's cLL and accuracy."""
 
-    def difference(one: tuple[str, int], other: tuple[str, int]) -> Interval:
-        return paired_interval(scores[one] - scores[other], groups=groups)
+    def difference(one: tuple[str, int], other: tuple[str, int]) -> dict[str, Interval]:
+        return differences(scores, right, one, other, groups)
 
-    images = len(next(iter(scores.values())))
-    return judge(rows or rows_of(scores), difference, budgets=budgets, images=images, **more)
+    images, made = len(next(iter(scores.values()))), rows or rows_of(scores, right)
+    return judge(made, difference, budgets=budgets, images=images, **more)
 
 
 # The three constructed cases

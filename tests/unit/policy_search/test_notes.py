@@ -97,7 +97,7 @@ def test_a_wrong_order_of_classes_is_noticed_and_the_right_one_named() -> None:
     right = answered(labels, 5)
     assert note(right, labels) == ""
     told = note(np.roll(right, 1, 1), labels, "a", "b", "c", "d", "e")
-    assert "right on 0.0 % of the search images, which is chance, and on 100.0 % if" in told
+    assert "accuracy is 0.0 % on the search images, which is chance, and 100.0 % if" in told
     assert "(counted from 0: 'a' 1, 'b' 2, 'c' 3, 'd' 4, …)" in told
     assert note(np.roll(right, 1, 1)[:49], labels[:49]) == "", "too few to say"
 
@@ -106,9 +106,9 @@ def test_an_order_that_has_a_name_is_called_by_it() -> None:
     log_probs, labels = network(100, margin=9)
     by_text = sorted(NUMBERS[:100])
     as_text = np.array([by_text.index(str(label)) for label in labels])
-    assert "if its classes are sorted by number: name" in note(log_probs, as_text, *by_text)
+    assert "if the model's classes are sorted by number: name" in note(log_probs, as_text, *by_text)
     names = [f"{99 - label:02}" for label in range(100)]
-    assert "if its classes are sorted by name: name" in note(log_probs, 99 - labels, *names)
+    assert "if the model's classes are sorted by name: name" in note(log_probs, 99 - labels, *names)
 
 
 @pytest.mark.parametrize(("classes", "moved"), [(10, 10), (10, 3), (100, 100)])
@@ -117,7 +117,7 @@ def test_orders_are_found_for_weak_networks_and_some_classes_only(classes: int, 
     order = np.arange(classes)
     order[:moved] = np.roll(order[:moved], 1)
     told = note(log_probs, order[labels])
-    assert "if its classes are in another order" in told
+    assert "if the model's classes are in another order" in told
     assert "'0' 1, '1' 2" in told
 
 

@@ -19,6 +19,7 @@ from relook.data import load_data
 from relook.errors import RunError
 from relook.models import TorchPredictor
 from relook.models.small import new_small
+from relook.policy_search import time_plan
 from relook.policy_search.job import SearchJob, Size, plan_search
 from relook.policy_search.search import PolicySearch, planned, search_dataset
 from relook.policy_search.settings import SearchSettings
@@ -32,6 +33,7 @@ from relook.policy_search.time_plan import (
     fitted,
     seconds_of,
     sizes,
+    what_more_buys,
 )
 from relook.predictions.store import BatchPlan
 
@@ -272,6 +274,18 @@ def test_an_interrupted_run_finishes_with_its_complete_rounds(tmp_path: Path) ->
     assert (run / "policy.json").read_bytes() == policy
     found(tmp_path / "again", wish(plan=run, pool_size=80))
     assert (tmp_path / "again" / "policy.json").read_bytes() == policy
+
+
+def test_candidates_that_change_nothing_are_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_probs = np.zeros((4, 10, 2))
+    monkeypatch.setattr(time_plan, "_selected", lambda job, part: None)
+    monkeypatch.setattr(time_plan, "_likelihoods", lambda job, found: np.full(10, -0.5))
+    job = SimpleNamespace(groups=None)
+    own: Any = job, SimpleNamespace(candidates=np.arange(4)), SimpleNamespace(log_probs=log_probs)
+    assert what_more_buys(*own) == (
+        "what more time would buy: the last 2 of 4 candidates have changed nothing; as many again "
+        "probably change nothing either"
+    )
 
 
 def test_there_is_nothing_to_finish_without_a_directory() -> None:

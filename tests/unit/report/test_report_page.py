@@ -95,8 +95,19 @@ def test_when_not_to_answer_is_said_in_plain_words(page: Element) -> None:
     words = page.with_id("selective").words()
     assert when_not_to_answer(comparison) in words
     assert "Answering only the surest 90 % of the images, the policy is right on" in words
+    assert "If images are left out by disagreement between views instead, accuracy is " in words
     few = replace(comparison, selective=None, images=60)
     assert when_not_to_answer(few).endswith("when not to answer: expected 100, got 60.")
+
+
+def test_a_mistake_in_the_set_up_stands_at_the_head_of_the_page(tmp_path: Path) -> None:
+    found = example_comparison()
+    doubted = replace(found, settings={**found.settings, "set_up": "check it"})
+    text = render_report(read_run(write_example_run(tmp_path / "run", doubted)))
+    assert ", but check the set-up first</p>" in text
+    assert ", but check the set-up first</p>" not in render_report(
+        read_run(write_example_run(tmp_path / "other"))
+    )
 
 
 def test_a_preset_is_not_said_to_be_found_by_a_search() -> None:

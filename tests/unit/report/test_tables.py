@@ -27,6 +27,7 @@ from relook.report.comparison_tables import (
     to_latex,
     where_table,
 )
+from relook.report.notebook import html
 from relook.report.tables import Table, markdown, terminal
 
 
@@ -67,6 +68,20 @@ def test_the_best_that_a_budget_buys_is_bold(comparison: Comparison) -> None:
     assert bold == ["−0.9000", "−0.9000", "−0.8000", "−0.6000"]
 
 
+def test_identical_predictions_are_the_same(comparison: Comparison) -> None:
+    rounding = Interval(-1e-9, -2e-9, 1e-9, 0.95)
+    first = comparison.row("gps", 1)
+    assert first is not None
+    same = replace(first, over_plain={"cll": rounding, "accuracy": Interval(0, -0.1, 0.1, 0.95)})
+    rows = tuple(same if row is first else row for row in comparison.rows)
+    table = comparison_table(replace(comparison, rows=rows))
+    place = [column.head for column in table.columns].index("cLL − plain image")
+    cells = {(line[0].text, line[1].text): line[place].plain() for line in table.lines}
+    assert cells["learned policy (GPS)", "1"] == "same"
+    page = html(replace(comparison, rows=rows))
+    assert page.count(">same<") == 2  # in cLL and in accuracy
+
+
 def test_the_terminal_table_says_all_of_it(comparison: Comparison) -> None:
     text = text_of(comparison_table(comparison))
     assert "80 held-out images; cLL: calibrated log-likelihood" in text
@@ -85,15 +100,16 @@ def test_intervals_are_shown_as_far_as_there_is_room(
     assert len(table.columns) == columns
 
 
-HEADS = ("cLL", "acc. %", "cLL − best baseline")
+HEADS = ("cLL", "acc. %")
+RIVAL, PLAIN, USUAL = "cLL − best baseline", "cLL − plain image", "cLL usual"
 
 
 @pytest.mark.parametrize(
     ("width", "heads"),
     [
-        (80, ["time ×", *HEADS]),
-        (100, ["time ×", *HEADS, "cLL usual"]),
-        (140, ["time ×", *HEADS, "cLL usual", "cLL − plain image"]),
+        (80, ["time ×", *HEADS, PLAIN]),
+        (100, ["time ×", *HEADS, USUAL, PLAIN]),
+        (140, ["time ×", *HEADS, RIVAL, USUAL, PLAIN]),
     ],
 )
 def test_the_usual_average_stands_beside_the_learned_one(
@@ -104,8 +120,8 @@ def test_the_usual_average_stands_beside_the_learned_one(
     table = comparison_table(replace(comparison, rows=rows))
     shown = terminal(table, Console(width=width, file=io.StringIO()))
     assert [column.header for column in shown.columns][2:] == heads
-    missing = [one for one in ("cLL usual", "cLL − plain image") if one not in heads]
-    told = f"hidden, as the terminal is narrow: {', '.join(missing)}"
+    missing = [one for one in (RIVAL, USUAL) if one not in heads]
+    told = f"columns hidden (narrow terminal): {', '.join(missing)}"
     assert (told in str(shown.caption)) == bool(missing)
     # A column that is left out is not explained.
     assert ("usual: with the usual average" in str(shown.title)) == ("cLL usual" in heads)
@@ -120,7 +136,7 @@ def test_gains_by_slice_keep_the_intervals_of_cll_where_there_is_little_room() -
     shown = terminal(where_table(where), Console(width=70, file=io.StringIO()))
     assert [column.header for column in shown.columns] == ["by", "", "images", "cLL gain"]
     assert "[−0.0234, +0.0345]" in str(next(iter(shown.columns[3].cells)))
-    assert "hidden, as the terminal is narrow: acc. gain, points" in str(shown.caption)
+    assert "columns hidden (narrow terminal): acc. gain, points" in str(shown.caption)
 
 
 def test_what_has_nothing_to_be_compared_with_says_why(comparison: Comparison) -> None:

@@ -15,7 +15,6 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from relook.api.progress_bars import ProgressCallback as ProgressCallback
@@ -23,10 +22,11 @@ from relook.api.progress_bars import messages
 from relook.api.progress_bars import progress_bar as progress_bar
 from relook.api.progress_bars import say as say
 from relook.api.progress_bars import stage_bars as stage_bars
+from relook.foundation.screen import Screen
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
 
-console = Console(highlight=False, emoji=False)
+console = Screen(highlight=False, emoji=False)
 
 NOT_MET = 1
 USER_ERROR = 2

@@ -169,6 +169,8 @@ class PolicySource:
             "model": {"spec": " + ".join(loading.as_list(given["model"]))},
             "data": {"spec": given["data"]},
         }
+        if known.record is not None and known.record.set_up and not PolicySource._given(self):
+            kept["set_up"] = known.record.set_up
         balanced = was_balanced(known.nearest())
         return PolicyInputs(predictor, dataset, indices, validation, policies, kept, balanced, rest)
 

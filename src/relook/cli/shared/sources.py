@@ -187,7 +187,7 @@ def deployed_of(
         other = "" if found.whole else "; --method policy takes the whole policy"
         say(f"{found.text}, as the verdict recommends{other}")
     elif told and comparison is not None and comparison.verdict.recommended_method == "plain":
-        say(f"note: the run's verdict is {comparison.verdict.outcome!r}: it is for the plain image")
+        say(f"note: the verdict recommends the plain image ({comparison.verdict.outcome})")
     if is_preset(source.policy) and found.temperature == "policy":
         say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")
         return replace(found, temperature=None)
