@@ -186,8 +186,10 @@ def deployed_of(
     if found.by_verdict and told:
         other = "" if found.whole else "; --method policy takes the whole policy"
         say(f"{found.text}, as the verdict recommends{other}")
-    elif told and comparison is not None and comparison.verdict.recommended_method == "plain":
-        say(f"note: the verdict recommends the plain image ({comparison.verdict.outcome})")
+    elif told and method != "plain" and comparison is not None:
+        verdict = comparison.verdict
+        if verdict.recommended_method == "plain":
+            say(f"note: the verdict recommends the plain image ({verdict.outcome})")
     if is_preset(source.policy) and found.temperature == "policy":
         say(f"{source.policy} is not calibrated:  relook calibrate  fits its temperatures")
         return replace(found, temperature=None)
