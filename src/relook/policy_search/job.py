@@ -143,7 +143,8 @@ class SearchJob:
         """Return how many passes a search of another size would take, at most."""
         settings, (candidates, images, held_out) = self.settings, size
         distinct = {view for views in self.probed.values() for view in views}
-        probe = len(distinct) * min(images, len(self.split.search), _PROBED_IMAGES)
+        probed = min(images, len(self.split.search), _PROBED_IMAGES)
+        probe = len(distinct) * probed if images >= FEW_IMAGES else 0
         pool = images * candidates
         if settings.race:
             kept = min(candidates, kept_in_race(settings, self.pool))

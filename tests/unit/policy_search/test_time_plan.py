@@ -107,7 +107,7 @@ def test_a_plan_keeps_to_its_time_grows_with_it_and_leaves_alone_what_was_asked_
     assert ways[-1] == Size(
         *(
             min(own, least) if may else own
-            for own, least, may in zip(whole, (16, 200, 200), free, strict=True)
+            for own, least, may in zip(whole, (16, 150, 150), free, strict=True)
         )
     )
 
