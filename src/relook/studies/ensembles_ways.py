@@ -40,7 +40,7 @@ from relook.predictions.memmap import mapped_bytes
 from relook.predictions.passes import ReadViews, View, distinct_views
 from relook.predictions.store import Predictions
 from relook.selection.record import Log
-from relook.studies.study import measured_rows, progress_shares, store_path_of
+from relook.studies.study import check_holds_out, measured_rows, progress_shares, store_path_of
 
 SINGLE, ENSEMBLE, PER_MEMBER = "single", "ensemble", "per-member"
 WAYS: Mapping[str, str] = {
@@ -164,6 +164,7 @@ def check_members(members: Mapping[str, Predictor], settings: SearchSettings) ->
     if len(members) < 2:
         raise RelookError(f"expected at least two models for an ensemble, got {len(members)}")
     EnsemblePredictor(list(members.values()))  # says in one line who differs
+    check_holds_out(settings)
     if settings.race:
         raise RelookError("a race drops other candidates for each member: search without --race")
 

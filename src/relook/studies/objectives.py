@@ -33,7 +33,13 @@ from relook.report.comparison_tables import method_table
 from relook.report.metrics import metric_of
 from relook.report.tables import Column, Line, Table, best_of_column, table_of
 from relook.selection.objectives import OBJECTIVES, UserObjective, resolve_objective
-from relook.studies.study import Study, StudyKeywords, asked_for, largest_budget
+from relook.studies.study import (
+    Study,
+    StudyKeywords,
+    asked_for,
+    check_holds_out,
+    largest_budget,
+)
 
 if TYPE_CHECKING:  # what draws needs matplotlib
     from relook.report.figures import Drawing
@@ -93,6 +99,7 @@ def objectives(
             "a conservative selection knows one objective, cll: compare objectives with the "
             "strategy greedy or paper"
         )
+    check_holds_out(settings)
     usual: StudyKeywords = {"budgets": (settings.length,), "runs": 5}
     asked = asked_for(STUDY.name, scored, usual, without=("methods", "options", "seed", "batch"))
     seed, runs = check_seed(settings.seed), asked.runs

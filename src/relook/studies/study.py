@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from relook.errors import unknown_name
+from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import Evaluation
 from relook.evaluation.results import Result, Results, difference, measured
@@ -18,6 +18,7 @@ from relook.evaluation.verdict import corrected
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
 from relook.numerics.intervals import Interval
+from relook.policy_search.settings import SearchSettings
 from relook.predictions.passes import View, distinct_views
 from relook.report.tables import Table, markdown
 
@@ -92,6 +93,15 @@ def asked_for(
         if name not in known:
             raise unknown_name(f"keyword of {study}", name, known)
     return replace(ComparisonSettings(**usual), **given)
+
+
+def check_holds_out(settings: SearchSettings) -> None:
+    """Raise unless a search leaves images to score on."""
+    if settings.cross_fit:
+        raise RelookError(
+            "cross_fit holds no images out, and this study scores on such: leave it out, or give "
+            "a split"
+        )
 
 
 def measured_rows(

@@ -247,6 +247,12 @@ def _check_parts(study: StudyFile) -> None:
     if len(set(together)) != len(together) or len(together) == 1:
         raise RelookError("ensembles.models: expected two or more models, each once")
     several = together or any(one.members > 1 for one in study.models.values())
+    for part in ("ensembles", "objectives"):
+        if study.search.cross_fit and part in study.parts and (several or part != "ensembles"):
+            raise RelookError(
+                f"search.cross_fit: a cross-fit holds no images out, and the part {part} scores on "
+                "such: leave it out, or the part"
+            )
     if study.search.race and several and "ensembles" in study.parts:
         raise RelookError(
             "search.race: a race drops other candidates for each member of an ensemble: leave "

@@ -84,6 +84,8 @@ def test_settings_stand_in_place_of_the_files(tmp_path: Path) -> None:
          "robustness.models: unknown model that is searched for 'Smal': did you mean 'Small'?"),
         (('"small:8"', '"small:8"\nmembers = 2\n[search]\nrace = true'),
          "search.race: a race drops other candidates for each member"),
+        (('"small:8"', '"small:8"\n[search]\ncross_fit = true'),
+         "search.cross_fit: a cross-fit holds no images out, and the part objectives scores on"),
         (("[compare]", '[search]\ndraws = "often"\n[compare]'),
          "search.draws: unknown kind of draws 'often'"),
         (('"small"', '"smal"'), "recipe: unknown recipe 'smal': did you mean 'small'?"),
