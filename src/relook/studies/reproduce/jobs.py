@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from relook.evaluation.compare import compare
 from relook.evaluation.results import Results, load_results
 from relook.io.files import write_json_atomic
 from relook.policy import Policy
-from relook.policy_search.run_record import pool_views
+from relook.policy_search.run_record import load_run, pool_views
 from relook.policy_search.search import search_dataset
 from relook.studies.ensembles import ensembles
 from relook.studies.magnitudes import best, magnitudes
@@ -225,10 +226,18 @@ def run_ensembles(inputs: JobInputs) -> Results:
             name: inputs.run_of(one)
             for name, one in zip(members, job.entries, strict=True)
             # Predictions depend on the batch in their last digits, so stores are of one batch.
-            if job.needs_of("search", one) and inputs.batch(one) == inputs.batch(entry)
+            if job.needs_of("search", one)
+            and inputs.batch(one) == inputs.batch(entry)
+            and _kept_the_recipe(inputs.run_of(one))
         },
         progress=inputs.stages,
     )
+
+
+def _kept_the_recipe(run: Path) -> bool:
+    """Whether a search's pool is of the recipe that was asked for, not of a variant of it."""
+    probe = load_run(run).probe
+    return probe is None or not any(one["taken"] for one in probe.tried)
 
 
 def said_of(model: StudyModel) -> dict[str, Any]:
