@@ -34,7 +34,7 @@ from relook.numerics.arrays import FloatArray
 from relook.numerics.calibration import fit_temperature, prefix_log_probs, temper
 from relook.numerics.intervals import group_numbers, mean_and_error
 from relook.numerics.metrics import per_image_log_likelihood
-from relook.policy_search.job import SearchJob, Size
+from relook.policy_search.job import FEW_IMAGES, SearchJob, Size
 from relook.policy_search.pool_predictions import PoolPredictions, select_from_pool
 from relook.policy_search.settings import SearchSettings
 from relook.predictions.model_calls import current_engine
@@ -55,7 +55,12 @@ TIME_KEYWORDS = ("time", "effort", "plan", "finish")
 # With as many search images as classes there is one of each; fewer are the last resort.
 # Fewer than FEW_IMAGES choose no borders and mirror images either, which takes passes.
 _LEAST = (16, 150, 150)
-_WAY = ((80, None, None), (80, 2000, 1000), (40, 1000, 500), _LEAST)
+_WAY = (
+    (80, None, None),
+    (80, 2000, 1000),
+    (40, 1000, 500),
+    (16, FEW_IMAGES, FEW_IMAGES),
+)
 _STEPS = 100  # between two of them
 _MARGIN = 0.85  # of the time that a plan may fill: passes slow down as machines get busy
 _SELECTED_A_SECOND = 3e7  # predictions × steps of a selection, where others work too
