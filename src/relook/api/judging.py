@@ -14,8 +14,9 @@ from relook.data.adapt import as_images, prepared_for
 from relook.deploy.calibrate import calibrated_policy
 from relook.errors import RelookError
 from relook.evaluation.baselines import check_methods
-from relook.evaluation.compare import compare, plan_comparison
+from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Comparison
+from relook.evaluation.comparison_plan import plan_comparison
 from relook.evaluation.setup import ComparisonKeywords
 from relook.evaluation.unseen import check_unused
 from relook.foundation.progress import stage_of

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from relook.data.base import Dataset
 from relook.errors import RelookError
-from relook.evaluation.baselines import POLICY_METHOD, is_asked
-from relook.evaluation.results import Result, Results, difference
+from relook.evaluation.baselines import POLICY_METHOD
+from relook.evaluation.comparison_results import record_of, results_of
+from relook.evaluation.results import Results
 from relook.evaluation.where import ChangedImage, Where
 from relook.foundation import notebook
 from relook.foundation.wording import count
@@ -138,7 +139,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The plain answer; `outcome` is one of those in `relook.evaluation.verdict`.
+    """The plain answer; `outcome` is one of those in `relook.evaluation.outcomes`.
 
     `from_views` is the policy's gain in cLL over the plain image with the usual average of its
     views, `from_average` what its own average adds to that.
@@ -220,67 +221,7 @@ class Comparison:
 
     def results(self) -> Results:
         """Return every number as rows of one tidy table; `asked` flags the budgets asked for."""
-        rows = [one for row in self.rows for one in self._results_of(row)]
-        rows += [*self._results_by_slice(), *self._results_of_doubt()]
-        settings = {**self.settings, "budgets": list(self.budgets), "images": self.images}
-        return Results("comparison", tuple(rows), settings, self.verdict.sentence)
-
-    def _results_of_doubt(self) -> Iterator[Result]:
-        """Yield rows of the most views; `by` says by what images are left out or told apart."""
-        plain = {"versus": "plain", "reference": "plain"}
-        for one in self.ood:
-            keys = {**self._last(one.method), "by": one.score}
-            yield Result("auroc", one.auroc, keys=keys)
-            yield Result("fpr95", one.fpr95, keys=keys)
-            if one.over_plain is not None:
-                yield difference("auroc", one.over_plain, **keys, **plain)
-        for name in () if self.selective is None else ("plain", "policy", "disagreement"):
-            found = getattr(self.selective, name)
-            by = "disagreement" if name == "disagreement" else "confidence"
-            keys = {**self._last(name), "by": by}
-            for metric in ("aurc", "adaptive_ece", "classwise_ece"):
-                if getattr(found, metric) is not None:
-                    yield Result(metric, getattr(found, metric), keys=keys)
-            for at in found.at:
-                own = {**keys, "coverage": at.share}
-                yield Result("accuracy_at", at.accuracy, keys=own)
-                if at.over_plain is not None:
-                    yield difference("accuracy_at", at.over_plain, **own, **plain)
-
-    def _last(self, name: str) -> dict[str, Any]:
-        """Return the keys of the row with the most views, of the plain image or of the policy."""
-        method = "plain" if name == "plain" else POLICY_METHOD
-        own = [row for row in self.rows if row.method == method][-1:]
-        return self._keys(own[0]) if own else {"method": method}
-
-    def _keys(self, row: Row) -> dict[str, Any]:
-        keys = {name: getattr(row, name) for name in ("method", "label", "budget", "views")}
-        return {**keys, "asked": is_asked(*row.key, self.budgets)}
-
-    def _results_of(self, row: Row) -> Iterator[Result]:
-        keys = self._keys(row)
-        for name, one in row.metrics.items():
-            yield Result(name, one.mean, deviation=one.deviation, keys=keys)
-        yield Result("slowdown", row.slowdown, keys=keys)
-        if row.method == POLICY_METHOD and self.policy.temperatures is not None:
-            carried = self.policy.for_budget(row.views).temperatures
-            yield Result("search_temperature", (carried or self.policy.temperatures)[-1], keys=keys)
-        for name, own in (row.over_rival or {}).items():
-            yield difference(name, own, **keys, versus="rival", reference=row.rival)
-        for name, own in (row.over_plain or {}).items():
-            yield difference(name, own, **keys, versus="plain", reference="plain")
-
-    def _results_by_slice(self) -> Iterator[Result]:
-        row = None if self.where is None else self.row(self.where.method, self.where.budget)
-        if self.where is None or row is None:
-            return
-        keys = {**self._keys(row), "versus": "plain_in_slice"}
-        del keys["asked"]
-        for one in self.where.slices:
-            own = {"slice": one.kind, "part": one.name, "images": one.images}
-            for metric, found in (("cll", one.cll), ("accuracy", one.accuracy)):
-                if found is not None:
-                    yield difference(metric, found, **keys, **own)
+        return results_of(self)
 
     def meets(self, requirement: str) -> bool:
         """Whether what is recommended is good enough: "helps", "cll>=0.01" … (docs/howto/gate.md).
@@ -301,7 +242,7 @@ class Comparison:
             import pandas as pd  # type: ignore[import-untyped]
         except ImportError:
             raise RelookError("to_pandas needs pandas: run  pip install pandas") from None
-        return pd.DataFrame([_flat(row) for row in self.rows])
+        return pd.DataFrame([record_of(row) for row in self.rows])
 
     def plot(self, metric: str = "cll") -> Any:
         """Return a matplotlib figure: "cll", "accuracy", "frontier", "reliability" …"""
@@ -327,20 +268,6 @@ def recommended_row(rows: Sequence[Row], verdict: Verdict) -> Row:
             f"expected a row of what is recommended, {wanted[0]} with {wanted[1]} views"
         )
     return found
-
-
-def _flat(row: Row) -> dict[str, Any]:
-    keys = ("method", "label", "budget", "views", "slowdown", "rival")
-    flat = {name: getattr(row, name) for name in keys}
-    flat |= {name: one.mean for name, one in row.metrics.items()}
-    for other in ("plain", "rival"):
-        for name, one in (getattr(row, f"over_{other}") or {}).items():
-            flat |= {
-                f"{name}_over_{other}": one.estimate,
-                f"{name}_over_{other}_low": one.low,
-                f"{name}_over_{other}_high": one.high,
-            }
-    return flat
 
 
 COMPARISON = Kind(

@@ -1,4 +1,4 @@
-"""Foreign images, of no class that the model knows: whether its predictions give them away."""
+"""Detecting foreign images, of no class that the model knows, by its predictions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def detect(
     calibrated: Mapping[str, LogProbs],
     disagreement: FloatArray,
 ) -> tuple[Detection, ...]:
-    """Return how well the scores of the plain image and of a policy tell foreign images.
+    """Return how well scores of the plain image and of a policy detect foreign images, if any.
 
     `averages` and `calibrated` are log-probabilities `[n, c]` of "plain" and "policy"; foreign
-    images get the temperatures that all own images give.
+    images get the temperatures that are fitted on all own images.
     """
+    if not foreign:
+        return ()
     ends = np.cumsum([len(part) for part in foreign])
     if ends[-1] < FEWEST:
         raise RelookError(

@@ -18,12 +18,14 @@ from relook.evaluation.cross_validation import (
     Averages,
     Evaluation,
     check_protocol,
+    cross_calibrated,
     cross_validated,
     differences,
 )
+from relook.evaluation.outcomes import MARGIN
 from relook.evaluation.unseen import apart
-from relook.evaluation.verdict import MARGIN
 from relook.foundation.progress import Progress, part_of
+from relook.foundation.registry import check_names
 from relook.models import Predictor
 from relook.numerics.arrays import FloatArray, Indices
 from relook.numerics.calibration import calibrated_log_likelihood, fit_temperature, prefix_log_probs
@@ -150,6 +152,18 @@ class Setup(ComparisonSettings):
             averages=averages,
         )
 
+    def calibrated(self, log_probs: FloatArray, view_temperature: float = 1.0) -> FloatArray:
+        """Return log-probabilities `[n, c]`, each at a temperature fitted on other images."""
+        return cross_calibrated(
+            log_probs,
+            self.dataset.labels,
+            seed=self.seed,
+            groups=self.dataset.units,
+            weights=self.weights,
+            protocol=self.protocol,
+            view_temperature=view_temperature,
+        )
+
     @property
     def fair(self) -> str:
         """The ending of the metrics that methods are compared by: a learned average's, if any."""
@@ -198,6 +212,14 @@ class Setup(ComparisonSettings):
                 "images": len(self.dataset),
             },
         }
+
+
+def settings_for(policies: Sequence[Policy], keywords: ComparisonKeywords) -> ComparisonSettings:
+    """Return the settings that keywords ask for, with at least as many runs as policies."""
+    check_names("keyword of compare", keywords, ComparisonKeywords.__annotations__)
+    settings = ComparisonSettings(**keywords)
+    check_policies(policies, settings.runs)
+    return replace(settings, runs=max(settings.runs, len(policies)))
 
 
 def check_policies(policies: Sequence[Policy], runs: int) -> None:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from relook.evaluation.baselines import BASELINES, POLICY_METHOD, has_own_budget, is_asked
 from relook.evaluation.comparison import USUAL, Comparison, Row
+from relook.evaluation.frontier import frontier
 from relook.evaluation.results import Results
-from relook.evaluation.verdict import frontier
 from relook.evaluation.where import Slice, Where
 from relook.foundation.screen import Screen
 from relook.foundation.wording import views_text

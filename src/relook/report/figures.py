@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from relook.errors import MissingExtraError
 from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
-from relook.evaluation.verdict import frontier
+from relook.evaluation.frontier import frontier
 from relook.foundation.wording import views_text
 from relook.io.files import write_bytes_atomic
 from relook.numerics.metrics import Selective

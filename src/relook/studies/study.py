@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from relook.errors import RelookError, unknown_name
 from relook.evaluation.baselines import Options
 from relook.evaluation.cross_validation import Evaluation
+from relook.evaluation.outcomes import corrected
 from relook.evaluation.results import Result, Results, difference, measured
 from relook.evaluation.scoring import Key
 from relook.evaluation.setup import ComparisonSettings, Setup
-from relook.evaluation.verdict import corrected
 from relook.foundation.progress import Progress, part_of
 from relook.io.fingerprint import fingerprint
 from relook.numerics.intervals import Interval

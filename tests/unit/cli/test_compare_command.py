@@ -20,7 +20,7 @@ from relook.data import load_data
 from relook.errors import RunError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.comparison import Comparison, load_comparison
-from relook.evaluation.verdict import pick
+from relook.evaluation.frontier import pick
 from relook.policy import Policy, SubPolicy
 from relook.policy.recipes import RECIPES
 

@@ -10,7 +10,7 @@ from tests.unit.evaluation.verdict_cases import compared, rows_of
 
 from relook.evaluation.baselines import label_of
 from relook.evaluation.comparison import Comparison, Measured, Row
-from relook.evaluation.verdict import frontier, pick
+from relook.evaluation.frontier import frontier, pick
 from relook.numerics.intervals import Interval
 
 

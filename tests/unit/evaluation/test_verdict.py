@@ -10,7 +10,7 @@ from relook.data import load_data
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.compare import compare
 from relook.evaluation.comparison import Measured
-from relook.evaluation.verdict import outcome_of
+from relook.evaluation.outcomes import outcome_of
 from relook.models import TorchPredictor
 from relook.models.small import new_small
 from relook.numerics.intervals import Interval, paired_interval
@@ -33,8 +33,8 @@ def test_helps_where_views_have_noise_of_their_own() -> None:
     gain = row.over_plain["cll"]
     assert f"cLL {gain.estimate:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], acc" in verdict.sentence
     assert (
-        "Compared with the best baseline, the image and its mirror image, with a learned average "
-        "too: cLL +"
+        "Compared with the best baseline, the image and its mirror image, also with a learned "
+        "average: cLL +"
     ) in verdict.sentence
     assert " It takes about 4 × the time of one view." in verdict.sentence
     assert verdict.sentence.endswith(
@@ -51,7 +51,7 @@ def test_no_difference_where_every_view_says_the_same(seed: int) -> None:
     assert verdict.outcome == "no difference"
     assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
     assert verdict.sentence.startswith(
-        "No difference: use the plain image. The learned policy with 4 views compared with the "
+        "No difference: use the plain image. The learned policy with 4 views, compared with the "
         "plain image: held-out cLL "
     )
     assert verdict.sentence.endswith(" It takes about 4 × the time of one view.")
@@ -83,7 +83,7 @@ def test_an_interval_that_is_nearly_all_loss_is_said_to_be_more_likely_worse(
 
 def test_a_verdict_of_halves_does_not_call_its_images_held_out() -> None:
     scores = gains(5000, gps_5=0.05)
-    verdict = judged(scores, (5,), kind="cross-fit cLL")
+    verdict = judged(scores, (5,), cll_name="cross-fit cLL")
     assert "plain image: cross-fit cLL +0.05" in verdict.sentence
 
 
@@ -92,7 +92,7 @@ def test_hurts_where_the_other_views_are_noise() -> None:
     assert verdict.outcome == "hurts"
     assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
     assert verdict.sentence.startswith(
-        "Hurts: use the plain image. The learned policy with 4 views compared with the plain "
+        "Hurts: use the plain image. The learned policy with 4 views, compared with the plain "
         "image: held-out cLL −"
     )
 
@@ -163,7 +163,7 @@ def test_the_margin_of_indifference_is_the_users() -> None:
     assert compared(dataset, logits, margin=0.001).verdict.outcome == "helps"
     careless = compared(dataset, logits, margin=2.0).verdict
     assert careless.outcome == "no difference"
-    assert " That is within the margin of indifference, 2. " in careless.sentence
+    assert " That is within the margin of indifference (2). " in careless.sentence
     assert careless.recommended_method == "plain"
     refused("expected a margin of indifference ≥ 0, got -1", compared, dataset, logits, margin=-1)
 
@@ -175,12 +175,12 @@ def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
     assert verdict.outcome == "helps"
     assert (verdict.recommended_method, verdict.recommended_views) == ("gps", 5)
     assert verdict.sentence.startswith(
-        "Helps, compared with the plain image alone: use the learned policy with 5 views, as good "
+        "Helps, compared only with the plain image: use the learned policy with 5 views, as good "
         "as 20. Compared with the plain image: cLL +0.05"
     )
     # What is deployed comes first, then what is claimed.
     assert verdict.sentence.index("It takes about 5.5 × the time") < verdict.sentence.index(
-        "The learned policy with 20 views compared with the plain image: held-out cLL +0.05"
+        "The learned policy with 20 views, compared with the plain image: held-out cLL +0.05"
     )
     assert verdict.sentence.endswith("It takes about 22 × the time of one view.")
 
@@ -216,7 +216,10 @@ BEYOND = "; the learned views show no further gain"
             {"flip_2": 0.06, "gps_10": 0.05},
             ("flip", 2),
             f"Averaging helps{BEYOND}: use the image and its mirror image.",
-            ("the best baseline, the image and its mirror image: cLL −0.0", ": it falls behind."),
+            (
+                "the best baseline, the image and its mirror image: cLL −0.0",
+                "; the policy falls behind.",
+            ),
         ),
         (
             500,
@@ -225,7 +228,7 @@ BEYOND = "; the learned views show no further gain"
             "Averaging helps: use the learned policy with 10 views. ",
             (
                 "the best baseline, random crops (CF) with 10 views: cLL +0.0050 [",
-                ": no gain is shown. ",
+                "; no gain is shown. ",
             ),
         ),
         (
@@ -234,7 +237,7 @@ BEYOND = "; the learned views show no further gain"
             ("10c", 10),
             f"Averaging helps{BEYOND}: use 10 crops (10C). Compared with the plain image: "
             "cLL +0.0500 [",
-            ("The learned policy with 10 views compared with the plain image: ",),
+            ("The learned policy with 10 views, compared with the plain image: ",),
         ),
     ],
 )
@@ -259,9 +262,9 @@ def test_the_best_of_many_baselines_is_ahead_by_luck() -> None:
     scores = gains(5000, 0, gps_10=0.05, **others)
     many = judged(scores).sentence
     assert "the best baseline, 10 crops (10C): cLL −0.0" in many
-    assert ": no gain is shown. " in many
+    assert "; no gain is shown. " in many
     alone = {key: scores[key] for key in (("plain", 1), ("gps", 10), ("10c", 10))}
-    assert ": it falls behind." in judged(alone).sentence
+    assert "; the policy falls behind." in judged(alone).sentence
 
 
 def test_where_the_policy_helps_nothing_else_is_advised() -> None:
@@ -283,12 +286,12 @@ def test_too_few_images_are_said_with_how_many_would_do() -> None:
     assert verdict.sentence.startswith("Too few images to tell: use the plain image. ")
     # The lower end is 0.0261 below 0.02: 60 · (0.0261 / 0.02)² = 102 just leave zero out.
     assert (
-        "To show a gain of 0.02 in cLL would take about 200 images like these 60."
+        "About 200 images like these 60 would be needed to show a gain of 0.02 in cLL."
     ) in verdict.sentence
     # Where the estimate is no gain, it is the smallest one worth looking for.
     worse = gains(60, gps_10=-0.01)
     sentence = judged(worse).sentence
-    assert "To show a gain of 0.01 in cLL would take about " in sentence
+    assert " to show a gain of 0.01 in cLL." in sentence
     many = gains(6000, gps_10=-0.001)
     assert "too few" not in judged(many).sentence.lower()
 
@@ -303,7 +306,7 @@ def test_60_images_do_not_tell_of_a_gain_of_0_04() -> None:
         scores = {("plain", 1): plain, ("gps", 10): gained}
         said.append(judged(scores))
     few = [one for one in said if one.outcome == "too few images to tell"]
-    assert all("To show a gain of 0." in one.sentence for one in few)
+    assert all(" to show a gain of 0." in one.sentence for one in few)
     # A gain of one standard error is beyond two in 17 % of samples; more than 14 of 40 is 1 in 200.
     assert len(few) >= 26
     assert {one.outcome for one in said} <= {"too few images to tell", "helps"}
@@ -313,13 +316,13 @@ def test_60_images_do_not_tell_of_a_gain_of_0_04() -> None:
 def test_what_a_policy_was_not_compared_with_is_said(methods: tuple[str, ...], alone: bool) -> None:
     found = compared(*noisy(), methods=methods).verdict
     assert found.outcome == "helps"
-    assert ("Helps, compared with the plain image alone: use" in found.sentence) == alone
+    assert ("Helps, compared only with the plain image: use" in found.sentence) == alone
 
 
 def test_where_the_plain_image_is_the_best_baseline_that_is_said() -> None:
     scores = gains(5000, cf_10=-0.05, gps_10=0.05)
     sentence = judged(scores).sentence
-    assert "Compared with the plain image, which is the best baseline too: held-out " in sentence
+    assert "Compared with the plain image, which is also the best baseline: held-out " in sentence
 
 
 def test_a_preset_is_called_by_its_name() -> None:
@@ -384,7 +387,7 @@ def test_a_verdict_needs_the_policy() -> None:
 def test_a_policy_that_is_the_plain_image_makes_no_difference() -> None:
     verdict = compared(*noisy(), policy=Policy(TURNS[:1]), methods=("plain",)).verdict
     assert verdict.outcome == "no difference"
-    assert "predicts just what the plain image does" in verdict.sentence
+    assert "predictions are the same as the plain image's" in verdict.sentence
     assert (verdict.recommended_method, verdict.recommended_views) == ("plain", 1)
 
 
@@ -406,12 +409,12 @@ def test_an_accuracy_that_is_surely_lower_is_never_recommended() -> None:
     equal = judged(scores, (5, 10, 20))
     assert equal.recommended_method == "gps"
     assert (
-        "The cLL of random crops (CF) with 20 views is higher, but among 4 choices that proves no "
-        "gain over the plain image."
+        "The cLL of random crops (CF) with 20 views is higher, but corrected for a choice among 4 "
+        "it proves no gain over the plain image."
     ) in equal.sentence
     worse = judged(scores, (5, 10, 20), right=moved(400, -2))
     assert (worse.recommended_method, worse.recommended_views) == ("cf", 20)
-    assert ": no gain is shown, and its accuracy is lower. " in worse.sentence
+    assert "; no gain is shown, and its accuracy is lower. " in worse.sentence
     assert "accuracy −2.0 points [" in worse.sentence
 
 
@@ -439,9 +442,9 @@ def test_a_prefix_that_loses_to_a_baseline_is_not_recommended_where_the_policy_h
 @pytest.mark.parametrize(
     ("gain", "points", "words"),
     [
-        (0.0, 3, ": accuracy does improve, but the advice goes by cLL."),
-        (0.0, -3, ": accuracy falls."),
-        (0.05, -3, ": accuracy falls, but the advice goes by cLL."),
+        (0.0, 3, "; accuracy improves, but the recommendation is based on cLL."),
+        (0.0, -3, "; accuracy falls."),
+        (0.05, -3, "; accuracy falls, but the recommendation is based on cLL."),
         (0.05, 3, "]. "),
         (-0.05, -3, "]. "),
     ],
@@ -469,10 +472,10 @@ def test_a_cheaper_prefix_that_comes_close_is_mentioned(
     scores["gps", 5] = scores["gps", 20] - 0.004 + noise - noise.mean()
     scores |= {("cf", k): scores["plain", 1] - 1 for k in (1, 5, 20)}
     sentence = judged(scores, (1, 5, 20)).sentence
-    assert "Cheaper and close: the learned policy with 5 views, cLL +0.0460 [" in sentence
-    assert f"], 5.5 × the time; not recommended, as {why}" in sentence
+    assert "Cheaper and nearly as good: the learned policy with 5 views, cLL +0.0460 [" in sentence
+    assert f"], 5.5 × the time; not recommended because {why}" in sentence
     scores["gps", 5] = scores["gps", 20] - 0.02
-    assert "Cheaper and close" not in judged(scores, (1, 5, 20)).sentence
+    assert "Cheaper and nearly as good" not in judged(scores, (1, 5, 20)).sentence
 
 
 # Picking from the frontier

@@ -115,7 +115,7 @@ def test_a_class_that_is_harmed_is_named_by_the_verdict() -> None:
     comparison = harmed(3.0)
     assert comparison.where is not None
     assert [one.name for one in comparison.where.losing] == ["class 0"]
-    assert "It loses on the class class 0, cLL −" in comparison.verdict.sentence
+    assert "It loses on 1 class: class 0 (cLL −" in comparison.verdict.sentence
     assert comparison.where.made[0].label == 0
     slices = [one for one in comparison.results().rows if one["slice"] == "class"]
     assert {one["part"] for one in slices} == {f"class {i}" for i in range(4)}

@@ -250,7 +250,7 @@ def _verdict(outcome: str) -> Verdict:
         "averaging helps": ("random crops (CF) with 10 views", "cf", 10),
     }.get(outcome, ("the plain image", "plain", 1))
     sentence = (
-        f"{outcome.capitalize()}: use {name}. The learned policy with 11 views compared with the "
+        f"{outcome.capitalize()}: use {name}. The learned policy with 11 views, compared with the "
         "plain image: held-out cLL +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. "
         "It takes about 11 × the time of one view."
     )
