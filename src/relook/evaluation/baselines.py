@@ -36,20 +36,20 @@ GRID: tuple[float, ...] = tuple(float(m) for m in range(0, 60, 5))
 """The magnitudes that MGrid tries (the paper's figure on the magnitude: 0 … 55)."""
 
 POLICY_METHOD = "gps"
-"""The name under which the policy itself stands among the baselines."""
+"""The policy's own name among the methods."""
 
 POLICY_LABEL = "learned policy (GPS)"
 
-# Which numbers of the pool's stream a baseline takes: sample_pool itself takes image 1.
+# The part of the pool's random stream that shuffles it; sample_pool itself uses image 1.
 _SHUFFLE = 2
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the RandAugment baselines are made with: N steps, magnitudes uniform on [0, M].
+    """Options of the baselines: RandAugment has N steps, with magnitudes uniform on [0, M].
 
     `crop_zoom` is how far the five and ten crops enlarge. `grid_magnitude` is the M that the grid
-    search found, which averages `grid_views` views to judge one magnitude (the paper: 100).
+    search found; it averages `grid_views` views to score one magnitude (the paper: 100).
     """
 
     length: int = 3
@@ -59,7 +59,7 @@ class Options:
     crop_zoom: float = CROP_OF_7_8
 
     def for_images(self, images: object) -> Options:
-        """Return the options for these images: of full-size ones, crops have the input's size."""
+        """Return the options for these images: crops of full-size ones have the input's size."""
         return replace(self, crop_zoom=0.0) if isinstance(images, FullImages) else self
 
 
@@ -71,8 +71,8 @@ class Baseline:
     """One row: `make(recipe, views, seed, draws, options)` lists the sub-policies.
 
     `budget` is the number of views that the method always takes, None for any number; then the list
-    for fewer views is the beginning of the list for more. `random` says that another seed gives
-    other views, `square` that images must be as high as wide.
+    for fewer views is the beginning of the list for more. `random`: another seed gives other views;
+    `square`: images must be as high as wide.
     """
 
     name: str
@@ -135,7 +135,7 @@ def _from_pool(
     return tuple(pool[i] for i in np.argsort(keys, kind="stable")[:views])
 
 
-@lru_cache(maxsize=8)  # a pool of a thousand takes half a second, and is asked for often
+@lru_cache(maxsize=8)  # a pool of a thousand takes half a second, and is needed often
 def _pool(recipe: Recipe, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
     return sample_pool(recipe, seed=seed, draws=draws)
 
@@ -219,10 +219,10 @@ def register_baseline(
     random: bool = False,
     square: bool = False,
 ) -> Maker:
-    """Add a method that comparisons score next to a policy, under the name that `methods` take.
+    """Add a method that comparisons score next to a policy, by this name in `methods`.
 
-    `make(recipe, views, seed, draws, options)` returns as many sub-policies as `views` says; the
-    other arguments are those of `Baseline`. `relook.testing.check_baseline` checks it.
+    `make(recipe, views, seed, draws, options)` returns `views` sub-policies; the other arguments
+    are those of `Baseline`. `relook.testing.check_baseline` checks it.
     """
     if name in (POLICY_METHOD, "policy", "crops"):
         raise RelookError(f"the baseline's name {name!r} means another method: choose another")
@@ -233,12 +233,12 @@ def register_baseline(
 
 
 def label_of(method: str) -> str:
-    """Return what tables and figures call a method."""
+    """Return a method's name in tables and figures."""
     return POLICY_LABEL if method == POLICY_METHOD else BASELINES[method].label
 
 
 def policy_label(policy: Policy) -> str:
-    """Return what a policy is called: a preset by its name."""
+    """Return a policy's name in tables and figures; a preset has its own."""
     name = preset_of(policy)
     if name is None:
         return POLICY_LABEL

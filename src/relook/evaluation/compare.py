@@ -179,7 +179,7 @@ def _rows(
         }
         for key, ones in scores.evaluations.items()
     }
-    cll = {key: metrics[f"cll{setup.fair}"].mean for key, metrics in means.items()}
+    cll = {key: metrics[f"cll{setup.metric_suffix}"].mean for key, metrics in means.items()}
 
     def over(key: Key, other: Key, average: str = "") -> dict[str, Interval]:
         return setup.differences(scores.evaluations[key], scores.evaluations[other], average)
@@ -204,7 +204,7 @@ def _rows(
             slowdown=1.0 if plain else float(slowdowns[method].at(views) if slowdowns else views),
             metrics=means[key],
             over_plain=None if plain else over_plain(key),
-            over_rival=None if rival is None else over(key, rival, setup.fair),
+            over_rival=None if rival is None else over(key, rival, setup.metric_suffix),
             rival=None if rival is None else rival[0],
             fitted=scores.fitted.get(key),
         )
@@ -214,11 +214,11 @@ def _rows(
 
 def _verdict(setup: Setup, scores: Scores, rows: Sequence[Row], kind: str) -> Verdict:
     """Return the verdict; `kind` is that of its images, "held-out" or "cross-fit"."""
-    runs, cll = scores.evaluations, f"cll{setup.fair}"
+    runs, cll = scores.evaluations, f"cll{setup.metric_suffix}"
     whole = max(key for key in runs if key[0] == POLICY_METHOD)
     return judge(
         rows,
-        lambda one, other: setup.differences(runs[one], runs[other], setup.fair),
+        lambda one, other: setup.differences(runs[one], runs[other], setup.metric_suffix),
         budgets=setup.budgets,
         images=len(setup.dataset),
         margin=setup.margin,
@@ -233,7 +233,7 @@ def _against(setup: Setup, scores: Scores, best: Row) -> dict[str, dict[str, Int
     """Return the differences of the recommended row to each baseline of no more views."""
     runs = scores.evaluations
     return {
-        method: setup.differences(runs[best.key], runs[method, budget], setup.fair)
+        method: setup.differences(runs[best.key], runs[method, budget], setup.metric_suffix)
         for method, budget in affordable(best.budget, runs)
         if method != best.method
     }
@@ -242,7 +242,9 @@ def _against(setup: Setup, scores: Scores, best: Row) -> dict[str, dict[str, Int
 def _per_image(setup: Setup, scores: Scores, best: Row) -> dict[str, bytes]:
     """Return the recommended row's metrics of each image, with its group and weight if any."""
     kept = {
-        name: per_image(scores.evaluations[best.key], f"{name}{setup.fair}").astype("<f4").tobytes()
+        name: per_image(scores.evaluations[best.key], f"{name}{setup.metric_suffix}")
+        .astype("<f4")
+        .tobytes()
         for name in ("cll", "accuracy")
     }
     units = setup.dataset.units
@@ -262,7 +264,7 @@ def _where(setup: Setup, scores: Scores, rows: Sequence[Row], best: Row) -> Wher
     runs, plain = scores.evaluations, ("plain", 1)
     cll, right = (
         per_image(runs[shown.key], metric) - per_image(runs[plain], metric)
-        for metric in (f"cll{setup.fair}", f"accuracy{setup.fair}")
+        for metric in (f"cll{setup.metric_suffix}", f"accuracy{setup.metric_suffix}")
     )
     slices = gains_by_slice(
         setup.dataset,
@@ -271,7 +273,7 @@ def _where(setup: Setup, scores: Scores, rows: Sequence[Row], best: Row) -> Wher
         right,
         np.exp(scores.log_probs["plain"].max(axis=1)),
         weights=setup.weights,
-        likely=likely_between(runs[shown.key], runs[plain], f"cll{setup.fair}"),
+        likely=likely_between(runs[shown.key], runs[plain], f"cll{setup.metric_suffix}"),
     )
     before, after, labels = scores.answers[plain], scores.answers[shown.key], setup.dataset.labels
     mended = confusions(before, after, labels, setup.places)

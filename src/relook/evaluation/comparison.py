@@ -1,6 +1,6 @@
-"""What a comparison found, as frozen data: the one thing that tables and reports read.
+"""The result of a comparison, as frozen data: all that tables and reports read.
 
-With it go the images that show what a policy does: gained and lost ones, and a few to look at.
+It is saved with the images that show what a policy does: gained and lost ones, and a few others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a method is deployed with: numbers fitted on all images of the comparison."""
+    """The temperatures of a deployed method, fitted on all images of the comparison."""
 
     view_temperature: float
     temperature: float
@@ -73,8 +73,8 @@ class Row:
     """One method at one budget, scored on the held-out images.
 
     `views` are its model passes per image, at most `budget`; `slowdown` is its time relative to one
-    pass over the plain image. Metrics are those of the method as it is: the usual average, or a
-    policy's own. `over_plain` and `over_rival` hold the differences in `cll` and `accuracy` to the
+    pass over the plain image. Metrics are those of the method's own average: the usual one, or that
+    of a policy. `over_plain` and `over_rival` hold the differences in `cll` and `accuracy` to the
     plain image and to the best baseline of the same budget, both with a learned average.
     """
 
@@ -124,10 +124,10 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a score of the plain image or of the policy tells foreign images from the own.
+    """How well a score of the plain image or of the policy detects foreign images.
 
-    `fpr95` is the share of foreign images that pass where 95 % of the own do; `over_plain` the
-    difference in AUROC to the plain image's highest probability.
+    `fpr95` is the share of foreign images that pass when 95 % of the own images do, `over_plain`
+    the difference in AUROC to the plain image's highest probability.
     """
 
     method: str
@@ -155,15 +155,16 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Every method at every budget on the same images, and what follows from it.
+    """Every method at every budget on the same images, and the verdict.
 
     `rows` holds all prefixes that were scored; `budgets` are those asked for. `reliability`
     has the bins of "plain", "policy", "plain_calibrated" and "policy_calibrated". `gallery`,
-    `gained` and `lost` name images by their index in the data set; `examples.npz` keeps them.
-    `against` has the differences in cLL and accuracy of what is recommended to the plain image and
-    every baseline that takes no more views, `per_image` its values for each image, float32 `[n]`,
-    with what counts as one, int32, and weights, where there are such: another run is compared by
-    them. `selective` says what it brings not to answer unsure images; None where these are too few.
+    `gained` and `lost` refer to images by their index in the data set; `examples.npz` keeps them.
+    `against` has the differences in cLL and accuracy between the recommended row and every baseline
+    of no more views. `per_image` has the recommended row's values for each image, float32 `[n]`,
+    and if there are any, `units` (int32: images of the same number count as one) and `weights`, to
+    compare another run with it. `selective` is the gain from leaving unsure images unanswered; None
+    if there are too few images.
     """
 
     policy: Policy
@@ -187,7 +188,7 @@ class Comparison:
 
     @property
     def images_text(self) -> str:
-        """The number of images, in words that claim no more than is known of them."""
+        """The number of images, called held-out only if that is known."""
         if self.settings.get("cross_fit"):
             return f"{count(self.images, 'image')}, each half by views learned on the other"
         kind = "image" if self.settings.get("doubt") else "held-out image"
@@ -195,7 +196,7 @@ class Comparison:
 
     @property
     def learned_averages(self) -> Comparison | None:
-        """The comparison with a learned average for every method; None where none is another."""
+        """The comparison with learned averages for all methods; None if that changes nothing."""
         changed = any(
             row.metrics.get(f"cll{end}", row.metrics["cll"]) != row.metrics["cll"]
             for row in self.rows
@@ -224,7 +225,9 @@ class Comparison:
         return results_of(self)
 
     def meets(self, requirement: str) -> bool:
-        """Whether what is recommended is good enough: "helps", "cll>=0.01" … (docs/howto/gate.md).
+        """Return whether the recommended row is good enough: "helps", "cll>=0.01" …
+
+        The syntax is in docs/howto/gate.md.
 
         "cll>=0.01" asks for an interval whose lower end is at least that.
         """
@@ -265,7 +268,7 @@ def recommended_row(rows: Sequence[Row], verdict: Verdict) -> Row:
     found = next((row for row in rows if (row.method, row.views) == wanted), None)
     if found is None:
         raise RelookError(
-            f"expected a row of what is recommended, {wanted[0]} with {wanted[1]} views"
+            f"expected a row of the recommended method, {wanted[0]} with {wanted[1]} views"
         )
     return found
 
@@ -286,28 +289,30 @@ def load_comparison(path: Path) -> Comparison:
 
 
 def place_for(directory: Path, comparison: Comparison) -> Path:
-    """Return where a comparison is saved: apart, if the one in the directory is fuller.
+    """Return where a comparison is saved: in `narrower` if the one in the directory is fuller.
 
-    That is so where it is of the same policy, model and images, and has all the rows of this one
-    or the policy with more views.
+    A fuller one is of the same policy, model and images, and has all rows of this one and more, or
+    the policy with more views.
     """
     try:
         kept = load_comparison(directory / "comparison.json")
     except RelookError:
         return directory
-    rows, more = ({row.key for row in one.rows} for one in (comparison, kept))
-    own, whole = (
+    new_rows, kept_rows = ({row.key for row in one.rows} for one in (comparison, kept))
+    new_views, kept_views = (
         max((row.views for row in one.rows if row.method == POLICY_METHOD), default=0)
         for one in (comparison, kept)
     )
-    narrower = own < whole or (rows < more and bool(kept.ood or not comparison.ood))
-    same = _of_what(kept) == _of_what(comparison)
-    return directory / "narrower" if narrower and same else directory
+    loses_no_ood = bool(kept.ood or not comparison.ood)
+    fuller = new_views < kept_views or (new_rows < kept_rows and loses_no_ood)
+    same = _subject(kept) == _subject(comparison)
+    return directory / "narrower" if fuller and same else directory
 
 
-def _of_what(comparison: Comparison) -> tuple[object, ...]:
-    about = (comparison.settings.get(name) for name in ("model", "data"))
-    marks = (one.get("fingerprint") if isinstance(one, Mapping) else None for one in about)
+def _subject(comparison: Comparison) -> tuple[object, ...]:
+    """Return the policy, and the fingerprints of model and images."""
+    records = (comparison.settings.get(name) for name in ("model", "data"))
+    marks = (one.get("fingerprint") if isinstance(one, Mapping) else None for one in records)
     return comparison.policy, *marks
 
 
@@ -330,9 +335,9 @@ def save_comparison(
 ) -> None:
     """Write comparison.json, and examples.npz with the images that it names.
 
-    `dataset` is what the comparison's indices point into; for a part of it, `indices` `[n]`
-    are the places of its images, as they were given to `compare`. examples.npz, with `indices`
-    `[m]`, uint8 `images` `[m, c, h, w]` and `labels` `[m]`, is written first.
+    The comparison's indices refer to `dataset`; if that is a part of a larger one, `indices` `[n]`
+    are its images' places in that, as given to `compare`. examples.npz, with `indices` `[m]`, uint8
+    `images` `[m, c, h, w]` and `labels` `[m]`, is written first.
     """
     changed = (*comparison.gained, *comparison.lost)
     named = {*comparison.gallery, *(one.index for one in changed)}

@@ -21,9 +21,9 @@ from relook.predictions.passes import View, distinct_views, estimate
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """The model on its engine; the passes to find MGrid's magnitude, and of all methods' views.
+    """The model on its engine, the passes to find MGrid's magnitude, and those of all methods.
 
-    `baselines` has what each takes by itself, the costliest first.
+    `baselines` has the passes of each by itself, the most first.
     """
 
     model: Accelerated
@@ -33,16 +33,18 @@ class ComparisonPlan:
     baselines: Mapping[str, int]
 
     def fewer(self, methods: Callable[[Sequence[str]], str]) -> str:
-        """Say what most passes are for, and the option that leaves it out, if one baseline's are.
+        """Return a hint on how to leave out a baseline that takes at least half of the passes.
 
-        `methods` writes the option with the methods that are left.
+        `methods` writes the option with the remaining methods.
         """
-        total, most = self.grid_passes + self.passes, next(iter(self.baselines), "")
-        left = [one for one in BASELINES if one in self.baselines and one != most]
-        if not left or 2 * self.baselines[most] < total:
+        total, costliest = self.grid_passes + self.passes, next(iter(self.baselines), "")
+        left = [one for one in BASELINES if one in self.baselines and one != costliest]
+        if not left or 2 * self.baselines[costliest] < total:
             return ""
-        share = self.baselines[most] / total
-        return f"; {100 * share:.0f} % of them are for {most}, which {methods(left)} leaves out"
+        share = self.baselines[costliest] / total
+        return (
+            f"; {100 * share:.0f} % of them are for {costliest}, which {methods(left)} leaves out"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the engine's name and the numbers."""
@@ -72,7 +74,7 @@ def plan_comparison(
     """
     setup = settings_for(policies, keywords).setup(predictor, dataset, recipe)
     methods, _ = available_methods(setup, setup.methods, validation)
-    # Any magnitude will do: their views are equally many.
+    # Any magnitude will do: all have the same number of views.
     setup = replace(setup, options=replace(setup.options, grid_magnitude=GRID[-1]))
     lines = [line for method in methods for line in lines_of(setup, method, policies)]
 

@@ -1,4 +1,4 @@
-"""What views cost: time relative to one pass over the plain image, measured side by side."""
+"""The cost of views: time relative to one pass over the plain image, measured side by side."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relook.policy.views import apply_subpolicy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
 
-_MOST_VIEWS = 6  # more than that is extrapolated
+_MOST_VIEWS = 6  # the time of more views is extrapolated
 _BATCH = 32
-_FEWEST_ROUNDS, _LONGEST = 5, 5  # a busy machine takes longer, up to five times as long
+_FEWEST_ROUNDS, _LONGEST = 5, 5  # on a busy machine, these rounds may take 5 times as long
 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """What the first views of one method take, each in plain passes."""
+    """The time of each of a method's first views, in plain passes."""
 
     costs: tuple[float, ...]
 
@@ -47,11 +47,11 @@ def measure_slowdown(
 ) -> dict[str, Slowdown]:
     """Time making the views and passing them through the model, for each policy by name.
 
-    uint8 images `[n, c, h, w]`, of which a small batch is used. Views are timed one by one, so
-    that each pass is short, and every round times all of them, the plain image before each
-    policy's. Making a view takes its shortest time over the rounds, to which other work on the
-    machine can only add; so does the model, over all views, as they are all the same to it. Views
-    add up.
+    A small batch of the uint8 images `[n, c, h, w]` is used. Views are timed one by one, so that
+    each pass is short, and every round times all of them, the plain image before each policy's.
+    A view's time is the shortest for making it, over all rounds, as other work on the machine can
+    only add to it, plus the shortest pass of all views, as the model takes equally long for each.
+    A method's time is the sum over its views.
     """
     if not len(images):
         raise RelookError("expected at least one image to measure the cost on, got none")
@@ -65,12 +65,10 @@ def measure_slowdown(
     run = _Runner(predictor, images[:_BATCH], seed, clock)
     run.times(plain)  # first calls allocate and choose their algorithms
     passes = sum(len(views) for views in timed.values())
-    once = min(
-        sum(run.times(plain)) for _ in range(3)
-    )  # what is held up must not shorten it too far
+    once = min(sum(run.times(plain)) for _ in range(3))  # a delayed pass would shorten it too far
     run = run.shortened(seconds / (rounds * passes * once + 1e-9))
     for view in (view for views in timed.values() for view in views[1:]):
-        run.times(view)  # a transform's first call compiles it, or loads what was compiled
+        run.times(view)  # a transform's first call compiles it, or loads the compiled code
     rounds_made = timed_rounds(
         lambda: [one for views in timed.values() for view in views for one in run.times(view)],
         seconds=seconds,
@@ -83,7 +81,7 @@ def measure_slowdown(
     unit = float(np.median([one[0] for one in shortest.values()]))
 
     def slowdown(view: View, took: float) -> float:
-        """Return no less than the plain pass, which is in every view."""
+        """Return the time in plain passes, of which every view has one."""
         return 1.0 if view.subpolicy == SubPolicy() else max(1.0, float(took / unit))
 
     return {
@@ -99,9 +97,10 @@ def timed_rounds(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> NDArray[np.float64]:
-    """Return what each of some things takes, `[round, thing]`: `take` times all of them once.
+    """Return the times of several things, `[round, thing]`; `take` times each of them once.
 
-    About `seconds` is spent, up to five times as much on a few rounds, and at least one round.
+    This takes about `seconds`, up to five times as long for the first few rounds, and at least one
+    round.
     """
     start, times = clock(), list[Sequence[float]]()
     for done in range(rounds):
@@ -114,7 +113,7 @@ def timed_rounds(
 
 @dataclass(frozen=True)
 class _Runner:
-    """Makes views of one batch, passes them through the model and takes the time."""
+    """Makes views of one batch and passes them through the model, both timed."""
 
     predictor: Predictor
     images: Tensor | FullImages
@@ -122,12 +121,12 @@ class _Runner:
     clock: Callable[[], float]
 
     def times(self, view: View) -> tuple[float, float]:
-        """Return how long it takes to make a view, and to pass it through the model."""
+        """Return the seconds for making a view, and for passing it through the model."""
         indices = np.arange(len(self.images))
         start = self.clock()
         made = apply_subpolicy(view.subpolicy, self.images, indices, self.seed, view.index)
         if made.is_cuda:
-            cuda.synchronize(made.device)  # or the making would count as the model's
+            cuda.synchronize(made.device)  # or making it would count as the model's time
         ready = self.clock()
         with watched(lambda: f"{len(indices)} images, to take its time"):
             self.predictor(made)

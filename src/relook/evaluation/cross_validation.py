@@ -45,34 +45,34 @@ from relook.numerics.splits import folds
 from relook.numerics.splits import halvings as halve
 
 PROTOCOLS = ("standard", "paper")
-"""How temperatures are fitted: shrunk, on ten folds where images are few; or as in the paper."""
+"""How temperatures are fitted: shrunk, and on ten folds of few images; or as in the paper."""
 
 FEW = 1000
 """With fewer independent images than this, halves of them are too small to calibrate on."""
 
 MANY = 5000
-"""With at least this many independent images both protocols are one: nothing needs to be shrunk."""
+"""From this many independent images on, nothing is shrunk: both protocols are the same."""
 
 FEWEST_SELECTIVE = 100
-"""With fewer independent images nothing is said of leaving the least sure ones out."""
+"""With fewer independent images, leaving out the least sure ones is not evaluated."""
 
 _FOLDS = 10
-_SAMPLE = 256  # images whose predictions are kept: what they expect is known well enough
+_SAMPLE = 256  # images whose predictions are kept: enough to estimate the expected variance
 
 Pair = tuple[Indices, Indices]
 """The images to calibrate on, and those to score."""
 
 Averages = Callable[[Indices], tuple[LogProbs, float]]
-"""What belongs to the images to calibrate on: log-probabilities `[n, c]`, at a view temperature."""
+"""For the images to calibrate on: log-probabilities `[n, c]` of all, and their view temperature."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics by name, each the mean over all parts, and what single images add to them.
+    """Metrics by name, each the mean over all parts, and the values of single images.
 
-    `per_image["cll"]` `[n]` is an image's calibrated log-likelihood under the temperature of
-    others, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1 where it is right.
-    `samples["cll"]` `[m, c]` are the calibrated log-probabilities of some images, always the same.
+    `per_image["cll"]` `[n]` is an image's calibrated log-likelihood at a temperature fitted on
+    others, averaged over the halvings; `per_image["accuracy"]` `[n]` is 1 if it is right.
+    `samples["cll"]` `[m, c]` has the calibrated log-probabilities of some images, always the same.
     """
 
     metrics: Mapping[str, float]
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 def check_protocol(protocol: str) -> str:
-    """Return the protocol's name if there is one of that name, or raise."""
+    """Return the protocol's name, or raise if there is none of that name."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     return protocol
@@ -109,14 +109,14 @@ def cross_validated(
     view_temperature: float = 1.0,
     averages: Averages | None = None,
 ) -> Evaluation:
-    """Score log-probabilities `[n, c]`, each image at a temperature that others gave.
+    """Score log-probabilities `[n, c]`, each image at a temperature fitted on others.
 
     In the protocol "paper" each random halving is used both ways: the temperature comes from one
     half, all metrics from the other; `halvings` of 5 gives ten values. "standard" shrinks
     the temperatures of fewer than `MANY` images; below `FEW` it calibrates each tenth of them by
     the others, and all metrics are those of all images. The images of a group stay together;
-    `weights` `[n]` make all means weighted ones. The log-probabilities are an average at a
-    `view_temperature`; `averages` gives those that the images to calibrate on ask for instead.
+    with `weights` `[n]` all means are weighted. The log-probabilities are an average at a
+    `view_temperature`; `averages` returns others, for the images to calibrate on.
     """
     _check(log_probs, labels)
     rounds = partitions(len(labels), protocol, halvings, seed, groups)
@@ -175,7 +175,7 @@ def cross_calibrated(
     protocol: str = "standard",
     view_temperature: float = 1.0,
 ) -> FloatArray:
-    """Return log-probabilities `[n, c]`, each under a temperature that other images gave."""
+    """Return log-probabilities `[n, c]`, each at a temperature fitted on other images."""
     _check(log_probs, labels)
     (part,) = partitions(len(labels), protocol, 1, seed, groups)
     calibrated = np.empty(log_probs.shape)
@@ -188,7 +188,7 @@ def cross_calibrated(
 def partitions(
     images: int, protocol: str, halvings: int, seed: int, groups: ArrayLike | None
 ) -> list[list[Pair]]:
-    """Return partitions of the images, each of them with what to calibrate every part on."""
+    """Return partitions of the images, every part with the images to calibrate it on."""
     if independent_images(np.ones(images), groups) < FEW and protocol != "paper":
         return [folds(images, _FOLDS, seed, groups)]
     pairs = halve(images, halvings, seed, groups)
@@ -197,7 +197,7 @@ def partitions(
 
 @dataclass(frozen=True)
 class _Calibration:
-    """How the images of a part are calibrated by others."""
+    """Calibrates the images of a part by others."""
 
     labels: Labels
     weights: FloatArray | None
@@ -207,7 +207,7 @@ class _Calibration:
 
     @property
     def prior(self) -> float:
-        """How strongly temperatures are held to 1."""
+        """How strongly temperatures are shrunk towards 1."""
         known = independent_images(np.ones(len(self.labels)), self.groups)
         return 0.0 if check_protocol(self.protocol) == "paper" or known >= MANY else PRIOR
 
@@ -264,7 +264,7 @@ def selective_risks(
     groups: ArrayLike | None,
     weights: FloatArray | None,
 ) -> SelectiveRisks | None:
-    """Return what it brings not to answer unsure images; None where images are too few.
+    """Return the gain from leaving unsure images unanswered; None if there are too few images.
 
     `plain` and `policy` are calibrated `[n, c]`; `disagreement` `[n]` is of the policy's views.
     """
@@ -312,7 +312,7 @@ def differences(
 def likely_between(
     one: Sequence[Evaluation], other: Sequence[Evaluation], metric: str = "cll"
 ) -> float:
-    """Return the variance that the predictions expect of two methods' difference in cLL."""
+    """Return the variance of two methods' difference in cLL that their predictions imply."""
     samples = (np.mean([run.samples[metric] for run in runs], axis=0) for runs in (one, other))
     return likely_variance(*samples)
 
@@ -331,7 +331,7 @@ def prefix_temperatures(
     groups: ArrayLike | None = None,
     view_temperature: float = 1.0,
 ) -> tuple[float, ...]:
-    """Return the temperature of each prefix of a policy of `length` entries; see there."""
+    """Return the temperature of each prefix of a policy of `length` entries."""
     how: dict[str, Any] = {"groups": groups, "view_temperature": view_temperature}
     found = [1.0]
     for mean in prefix_log_probs(log_probs, range(1, length + 1)):

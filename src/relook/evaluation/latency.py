@@ -1,4 +1,4 @@
-"""How many views fit into a time: what was measured on the deployed model, and the choice."""
+"""How many views fit into a time: measurements of the deployed model, and the choice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from relook.policy import Policy
 from relook.policy.file import policy_to_json
 
 ROUNDS, FEW = 25, 3
-"""In how many rounds a median is measured, and in how many a first guess at it."""
+"""The number of rounds for a median, and for a first estimate of it."""
 
 ALLOWED = 1.05
-"""By how much a file may miss its budget when it is measured once more."""
+"""The factor by which a file may exceed its budget when it is measured again."""
 
 _SECONDS = 8.0
 _STEPS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -51,9 +51,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Rung:
-    """A method with a number of views, its held-out cLL and gain over the plain image, where known.
+    """A method with a number of views, its held-out cLL and gain over the plain image, if known.
 
-    `milliseconds` is the median of a call; None where it was not measured.
+    `milliseconds` is the median of a call; None if it was not measured.
     """
 
     method: str
@@ -65,19 +65,19 @@ class Rung:
 
     @property
     def worth(self) -> float:
-        """What it is chosen by."""
+        """The value by which the best is chosen."""
         return self.views if self.cll is None else self.cll
 
     @property
     def text(self) -> str:
-        """What it is, in a few words."""
+        """The method and its views, in words."""
         views = f"{self.label}, {views_text(self.views)}"
         return "the plain image" if self.method == "plain" else views
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What was measured, the fewest views first, and the place of what is best within the budget.
+    """The measured rungs, the fewest views first; `chosen` is the place of the best that fits.
 
     Times are medians of calls, in milliseconds, with such images; `policy` is its fingerprint.
     """
@@ -94,12 +94,12 @@ class Latency:
 
     @property
     def best(self) -> Rung:
-        """The best within the budget."""
+        """The best rung within the budget."""
         return self.rungs[self.chosen]
 
     @property
     def where(self) -> str:
-        """On what it was measured."""
+        """The set-up of the measurement, in words."""
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         return (
             f"Medians of calls with {self.batch} {self.image}; {self.engine}, {threads}, "
@@ -108,7 +108,7 @@ class Latency:
 
     @property
     def sentence(self) -> str:
-        """The answer, in two sentences at most."""
+        """The result, in at most two sentences."""
         best = self.best
         text = f"Within {milliseconds(self.budget)}: {best.text}, {milliseconds(best.milliseconds)}"
         if best.cll is not None:
@@ -122,7 +122,7 @@ class Latency:
         return f"{text}."
 
     def further(self, place: int) -> float | None:
-        """Return what each view more than in the rung before takes, in milliseconds."""
+        """Return the milliseconds of each view more than in the rung before."""
         if place == 0:
             return None
         before, own = self.rungs[place - 1], self.rungs[place]
@@ -136,7 +136,7 @@ LATENCY = Kind(Latency, "relook-latency", 1, "measured latencies", "export --lat
 
 
 def policy_mark(policy: Policy) -> str:
-    """Return what latencies are told apart by: the policy that they were measured for."""
+    """Return the fingerprint of the policy that latencies were measured for."""
     return fingerprint(policy_to_json(policy))
 
 
@@ -147,14 +147,14 @@ def milliseconds(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Measures things by their place; `open_call` gives the call that is timed, and is kept."""
+    """Times the call that `open_call` returns for each place; calls are kept for the next time."""
 
     open_call: Callable[[int], Callable[[], object]]
     clock: Callable[[], float] = time.perf_counter
     opened: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     def __call__(self, places: Sequence[int], rounds: int) -> dict[int, float]:
-        """Return the medians in milliseconds; every round times all places, one after another."""
+        """Return the medians in milliseconds by place; every round times all places in turn."""
         for place in places:
             if place not in self.opened:
                 self.opened[place] = self.open_call(place)
@@ -178,8 +178,8 @@ Measure = Callable[[Sequence[int], int], Mapping[int, float]]
 def choose(rungs: Sequence[Rung], budget: float, measure: Measure) -> tuple[list[Rung], int]:
     """Return the rungs that were measured, with their times, and the place of the best that fits.
 
-    Rungs begin with the plain image; later ones have more views. Few are measured, but always the
-    one that is chosen: the highest cLL, or without any the most views.
+    Rungs begin with the plain image; later ones have more views. Only a few are measured, but
+    always the chosen one, which has the highest cLL or, if no cLL is known, the most views.
     """
     times = dict(measure(_worth_measuring(rungs, budget, measure), ROUNDS))
     while True:
@@ -200,7 +200,7 @@ def choose(rungs: Sequence[Rung], budget: float, measure: Measure) -> tuple[list
 
 
 def _worth_measuring(rungs: Sequence[Rung], budget: float, measure: Measure) -> list[int]:
-    """Return a few places up to the budget, and those that are next to it on either side."""
+    """Return a few places up to the budget, and its neighbours on both sides."""
     steps = [place for place, one in enumerate(rungs) if one.views in _STEPS]
     rough: dict[int, float] = {}
     for place in dict.fromkeys((0, *steps, len(rungs) - 1)):
@@ -211,7 +211,7 @@ def _worth_measuring(rungs: Sequence[Rung], budget: float, measure: Measure) -> 
     if len(known) < 2 or rough[known[-1]] <= budget:
         return known
     low, high = known[-2:]
-    # Nearly linear in between: only where to look, never what is claimed.
+    # Times are nearly linear in between, which is good enough to choose what to measure.
     share = (budget - rough[low]) / max(rough[high] - rough[low], 1e-9)
     near = low + round(share * (high - low))
     return sorted({*known, *(one for one in range(near - 1, near + 2) if low < one < high)})

@@ -1,6 +1,6 @@
 """What a comparison must show for a change to pass: `helps`, `cll>=0.01`, `views<=10` …
 
-A requirement is about what the verdict recommends. Where that was chosen among many rows, its
+A requirement is about the row that the verdict recommends. If that was chosen among many rows, its
 intervals are corrected for their number, as in the verdict.
 """
 
@@ -34,10 +34,10 @@ _NO_CHANGE = "the plain image is recommended, so nothing changes"
 
 @dataclass(frozen=True)
 class Requirement:
-    """One requirement, read: `name` is "helps", "cll", "accuracy", a metric or a cost.
+    """A requirement, parsed: `name` is "helps", "cll", "accuracy", a metric or a cost.
 
-    `of_mean` asks about the estimate, not the end of its interval; `former` is the comparison that
-    `against` names, if it does.
+    `of_mean`: the bound is for the estimate, not for the end of its interval. `former` is the
+    comparison if `against` is the file of one.
     """
 
     text: str
@@ -48,10 +48,14 @@ class Requirement:
     against: str = ""
     former: Comparison | None = None
 
+    def allows(self, value: float) -> bool:
+        """Return whether a value is within the bound."""
+        return value >= self.bound if self.at_least else value <= self.bound
+
 
 @dataclass(frozen=True)
 class Checked:
-    """Whether a requirement is met, and by what."""
+    """Whether a requirement is met, and the value that was found."""
 
     requirement: str
     met: bool
@@ -90,42 +94,44 @@ def read_requirement(text: str) -> Requirement:
 
 
 def check(comparison: Comparison, asked: Requirement) -> Checked:
-    """Say whether what the comparison recommends is as required."""
-    row, bound = comparison.recommended, asked.bound
-    what = f"{row.label} with {views_text(row.views)}"
+    """Check whether the recommended row meets a requirement."""
+    row = comparison.recommended
+    named = f"{row.label} with {views_text(row.views)}"
     if asked.name == HELPS and not asked.against:
         outcome = comparison.verdict.outcome
         return Checked(asked.text, outcome == HELPS, f"the verdict is {outcome!r}")
     if asked.name in _NUMBERS:
         cost = getattr(row, asked.name, None)
         value = float(row.metrics[asked.name].mean if cost is None else cost)
-        met = value >= bound if asked.at_least else value <= bound
-        return Checked(asked.text, met, f"{plain(value, 4).rstrip('0').rstrip('.')} ({what})")
+        number = plain(value, 4).rstrip("0").rstrip(".")
+        return Checked(asked.text, asked.allows(value), f"{number} ({named})")
     metric = "accuracy" if asked.name == "accuracy" else "cll"
     found = _difference(comparison, asked, metric)
     scale, digits, unit = (100, 2, " points") if metric == "accuracy" else (1, 4, "")
     other = _NAMES.get(asked.against or "plain", one_line(asked.against))
-    itself = row.method == "plain" and (asked.against or "plain") == "plain"
+    is_itself = row.method == "plain" and (asked.against or "plain") == "plain"
     words = (
         f"{signed(scale * found.estimate, digits)}{unit} {interval(found, digits, scale)} "
-        f"({what}, compared with {other})"
+        f"({named}, compared with {other})"
     )
     if asked.name == HELPS:
         margin = float(comparison.settings.get("margin", MARGIN))
-        words = _NO_GAIN if itself else f"cLL {words}"
+        words = _NO_GAIN if is_itself else f"cLL {words}"
         return Checked(asked.text, outcome_of(found, margin) == HELPS, words)
-    end = "the lower end" if asked.at_least else "the upper end"
-    value = found.low if asked.at_least else found.high
     if asked.of_mean:
-        value, end = found.estimate, "the estimate"
-    met = scale * value >= bound if asked.at_least else scale * value <= bound
-    if itself:
+        end, value = "the estimate", found.estimate
+    elif asked.at_least:
+        end, value = "the lower end", found.low
+    else:
+        end, value = "the upper end", found.high
+    met = asked.allows(scale * value)
+    if is_itself:
         return Checked(asked.text, met, _NO_CHANGE if met else _NO_GAIN)
     return Checked(asked.text, met, f"{end} of {words}")
 
 
 def _difference(comparison: Comparison, asked: Requirement, metric: str) -> Interval:
-    """Return the difference of what is recommended to what it is compared with."""
+    """Return the recommended row's difference to the method or comparison asked for."""
     if asked.former is not None:
         return corrected(_to_former(comparison, asked, metric), rows_tried(comparison))
     known, own = comparison.against, comparison.recommended.method
@@ -137,14 +143,14 @@ def _difference(comparison: Comparison, asked: Requirement, metric: str) -> Inte
     if other not in known:
         compared = ", ".join(known) or "none"
         raise RelookError(
-            f"{asked.text!r}: expected a baseline that was compared at no more views "
+            f"{asked.text!r}: expected a baseline that was compared with no more views "
             f"({compared}), got {other}: run  relook compare  with it"
         )
     return corrected(known[other][metric], rows_tried(comparison))
 
 
 def _to_former(comparison: Comparison, asked: Requirement, metric: str) -> Interval:
-    """Return the difference to what another comparison, on the same images, recommends."""
+    """Return the difference to the row recommended by another comparison on the same images."""
     former = asked.former or comparison
     data = [one.settings.get("data", {}).get("fingerprint") for one in (comparison, former)]
     sizes = {len(one.per_image.get(metric, b"")) for one in (comparison, former)}
@@ -158,5 +164,5 @@ def _to_former(comparison: Comparison, asked: Requirement, metric: str) -> Inter
     kept = comparison.per_image
     units = np.frombuffer(kept["units"], "<i4") if "units" in kept else None
     weights = np.frombuffer(kept["weights"], "<f4").astype(float) if "weights" in kept else None
-    made = share_interval if metric == "accuracy" else paired_interval
-    return made(now - then, groups=units, weights=weights)
+    interval_of = share_interval if metric == "accuracy" else paired_interval
+    return interval_of(now - then, groups=units, weights=weights)

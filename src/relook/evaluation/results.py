@@ -1,4 +1,4 @@
-"""What was measured, as rows of one tidy table: a comparison's results and every study's."""
+"""Measurements as rows of one tidy table: the results of a comparison or a study."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from relook.numerics.intervals import Interval, mean_and_deviation
 
 VERSION = 2
 LARGEST = 1 << 28
-"""How many bytes of saved results are read."""
+"""The largest file of results that is read, in bytes."""
 
 FIRST = ("study", "model", "data", "method", "label", "budget", "views")
 LAST = ("metric", "value", "low", "high", "deviation")
 DETAILS = ("versus", "run", "corruption", "severity")
-"""Keys of rows that are a part of another row, or its difference to a third."""
+"""Keys of rows that are a part of another row, or its difference to a third one."""
 
 
 @dataclass(frozen=True)
 class Result:
     """One number: a metric's mean over runs with its deviation, or a difference with its interval.
 
-    `keys` say of what: model, data, method, budget, views, corruption … A difference is this
-    method minus another, of which `keys["versus"]` says the kind.
+    `keys` describe the row: model, data, method, budget, views, corruption … A difference is this
+    method minus another, whose kind is `keys["versus"]`.
     """
 
     metric: str
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval of a difference leaves zero out."""
+        """Whether the interval of a difference excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of one tidy table, with the settings that they were made with and a plain answer."""
+    """Rows of one tidy table, with the settings behind them and the answer in words."""
 
     study: str
     rows: tuple[Result, ...]
@@ -71,18 +71,18 @@ class Results:
         return len(self.rows)
 
     def where(self, **wanted: Any) -> Results:
-        """Return the rows with these keys, None for none; a tuple or list means any of it."""
+        """Return the rows with these keys; None: without the key; a tuple or list: any of these."""
         rows = tuple(row for row in self.rows if all(_fits(row[k], v) for k, v in wanted.items()))
         return replace(self, rows=rows)
 
     def get(self, **wanted: Any) -> Result | None:
-        """Return the first row with these keys; no part of one, and no difference, unless asked."""
+        """Return the first row with these keys; parts and differences only if asked for."""
         asked = {**dict.fromkeys(DETAILS), **wanted}
         fitting = (r for r in self.rows if all(_fits(r[k], v) for k, v in asked.items()))
         return next(fitting, None)
 
     def one(self, **wanted: Any) -> Result:
-        """Return the row with these keys, or raise where there is none."""
+        """Return the row with these keys, or raise if there is none."""
         found = self.get(**wanted)
         if found is None:
             asked = ", ".join(f"{key} {value!r}" for key, value in wanted.items())
@@ -90,11 +90,11 @@ class Results:
         return found
 
     def values(self, key: str) -> list[Any]:
-        """Return the values of a key, each once, in the rows' order."""
+        """Return the distinct values of a key, in the rows' order."""
         return list(dict.fromkeys(row[key] for row in self.rows if row[key] is not None))
 
     def groups(self, *keys: str) -> Iterator[tuple[tuple[Any, ...], Results]]:
-        """Yield the rows that have these keys in common, in the order of their first ones."""
+        """Yield the values of these keys with their rows, in the order of the first rows."""
         found: dict[tuple[Any, ...], list[Result]] = {}
         for row in self.rows:
             found.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -102,7 +102,7 @@ class Results:
             yield values, replace(self, rows=tuple(rows))
 
     def labelled(self, **keys: Any) -> Results:
-        """Return the same results with these keys on every row."""
+        """Return the results with these keys on every row."""
         rows = tuple(replace(row, keys={**row.keys, **keys}) for row in self.rows)
         return replace(self, rows=rows)
 
@@ -114,7 +114,7 @@ class Results:
         return [*first, *(key for key in there if key not in FIRST), *LAST]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each row, all with the same columns; None where one has none."""
+        """Return a dictionary for each row, all with the same columns; missing values are None."""
         columns, flat = self.columns, ({"study": self.study, **row.flat} for row in self.rows)
         return [{name: one.get(name) for name in columns} for one in flat]
 
@@ -127,7 +127,7 @@ class Results:
         return _kind(self.study).to_json(self)
 
     def save(self, path: str | Path) -> None:
-        """Write the results, whole or not at all: .json with settings, or .csv, or .parquet."""
+        """Write the results atomically: .json with settings, or .csv, or .parquet."""
         ending = Path(path).suffix
         if ending == ".csv":
             write_text_atomic(path, self.to_csv())
@@ -182,7 +182,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _rows_to_json(rows: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return a row's keys next to its numbers, without those that it does not have."""
+    """Return each row's keys next to its numbers, without missing values."""
     return [{k: value for k, value in row.flat.items() if value is not None} for row in rows]
 
 

@@ -1,4 +1,7 @@
-"""Methods × budgets × runs: predicted once, then cross-validated prefix by prefix."""
+"""Methods × budgets × runs: predicted once, then cross-validated prefix by prefix.
+
+A *line* is one method in one run.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from relook.numerics.view_temperature import learned_view_temperatures, prefix_a
 from relook.policy import Policy
 from relook.predictions.passes import ReadViews, View, predict_distinct
 
-_RUN_STRIDE = 1 << 16  # view indices of one run: fresh draws never meet those of another
+_RUN_STRIDE = 1 << 16  # view indices of one run: no two runs share fresh draws
 
-_USUAL, _EVERYTHING = "usual", "everything"  # besides the halves, what averages are made for
+_USUAL, _ALL_IMAGES = "usual", "all images"  # keys of view temperatures, besides those of parts
 
 ALL_PREFIXES_TO = 20
-"""Up to this number of views every prefix is scored, for the curves; beyond, the asked budgets."""
+"""Up to this number of views every prefix is scored, for the curves; beyond, only the budgets."""
 
 Key = tuple[str, int]
 """A method and a budget."""
@@ -37,7 +40,7 @@ Key = tuple[str, int]
 class MethodRun:
     """One method in one run: its policy for the largest budget.
 
-    `folds` say which images other policies stand for it on; empty: none.
+    `folds` have the images on which other policies take its place; empty: none.
     """
 
     method: str
@@ -47,12 +50,12 @@ class MethodRun:
 
     @property
     def order(self) -> Indices:
-        """Where each image is among those of the folds, one fold after another."""
+        """The place of each image among those of the folds, one fold after another."""
         return np.argsort(np.concatenate([one.places for one in self.folds]))
 
     @property
     def parts(self) -> tuple[MethodRun, ...]:
-        """The line with each policy that stands for it."""
+        """The line once for each fold, with that fold's policy."""
         return tuple(replace(self, policy=one.policy, folds=()) for one in self.folds) or (self,)
 
     @property
@@ -70,7 +73,7 @@ Lengths = Callable[[Setup, MethodRun], Mapping[int, int]]
 class Scored:
     """One line at one budget: its mean log-probabilities `[n, c]` and how good they are.
 
-    `fitted` is there where both averages are scored. `read` gets at the views' own predictions.
+    `fitted` is None unless both averages are scored. `read` returns the views' own predictions.
     """
 
     line: MethodRun
@@ -88,10 +91,10 @@ class Scored:
 
 
 def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[MethodRun]:
-    """Return a method's runs: other seeds for what is random, other draws for a fresh policy."""
+    """Return a method's runs: other seeds if it is random, other draws for a fresh policy."""
     most = setup.budgets[-1]
     if method == POLICY_METHOD:
-        # Fixed draws make the same views in every run; one is enough.
+        # With fixed draws every run has the same views, so one is enough.
         repeats = 1 if policies[0].is_fixed else setup.runs
         several = policies if len(policies) > 1 else [policies[0]] * repeats
         return [policy_run(setup, method, run, one) for run, one in enumerate(several)]
@@ -106,7 +109,7 @@ def lines_of(setup: Setup, method: str, policies: Sequence[Policy]) -> list[Meth
 
 
 def policy_run(setup: Setup, method: str, run: int, policy: Policy) -> MethodRun:
-    """Return a run of a policy, and of its halves on the images that it was found on."""
+    """Return a run of a policy; its halves take its place on the images that it was found on."""
     own = policy.for_budget(setup.budgets[-1])
     folds = tuple(
         Fold(places, one.for_budget(own.views)) for places, one in folds_of(setup.dataset, policy)
@@ -115,7 +118,7 @@ def policy_run(setup: Setup, method: str, run: int, policy: Policy) -> MethodRun
 
 
 def lengths_of(setup: Setup, line: MethodRun) -> dict[int, int]:
-    """Return a method's budgets: its own, if it has one, or all that are asked for."""
+    """Return a method's entries for each budget: its own budget, or all that are asked for."""
     row = BASELINES.get(line.method)
     if row is not None and row.budget is not None:
         return {row.budget: len(line.policy)}
@@ -135,7 +138,7 @@ def score_budgets(
             found, fitted = setup.evaluated(means[own], own), None
             if setup.learned_averages:
                 found = _with_both(setup, found, own, means, learned)
-                kappa = learned[_EVERYTHING]
+                kappa = learned[_ALL_IMAGES]
                 fitted = Fitted(kappa, setup.temperature(means[kappa], kappa))
             views = line.policy[:length].views
             for budget in budgets:
@@ -162,10 +165,10 @@ def _averages(
 def _joined(
     setup: Setup, line: MethodRun, read: ReadViews, lengths: Lengths, view_temperatures: set[float]
 ) -> Iterator[Averaged]:
-    """Join what the folds' policies predict, each of its own images.
+    """Join the predictions of the folds' policies, each for its own images.
 
-    An average at a view temperature κ is about κ times too flat: each is brought to the line's own
-    before one temperature calibrates them all.
+    An average at a view temperature κ is about κ times too flat, so all are brought to the line's
+    own view temperature before one temperature calibrates them.
     """
     own, entries, order = line.policy.view_temperature, lengths(setup, line), line.order
 
@@ -187,7 +190,7 @@ def _joined(
 
 
 def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes, float]:
-    """Return the view temperatures of both averages: by the half to calibrate on, and for all."""
+    """Return the view temperatures of both averages: by the part to calibrate on, and for all."""
     if not setup.learned_averages:
         return {}
     labels, groups = setup.dataset.labels, setup.dataset.units
@@ -198,7 +201,7 @@ def _learned(setup: Setup, line: MethodRun, read: ReadViews) -> dict[str | bytes
     if line.method != POLICY_METHOD:
         log_probs = read(line.views)
         found = learned_view_temperatures(log_probs, labels, asked, groups, setup.weights)
-    return {_USUAL: 1.0, **dict(zip([*parts, _EVERYTHING], found, strict=True))}
+    return {_USUAL: 1.0, **dict(zip([*parts, _ALL_IMAGES], found, strict=True))}
 
 
 def _with_both(
@@ -208,7 +211,7 @@ def _with_both(
     means: Mapping[float, FloatArray],
     learned: Mapping[str | bytes, float],
 ) -> Evaluation:
-    """Add how good the usual and the learned average are; one of them is the method's own."""
+    """Add the metrics of the usual and of the learned average; one of them is the method's own."""
     usual = found if own == 1 else setup.evaluated(means[1.0])
     if all(kappa == own for part, kappa in learned.items() if part != _USUAL):
         return found.named(usual_average=usual, learned_average=found)
@@ -225,8 +228,8 @@ def _with_both(
 class Scores:
     """Evaluations, one per run, and costs by method and budget.
 
-    `fitted` is that of a method's first run, and so are its `answers` `[n]`, the likeliest classes,
-    and `log_probs` `[n, c]`, with the most views; `disagreement` `[n]` is of the policy's views.
+    `fitted`, `answers` `[n]` (the likeliest classes) and `log_probs` `[n, c]` (with the most views)
+    are those of a method's first run; `disagreement` `[n]` is that of the policy's views.
     """
 
     evaluations: dict[Key, list[Evaluation]] = field(default_factory=dict)
@@ -238,7 +241,7 @@ class Scores:
 
 
 def score_lines(setup: Setup, lines: Sequence[MethodRun]) -> Scores:
-    """Score every line at every budget, and at every number of views that curves show."""
+    """Score every line at every budget, and at every number of views shown in curves."""
     scores = Scores()
 
     def all_prefixes(setup: Setup, line: MethodRun) -> dict[int, int]:
@@ -274,7 +277,7 @@ def disagreement(line: MethodRun, read: ReadViews) -> FloatArray:
 
 
 def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
-    """Predict each distinct view once, but those that are known; return how to get at them."""
+    """Predict each distinct view once, unless it is known; return a function that reads views."""
     classes, read = predict_distinct(
         setup.predictor,
         setup.dataset.images,
@@ -296,12 +299,12 @@ def predicted(setup: Setup, views: Sequence[View]) -> ReadViews:
 
 
 def best_rival(key: Key, scores: Mapping[Key, float]) -> Key | None:
-    """Return the best baseline, each with the most views within `key`'s budget; None for itself."""
+    """Return the best baseline within `key`'s budget; None if that is `key`'s own method."""
     best = max(affordable(key[1], scores), key=lambda one: scores[one])
     return None if best[0] == key[0] else best
 
 
 def affordable(budget: int, scored: Iterable[Key]) -> list[Key]:
-    """Return every baseline with the most views, of those scored, that the budget allows."""
+    """Return each baseline that was scored, with the most views that the budget allows."""
     cheap = sorted((one for one in scored if one[1] <= budget), key=lambda one: one[1])
     return list({one[0]: one for one in cheap if one[0] in BASELINES}.values())

@@ -1,4 +1,4 @@
-"""What prediction sets are worth on images apart from the threshold's: coverage and size."""
+"""Coverage and size of prediction sets, on other images than their threshold was set with."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from relook.numerics.arrays import Labels
 from relook.numerics.intervals import Interval, independent_images, paired_interval, share_interval
 
 FEWEST = 30
-"""Of fewer independent images nothing is said."""
+"""With fewer independent images there are no figures."""
 
 Sets = NDArray[np.bool_]
-"""Which classes are in each image's set, `[image, class]`."""
+"""Whether each class is in an image's set, `[image, class]`."""
 
 _SIZES = ((1, "0 or 1"), (3, "2 or 3"), (10, "4 to 10"), (np.inf, "over 10"))
 
@@ -37,7 +37,7 @@ class SetFigures:
 
 @dataclass(frozen=True)
 class SetPart:
-    """Images by how large the plain image's set is, with figures unless they are too few."""
+    """Images whose plain sets have this size, with figures unless there are too few."""
 
     plain_size: str
     images: int
@@ -46,9 +46,9 @@ class SetPart:
 
 @dataclass(frozen=True)
 class SetReport:
-    """Figures of all images, unless they are too few, and of easy and hard ones apart.
+    """Figures of all images, unless there are too few, and of easy and hard ones apart.
 
-    `of_plain`: the sets are the plain image's own, and there is nothing to compare.
+    `of_plain`: the sets are the plain image's own, with nothing to compare them with.
     """
 
     images: int
@@ -59,10 +59,10 @@ class SetReport:
 
 @dataclass(frozen=True)
 class SetsRecord:
-    """What a run keeps of prediction sets: which they are, and the report of other images.
+    """A run's prediction sets: what they are, and the report on other images.
 
-    This many `images` set the threshold of what is deployed, `text`; `policy` is the fingerprint of
-    the run's policy. `coverage` is what was asked for, `deviation` how much it varies.
+    `text` names the deployed method, whose threshold was set with this many `images`; `policy` is
+    the fingerprint of the run's policy. `coverage` is the one asked for, `deviation` its spread.
     """
 
     text: str
@@ -117,5 +117,5 @@ def _figures(
 
 
 def _from_0(interval: Interval) -> Interval:
-    """Return an interval of what cannot be negative: these are made for differences."""
+    """Cut an interval, made for differences, at 0: its value cannot be negative."""
     return replace(interval, low=max(0.0, interval.low))

@@ -1,4 +1,4 @@
-"""What a comparison is asked for, checked: its settings, images and methods, MGrid's magnitude."""
+"""The settings, images and methods of a comparison, checked, and MGrid's magnitude."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from relook.predictions.passes import KnownViews, View, predict_views
 from relook.selection.objectives import class_weights
 
 BASELINE_DRAWS: DrawKind = "fresh"
-"""One crop for all images may be a lucky one; what people do is to draw one for each."""
+"""A crop for each image, as is common practice: one for all images may be a lucky one."""
 
 GridScores = list[list[float]]
-"""The validation cLL of RandAugment at each magnitude that was tried, `[magnitude, cLL]`."""
+"""The validation cLL of RandAugment at each magnitude tried, `[magnitude, cLL]`."""
 
 
 class ComparisonKeywords(TypedDict, total=False):
@@ -66,11 +66,11 @@ class ComparisonSettings:
     """What is compared and how, besides policy, model and images.
 
     `methods` names the baselines (default: all); the plain image and the policy are always
-    there. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
+    included. A budget counts distinct views. `runs` > 1 draws the random methods anew, with the
     seeds seed, seed + 1, …; a policy under fresh draws gets other draws. `margin` is a difference
     in cLL that nobody should care about. `protocol` "paper" fits temperatures as the paper does,
     whatever the number of images; `balanced` gives each class the same weight in all figures.
-    Without `learned_averages` baselines have the usual average alone, as in the paper.
+    Without `learned_averages` baselines have only the usual average, as in the paper.
     """
 
     budgets: Sequence[int] = (1, 5, 10, 20)
@@ -97,7 +97,7 @@ class ComparisonSettings:
         progress: Progress | None = None,
         known: KnownViews | None = None,
     ) -> Setup:
-        """Return all that decides a comparison besides the policy, checked."""
+        """Return everything that a comparison needs besides the policies, checked."""
         if self.runs < 1:
             raise RelookError(f"expected at least 1 run, got {self.runs}")
         checked = {
@@ -120,7 +120,7 @@ class ComparisonSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup(ComparisonSettings):
-    """Settings, checked, and what they are asked of; `places` are the images' own indices.
+    """Checked settings with model and images; `places` `[n]` are the images' own indices.
 
     `store` is where predictions are kept: a path, or a URL of an object store. Views that are
     `known` are not predicted again.
@@ -165,17 +165,17 @@ class Setup(ComparisonSettings):
         )
 
     @property
-    def fair(self) -> str:
-        """The ending of the metrics that methods are compared by: a learned average's, if any."""
+    def metric_suffix(self) -> str:
+        """The suffix of the metrics that methods are compared by: the learned average's, if any."""
         return LEARNED if self.learned_averages else ""
 
     @property
     def weights(self) -> FloatArray | None:
-        """What each image counts `[n]`: all the same, or each class the same."""
+        """The images' weights `[n]`, equal for each class; None if all images count the same."""
         return class_weights(self.dataset.labels) if self.balanced else None
 
     def temperature(self, log_probs: FloatArray, view_temperature: float) -> float:
-        """Return the temperature that all images give an average `[n, c]`."""
+        """Return the temperature of an average `[n, c]`, fitted on all images."""
         return fit_temperature(
             log_probs,
             self.dataset.labels,
@@ -185,25 +185,28 @@ class Setup(ComparisonSettings):
         )
 
     def paired(self, one: FloatArray, other: FloatArray) -> Interval:
-        """Return the mean difference of values of the same images `[n]`, with its interval."""
+        """Return the mean difference between two values of each image `[n]`, with its interval."""
         return paired_interval(one - other, groups=self.dataset.units, weights=self.weights)
 
     def differences(
         self, one: Sequence[Evaluation], other: Sequence[Evaluation], average: str = ""
     ) -> dict[str, Interval]:
-        """Return the differences in cLL and accuracy between two methods, each with its runs.
+        """Return the differences in cLL and accuracy between the runs of two methods.
 
-        `average` is the ending of the metrics that are compared.
+        `average` is the suffix of the metrics that are compared.
         """
         return differences(one, other, self.dataset.units, self.weights, average)
 
     def record(self) -> dict[str, Any]:
-        """Return what a file of results says of it."""
-        own = ("seed", "runs", "halvings", "protocol", "balanced")
+        """Return the settings as a file of results has them."""
         return {
             "recipe": self.recipe.name,
             "budgets": list(self.budgets),
-            **{name: getattr(self, name) for name in own},
+            "seed": self.seed,
+            "runs": self.runs,
+            "halvings": self.halvings,
+            "protocol": self.protocol,
+            "balanced": self.balanced,
             "randaugment": asdict(self.options),
             "model": {"fingerprint": self.predictor.fingerprint},
             "data": {
@@ -231,7 +234,7 @@ def check_policies(policies: Sequence[Policy], runs: int) -> None:
 
 
 def checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
-    """Return the budgets rising and each once, or raise."""
+    """Return the distinct budgets in rising order, or raise."""
     whole = [isinstance(b, int | np.integer) and not isinstance(b, bool) for b in budgets]
     if not budgets or not all(whole) or min(budgets) < 1:
         raise RelookError(f"expected budgets of at least 1 view, got {list(budgets)}")
@@ -263,7 +266,7 @@ def available_methods(
 def with_magnitude(
     setup: Setup, validation: Dataset | None, progress: Progress | None = None
 ) -> tuple[Setup, GridScores | None]:
-    """Search MGrid's magnitude by cLL, if there are images for it besides those that are scored."""
+    """Find MGrid's magnitude by cLL, on validation images that are not scored, if there are any."""
     if validation is None:
         return setup, None
     images = apart(validation, setup.dataset)
@@ -290,7 +293,7 @@ def with_magnitude(
 
 
 def best_magnitude(scores: Iterable[Sequence[float]]) -> float:
-    """Return M*: the magnitude of the highest score, of equals the smallest."""
+    """Return M*: the magnitude of the highest score, the smallest of equals."""
     return max(scores, key=lambda score: (score[1], -score[0]))[0]
 
 
@@ -311,7 +314,7 @@ def grid_log_probs(
 ) -> Iterator[tuple[float, FloatArray]]:
     """Yield each magnitude with the log of its views' mean probability `[n, c]`.
 
-    All magnitudes share their transforms and directions, so they differ in strength alone.
+    All magnitudes have the same transforms and directions, so they differ only in strength.
     Predictions are kept in `store_path`, a directory with one store for each magnitude.
     """
     passes = views * len(dataset)

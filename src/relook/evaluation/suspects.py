@@ -26,7 +26,7 @@ from relook.predictions.passes import View, distinct_views, predict_views
 
 NO_CLASS = -1
 
-_SLACK = 1e-6  # a probability that equals its threshold but for rounding is confident
+_SLACK = 1e-6  # for rounding: a probability equal to its threshold is confident
 
 
 def self_confidence(log_probs: LogProbs, labels: Labels) -> FloatArray:
@@ -36,7 +36,7 @@ def self_confidence(log_probs: LogProbs, labels: Labels) -> FloatArray:
 
 
 def class_thresholds(log_probs: LogProbs, labels: Labels, fewest: int = 1) -> FloatArray:
-    """Return the mean self-confidence of each class's images `[c]`; infinity below `fewest`."""
+    """Return each class's mean self-confidence `[c]`; infinity with fewer images than `fewest`."""
     classes = log_probs.shape[1]
     images = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, self_confidence(log_probs, labels), minlength=classes)
@@ -44,14 +44,14 @@ def class_thresholds(log_probs: LogProbs, labels: Labels, fewest: int = 1) -> Fl
 
 
 def confident_classes(log_probs: LogProbs, thresholds: FloatArray) -> Labels:
-    """Return the likeliest class of each image that reaches its threshold `[n]`, or `NO_CLASS`."""
+    """Return each image's likeliest class of those above their thresholds `[n]`, or `NO_CLASS`."""
     reached = np.exp(log_probs, dtype=np.float64) >= thresholds - _SLACK
     likeliest = np.where(reached, log_probs, -np.inf).argmax(axis=1)
     return np.where(reached.any(axis=1), likeliest, NO_CLASS)
 
 
 FEWEST = 5
-"""A class with fewer images has no threshold: no prediction of it is called confident."""
+"""A class with fewer images has no threshold, so no prediction of it is confident."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Suspect:
     """An image whose most probable class is not its label.
 
     `score` is the label's probability, `probability` that of the suggested class; `views_agree`
-    counts the views that alone suggest the same. `confident` is meant as in confident learning;
-    `searched`: the policy was found on the image.
+    counts the views that suggest the same class by themselves. `confident` is meant as in confident
+    learning; `searched`: the policy was found on the image.
     """
 
     file: str
@@ -76,7 +76,7 @@ class Suspect:
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
-    """Suspect labels of a data set, the most suspect first, and of how many views they are."""
+    """Suspect labels of a data set, the most suspect first, found with this many views."""
 
     dataset: Dataset
     found: tuple[Suspect, ...]
@@ -86,7 +86,7 @@ class Suspects:
 
     @property
     def sentence(self) -> str:
-        """What was found, in plain words."""
+        """The result, in a few sentences."""
         sure = sum(one.confident for one in self.found)
         searched = int(sum(one.searched for one in self.found))
         images = count(len(self.dataset), "image")
@@ -114,7 +114,7 @@ class Suspects:
         }
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a row per suspect, whole or not at all."""
+        """Write a row per suspect, atomically."""
         rows = (asdict(one).values() for one in self.found)
         write_text_atomic(path, csv_text((one.name for one in fields(Suspect)), rows))
 
@@ -122,8 +122,8 @@ class Suspects:
 def find_suspects(predictor: Predictor, dataset: Dataset, policy: Policy, **how: Any) -> Suspects:
     """Return the images whose label the policy contradicts, the least probable label first.
 
-    Predictions are calibrated on the same labels, each image by others. The model must not have
-    been trained on these images: it would know their wrong labels by heart. `how` is as for
+    Predictions are calibrated with the same labels, each image's with those of others. The model
+    must not have been trained on these images: it may have memorised wrong labels. `how` is as for
     `predict_views`.
     """
     views, order = distinct_views([View(sub, place) for place, sub in enumerate(policy)])

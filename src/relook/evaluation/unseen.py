@@ -1,4 +1,4 @@
-"""Which images a claim may be made on: those that nothing in a policy was found on."""
+"""The images that may support a claim: those that nothing in a policy was found on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Unseen:
-    """The images that no policy was found on; `doubt` says what is not known of them.
+    """The images that no policy was found on; `doubt` is a sentence if that is not certain.
 
     `kept` are their places among the `given` images, `indices` those in the whole data set.
     """
@@ -34,14 +34,17 @@ class Unseen:
 
 
 class Fold(NamedTuple):
-    """Places of images, and a policy that none of them was seen by."""
+    """Places of images, and a policy that was found on none of them."""
 
     places: Indices
     policy: Policy
 
 
 def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
-    """Return which images are scored by the policy, which has not seen them, and by its halves."""
+    """Return the images that the policy has not seen, and its halves with the others.
+
+    There are none if the policy has seen no image, or has no halves.
+    """
     if not policy.halves or not _known(dataset, policy.seen).any():
         return ()
     left, found = np.ones(len(dataset), dtype=np.bool_), []
@@ -55,7 +58,7 @@ def folds_of(dataset: Dataset, policy: Policy) -> tuple[Fold, ...]:
 def unseen_part(
     dataset: Dataset, policies: Sequence[Policy], indices: ArrayLike | None = None
 ) -> Unseen:
-    """Leave the images out that a policy, or a number in it, was found on, and warn of it."""
+    """Leave out the images that a policy, or a number in it, was found on, with a warning."""
     places = np.arange(len(dataset)) if indices is None else np.asarray(indices, dtype=np.int64)
     left, part = unseen_places(dataset, policies), dataset
     if len(left) < len(dataset):
@@ -68,10 +71,10 @@ def unseen_part(
 def unseen_places(
     dataset: Dataset, policies: Sequence[Policy], held_out: Sequence[Indices] = ()
 ) -> Indices:
-    """Return the places of the images that no policy was found on; raise where too few are left.
+    """Return the places of the images that no policy was found on; raise if too few are left.
 
-    Of a policy with halves it is enough that one of these was not. Of the places that searches have
-    `held_out` no others are returned.
+    For a policy with halves it is enough that one of them was not found on the image. With places
+    that searches have `held_out`, only these are returned.
     """
     open_to = [
         ~np.all([_known(dataset, one.seen) for one in (policy, *policy.halves)], axis=0)
@@ -90,7 +93,7 @@ def unseen_places(
 
 
 def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
-    """Return which images are in a set; a group with one of them is in it whole."""
+    """Return which images are in a set, or in a group with one that is `[n]`."""
     known = is_in(dataset.identities, seen)
     if dataset.units is None:
         return known
@@ -98,24 +101,24 @@ def _known(dataset: Dataset, seen: bytes) -> NDArray[np.bool_]:
 
 
 def unused_part(dataset: Dataset, used: bytes, how_to_leave: str) -> Dataset:
-    """Return the images that are not in a set, nor in a group with one of it, or raise."""
+    """Return the images that are neither in a set nor in a group with one that is, or raise."""
     left, doubt = part_not_in(dataset, used), doubt_of(dataset.identities, used)
     if doubt or left is None:
         raise RelookError(
             f"{dataset.name}: expected images that the search has neither used nor held out, got "
-            f"{'some of which nobody knows that' if doubt else 'none'}: {how_to_leave}"
+            f"{'some for which that is not known' if doubt else 'none'}: {how_to_leave}"
         )
     return left
 
 
 def part_not_in(dataset: Dataset, seen: bytes) -> Dataset | None:
-    """Return the images that are not in a set, nor in a group with one of it, if there are any."""
+    """Return the images that are neither in a set nor in a group with one that is, if any."""
     left = np.flatnonzero(~_known(dataset, seen))
     return dataset.subset(left) if len(left) else None
 
 
 def left_out_note(dataset: Dataset, left: int) -> str:
-    """Say how many images are left of a data set."""
+    """Return a note on how many images of a data set are used."""
     return (
         f"{dataset.name}: {left:,} of its {len(dataset):,} images are used; the policy, its "
         "temperatures or weights were found on the others"
@@ -123,7 +126,7 @@ def left_out_note(dataset: Dataset, left: int) -> str:
 
 
 def check_unused(dataset: Dataset, used: bytes, how_to_allow: str) -> None:
-    """Raise where images to fit on were used before, where a policy does better than on others."""
+    """Raise if images to fit on were used before: on these a policy does better than on others."""
     again = np.flatnonzero(is_in(dataset.identities, used))
     if len(again):
         raise RelookError(
@@ -133,7 +136,7 @@ def check_unused(dataset: Dataset, used: bytes, how_to_allow: str) -> None:
 
 
 def doubt_of(identities: Identities, seen: bytes) -> str:
-    """Return a sentence where nobody can know that images are not in a set; nothing if not."""
+    """Return a sentence if images might be in a set without being recognised, else nothing."""
     why = why_unknown(identities, seen)
     if not why:
         return ""
@@ -141,7 +144,7 @@ def doubt_of(identities: Identities, seen: bytes) -> str:
 
 
 def apart(validation: Dataset, dataset: Dataset) -> Dataset:
-    """Return the images to fit a baseline on without those that it is scored on."""
+    """Return the validation images without those that are scored; raise if none are left."""
     again = is_in(validation.identities, set_of(dataset.identities))
     if again.all():
         raise RelookError(

@@ -1,7 +1,7 @@
 """Where a method gains over the plain image and where it loses: by class, and in other slices.
 
-Every interval is at a level that is divided by the number of intervals (Bonferroni): in 95 of 100
-comparisons all of them hold together.
+The level of every interval is divided by the number of intervals (Bonferroni), so that in 95 of 100
+comparisons all of them hold.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from relook.numerics.intervals import Interval, independent_images, paired_inter
 from relook.transforms.full_images import FullImages
 
 FEWEST = 20
-"""A slice of fewer independent images is too small to tell anything of it."""
+"""A slice of fewer independent images is too small for an interval."""
 
 _LEVEL = 0.05
 _PARTS = 4
-_MOST_VALUES = 50  # of a column whose values are worth a slice each
+_MOST_VALUES = 50  # a column with more values has no slices
 _MOST_CONFUSIONS = 6
 _EXAMPLES = 3
 
@@ -48,7 +48,8 @@ class Slice:
     """Images that have something in common, and the gains over the plain image on them.
 
     `kind` is "class", "group", "size", "brightness", "confidence" (of the plain image) or a
-    column of the data. Gains are None where images are too few; `examples` lose most in a class.
+    column of the data. Gains are None if there are too few images; `examples` are the images of a
+    losing class that lose most.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A class taken for another, in how many images; `examples` are some of them."""
+    """A class mistaken for another: the number of images, and some `examples` of them."""
 
     label: int
     answer: int
@@ -71,10 +72,10 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Where:
-    """What one method, with its number of views, changes in the plain image's answers, by slice.
+    """One method's gains and losses over the plain image, by slice, and the answers it changes.
 
-    `mended` are the plain image's wrong answers that the method gets right, `made` those of the
-    method that the plain image gets right, the most frequent first.
+    `mended` are the plain image's confusions that the method gets right, `made` those of the method
+    that the plain image gets right, the most frequent first.
     """
 
     method: str
@@ -86,22 +87,22 @@ class Where:
     made: tuple[Confusion, ...]
 
     def of(self, kind: str) -> list[Slice]:
-        """Return the slices of a kind that could be told, the largest loss first."""
-        told = [one for one in self.slices if one.kind == kind and one.cll is not None]
-        return sorted(told, key=lambda one: one.cll.estimate if one.cll else 0.0)
+        """Return the slices of a kind with enough images, the largest loss first."""
+        large = [one for one in self.slices if one.kind == kind and one.cll is not None]
+        return sorted(large, key=lambda one: one.cll.estimate if one.cll else 0.0)
 
     def too_few(self, kind: str) -> list[Slice]:
-        """Return the slices of a kind with too few images to tell."""
+        """Return the slices of a kind with too few images."""
         return [one for one in self.slices if one.kind == kind and one.cll is None]
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of slices, in their order."""
+        """The kinds of slices, in order."""
         return list(dict.fromkeys(one.kind for one in self.slices))
 
     @property
     def losing(self) -> list[Slice]:
-        """The classes that lose beyond their interval, in cLL or accuracy."""
+        """The classes with a proven loss in cLL or accuracy."""
         return [one for one in self.of("class") if _loses(one)]
 
     @property
@@ -121,18 +122,18 @@ def gains_by_slice(
     weights: FloatArray | None = None,
     likely: float | None = None,
 ) -> tuple[Slice, ...]:
-    """Return the gains in each slice of the images, with intervals that hold together.
+    """Return the gains in each slice of the images, with intervals that all hold together.
 
     `cll` and `right` `[n]` are the images' gains in cLL and accuracy, `confidence` `[n]` is the
     plain image's; `places`, `weights` and `likely` are as for the comparison of all images.
     """
     own = np.ones(len(cll)) if weights is None else weights
     cuts = [one for kind in _kinds(dataset, confidence) for one in _cuts(*kind, own)]
-    level = 1 - _LEVEL / max(1, 2 * sum(one.is_told for one in cuts))
+    level = 1 - _LEVEL / max(1, 2 * sum(one.is_large for one in cuts))
 
     def measured(one: _Cut) -> Slice:
         found, inside = Slice(one.kind, one.name, len(one.inside)), one.inside
-        if not one.is_told:
+        if not one.is_large:
             return found
         how: dict[str, Any] = {"confidence": level, "groups": one.units, "weights": own[inside]}
         gain = paired_interval(cll[inside], likely=likely, **how)
@@ -151,7 +152,7 @@ def changed_images(
     """Return the images that turned right and those that turned wrong, the most changed first.
 
     `before` and `after` are log-probabilities `[n, c]`; the change is that of the true
-    class's probability. `indices` `[n]` are what the images are called by.
+    class's probability. `indices` `[n]` are the images' indices in the data set.
     """
     first, last = before.argmax(axis=1), after.argmax(axis=1)
     rows = np.arange(len(labels))
@@ -184,24 +185,27 @@ def confusions(
 
 @dataclass(frozen=True)
 class _Cut:
-    """The places of a slice's images, which of them count as one, and whether they are enough."""
+    """The places of a slice's images, their units, and whether there are enough of them."""
 
     kind: str
     name: str
     inside: Indices
     units: Column | None
-    is_told: bool
+    is_large: bool
 
 
 def _kinds(
     dataset: Dataset, confidence: FloatArray
 ) -> Iterator[tuple[str, tuple[str, ...], Indices, Column | None]]:
-    """Yield what slices are made by: names, the number of each image's slice `[n]`, and units."""
+    """Yield each kind with its slices' names, the number of each image's slice `[n]`, and units.
+
+    Images of the same unit count as one.
+    """
     units, images = dataset.units, dataset.images
     yield "class", dataset.classes, dataset.labels, units
     columns = [(name, column, units) for name, column in dataset.columns.items()]
     if dataset.groups is not None:
-        # What is said of one group holds for its images; others of the kind are not in question.
+        # A claim on one group is about its own images, so only copies of an image count as one.
         columns.append(("group", dataset.groups, copy_numbers(dataset.identities)))
     for name, column, own in columns:
         values, numbers = np.unique(column, return_inverse=True)
@@ -216,19 +220,19 @@ def _kinds(
 def _cuts(
     kind: str, names: tuple[str, ...], numbers: Indices, units: Column | None, weights: FloatArray
 ) -> list[_Cut]:
-    """Return a kind's slices; none where it has one only, or none with images enough."""
+    """Return a kind's slices; except for classes, none if there is only one or all are small."""
     found = []
     for number in np.unique(numbers):
         inside = np.flatnonzero(numbers == number)
         own = None if units is None else units[inside]
-        told = independent_images(weights[inside], own) >= FEWEST
-        found.append(_Cut(kind, names[number], inside, own, told))
-    worth = kind == "class" or (len(found) > 1 and any(one.is_told for one in found))
+        large = independent_images(weights[inside], own) >= FEWEST
+        found.append(_Cut(kind, names[number], inside, own, large))
+    worth = kind == "class" or (len(found) > 1 and any(one.is_large for one in found))
     return found if worth else []
 
 
 def _quantiles(values: FloatArray, digits: int, unit: str = "") -> tuple[tuple[str, ...], Indices]:
-    """Cut values into parts of about the same number of images; return names and numbers."""
+    """Cut values into parts with about equally many images; return their names and numbers."""
     edges = np.unique(np.quantile(values, np.arange(1, _PARTS) / _PARTS))
     numbers = np.searchsorted(edges, values)
     ends = [values.min(), *edges, values.max()]

@@ -126,7 +126,7 @@ def test_a_former_comparison_of_other_images_is_refused(
         ("cll>=0 against fc", "method to compare with"),
         ("views<=10 against cf", "expected cll or accuracy with 'against'"),
         ("ece.mean<=0.1", "expected cll or accuracy with 'against' or '.mean'"),
-        ("cll>=0 against mgrid", "a baseline that was compared at no more views"),
+        ("cll>=0 against mgrid", "a baseline that was compared with no more views"),
     ],
 )
 def test_what_cannot_be_required_is_one_line(
