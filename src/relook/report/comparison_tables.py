@@ -50,7 +50,7 @@ _VERSUS = {"rival": "best baseline", "plain": "plain image"}
 def shown_rows(comparison: Comparison) -> list[Row]:
     """Return the rows of the budgets asked for, and of the methods with a budget of their own.
 
-    A policy with fewer views than several budgets stands there once, for the largest.
+    A policy with fewer views than several budgets has one row, for the largest.
     """
     budgets, rows = comparison.budgets, comparison.rows
     asked = (row for row in rows if is_asked(row.method, row.budget, budgets))
@@ -68,21 +68,21 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return a line per method and budget; the best that a budget buys is bold.
 
     Intervals are those of the difference in cLL, at 95 %: to the best baseline that costs at
-    most the same, then to the plain image. Where a learned average changes a method, cLL and
-    differences are those with learned averages, and the usual average's cLL stands next to them.
+    most the same, then to the plain image. If learned averages change anything, cLL and
+    differences are those with learned averages, and the usual average's cLL has its own column.
     """
     title = f"{comparison.images_text}; cLL: calibrated log-likelihood, higher is better"
     metrics = ("slowdown", "cll", "accuracy")
     rows = shown_rows(comparison)
     named = dict.fromkeys(row.method for row in rows if row.label.endswith(")"))
-    named_so = {POLICY_METHOD: "found by greedy policy search"}
-    notes = [f"{SHORT_NAMES.get(one, one)}: {named_so.get(one, about(one))}" for one in named]
+    of_policy = {POLICY_METHOD: "found by greedy policy search"}
+    notes = [f"{SHORT_NAMES.get(one, one)}: {of_policy.get(one, about(one))}" for one in named]
     if len({row.over_rival is None for row in rows}) > 1:
         notes.append("–: it is the best baseline itself")
     words: dict[str, Any] = {"title": title, "note": "; ".join(notes)}
     comparison = replace(comparison, rows=tuple(rows))
-    fair = comparison.learned_averages
-    if fair is None:
+    with_learned = comparison.learned_averages
+    if with_learned is None:
         return method_table(comparison.results(), metrics, _VERSUS, **words)
     usual, explained = f"cll{USUAL}", "usual: with the usual average of views, not a learned one"
     more = (
@@ -90,7 +90,7 @@ def comparison_table(comparison: Comparison) -> Table:
         Column(f"cLL − {_VERSUS['plain']}", {"metric": "cll", "versus": "plain"}, optional=1),
     )
     rival = {"rival": _VERSUS["rival"]}
-    return method_table(fair.results(), metrics, rival, more=more, **words)
+    return method_table(with_learned.results(), metrics, rival, more=more, **words)
 
 
 def method_table(
@@ -104,10 +104,10 @@ def method_table(
     more: Sequence[Column] = (),
     **about: Any,
 ) -> Table:
-    """Return a line per method and budget: keys, metrics, and differences that may be left out.
+    """Return a line per method and budget: keys, metrics, and differences, which are optional.
 
-    `versus` names the kinds of differences in the metric `compared`; `keys` has the heads of
-    keys that are shown (default: the views); `more` columns come last.
+    `versus` has the names of the kinds of differences in the metric `compared`, `keys` the heads
+    of the keys that are shown (default: the views); `more` columns come last.
     """
     measure = metric_of(compared).head.removesuffix(" %")
     columns = [
@@ -153,7 +153,7 @@ _JUDGED = ("cll", "accuracy", "log_likelihood", "muce")
 
 
 def frontier_table(comparison: Comparison) -> Table:
-    """Return the rows that nothing cheaper reaches in cLL: what more time buys."""
+    """Return the frontier: the rows with a higher cLL than all cheaper ones."""
     comparison = comparison.learned_averages or comparison
     rows = frontier(shown_rows(comparison))
     results = comparison.results()
@@ -172,7 +172,6 @@ def frontier_table(comparison: Comparison) -> Table:
 
 def where_table(where: Where) -> Table:
     """Return the gains over the plain image by slice, in each kind the largest loss first."""
-
     none = Cell("–"), Cell("–")
     sections = []
     for kind in where.kinds:
@@ -181,8 +180,8 @@ def where_table(where: Where) -> Table:
         if left:
             lines.insert(len(shown) // 2, (*map(Cell, (kind, f"… {left} more", "")), *none))
         if few := where.too_few(kind):
-            told = kind, f"{len(few)} too small to tell", f"{sum(one.images for one in few):,}"
-            lines.append((*map(Cell, told), *none))
+            texts = kind, f"{len(few)} too small to tell", f"{sum(one.images for one in few):,}"
+            lines.append((*map(Cell, texts), *none))
         sections.append(tuple(lines))
     columns = (
         Column("by", number=False, once=True),
@@ -197,7 +196,7 @@ def where_table(where: Where) -> Table:
 
 
 def ranked(slices: Sequence[Slice]) -> tuple[list[Slice], int]:
-    """Return the slices at both ends where there are many, and how many are between them."""
+    """Return the slices, of many only those at both ends, and the number of those left out."""
     if len(slices) <= 2 * _MOST_AN_END:
         return list(slices), 0
     return [*slices[:_MOST_AN_END], *slices[-_MOST_AN_END:]], len(slices) - 2 * _MOST_AN_END
@@ -267,14 +266,14 @@ def _paper_column(method: str, budget: int, metric: str, names: Mapping[str, str
 
 
 def about(method: str) -> str:
-    """Return what a method is, in a few words."""
+    """Return a short description of a method."""
     if method == POLICY_METHOD:
         return "the learned policy"
     return BASELINES[method].about if method in BASELINES else method
 
 
 def junit_xml(checked: Sequence[Checked], verdict: str) -> str:
-    """Return a test case per requirement, failed where it is not met, and the verdict."""
+    """Return JUnit XML with a test case per requirement, and the verdict."""
     failures = sum(not one.met for one in checked)
     counts = {"tests": str(len(checked)), "failures": str(failures), "errors": "0"}
     suite = ElementTree.Element("testsuite", {"name": "relook compare", **counts})

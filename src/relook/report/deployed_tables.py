@@ -1,4 +1,4 @@
-"""Tables about what is deployed: its latency, its prediction sets, a network distilled from it."""
+"""Tables about the deployed model: latency, prediction sets, a network distilled from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLAIN_SETS_NOTE = "covered: sets that contain the true class; size: classes in 
 
 
 def latency_table(latency: Latency) -> Table:
-    """Return what each measured number of views takes, and what its views bring."""
+    """Return the time of each measured number of views, and its gain."""
     lines = []
     slowest = max(one.milliseconds or 0 for one in latency.rungs)
     digits = 0 if slowest >= 100 else 1 if slowest >= 10 else 2 if slowest >= 1 else 3
@@ -54,10 +54,8 @@ def latency_table(latency: Latency) -> Table:
 def sets_table(report: SetReport, *, whole: bool = False) -> Table:
     """Return coverage and size of sets and of the plain image's: all images, then easy and hard.
 
-    Sets that are the plain image's own are not compared with it.
-
-    The `whole` table has long heads and intervals of the sizes too, for which a terminal is too
-    narrow; the short one explains its heads below.
+    The plain image's own sets are not compared with themselves. The `whole` table, too wide for a
+    terminal, has long heads and intervals of the sizes too; the short one explains its heads below.
     """
     rows = [("all", report.images, report.figures)]
     rows += [(part.plain_size, part.images, part.figures) for part in report.parts]
@@ -77,7 +75,7 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
     note = _SETS_NOTE
     if report.of_plain:
         heads, note = _PLAIN_SETS_HEADS, _PLAIN_SETS_NOTE
-    # Where there is no room, the plain image's size goes first: the change says it too.
+    # If there is no room, the plain image's size goes first: it follows from the change.
     optional = {"plain size": 2, "plain %": 1}
     columns = tuple(
         Column(head, number=place > 0, optional=0 if whole else optional.get(head, 0))
@@ -88,7 +86,7 @@ def sets_table(report: SetReport, *, whole: bool = False) -> Table:
 
 
 def sets_sentence(report: SetReport, coverage: float) -> str:
-    """Say how often sets contain the true class, and how large they are."""
+    """Return a sentence on how often sets contain the true class, and how large they are."""
     figures = report.figures
     if figures is None:
         return "Too few images to tell coverage and size"

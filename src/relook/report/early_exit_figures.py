@@ -1,4 +1,4 @@
-"""Figures of an early exit: what it reaches against the mean number of views."""
+"""Figures of an early exit: cLL and accuracy against the mean number of views."""
 
 from __future__ import annotations
 

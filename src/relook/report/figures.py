@@ -1,7 +1,7 @@
-"""The report's figures with matplotlib: data in, figure out; as SVG for the page, or as files.
+"""The report's figures with matplotlib, as SVG for the page or as files.
 
-Every figure is drawn at phone width, so that its text is readable on a phone as it is; a page
-or a paper puts two side by side.
+Every figure is drawn at phone width, so that its text is readable on a phone without zooming; a
+page or a paper puts two side by side.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with its name (the file's, too) and words for those who cannot see it."""
+    """A figure with its name, which is also its file's, and a description for screen readers."""
 
     name: str
     title: str
@@ -97,7 +97,7 @@ class Drawing:
 def house_style() -> Iterator[None]:
     """Draw in our own style, whatever the user's matplotlib settings are."""
     with mpl.rc_context(), warnings.catch_warnings():
-        # A label may be in letters that our font lacks; the page's own fonts will have them.
+        # A label may have letters that our font lacks; the browser's fonts will have them.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         mpl.rcdefaults()
         parameters: Any = mpl.rcParams  # typed by name in some versions of matplotlib
@@ -106,7 +106,7 @@ def house_style() -> Iterator[None]:
 
 
 def comparison_drawings(comparison: Comparison, *, legend: bool) -> list[Drawing]:
-    """Draw what a comparison holds; `legend` puts the methods' names into the figures."""
+    """Draw all figures of a comparison; `legend` puts the methods' names into them."""
     comparison = comparison.learned_averages or comparison
     with house_style():
         drawings = (
@@ -227,7 +227,7 @@ def _draw_curve(axes: Axes, curve: Curve, scale: float) -> None:
 
 
 def level_line(axes: Axes, curve: Curve, scale: float) -> None:
-    """Draw what is the same with any number of views."""
+    """Draw a level line for a value that is the same with any number of views."""
     value, style = curve.points[0].value * scale, curve.style
     axes.axhline(value, color=style.color, lw=1.4, dashes=style.dashes, zorder=2)
 
@@ -373,7 +373,7 @@ def _bars(
 
 
 def finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bool) -> None:
-    """Set the ticks, and name the methods below the figure."""
+    """Set the ticks, and put the legend below the figure."""
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     if legend:
         handles = [Line2D([], [], label=style.label, **line_look(style)) for style in styles]
@@ -381,18 +381,18 @@ def finish(figure: Figure, axes: Axes, styles: Sequence[MethodStyle], legend: bo
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int = 2) -> None:
-    """Name what is drawn below the figure."""
+    """Put a legend below the figure."""
     look: dict[str, Any] = {"loc": "outside lower left", "frameon": False, "fontsize": 9.5}
     figure.legend(handles=list(handles), ncols=columns, **look)
 
 
 def legend_rows(names: Sequence[object]) -> int:
-    """Return how many lines of text a legend takes."""
+    """Return the number of text lines that a legend takes."""
     return -(-len(names) // 2)
 
 
 def curve_words(curve: Curve, scale: float) -> str:
-    """Say where a curve begins and ends: values, with the views of each."""
+    """Return a curve's first and last values, with their views, in words."""
     first, last = curve.points[0], curve.points[-1]
     words = f"{curve.style.label} {first.value * scale:.4g} ({first.views:g})"
     if last is not first:

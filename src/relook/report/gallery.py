@@ -1,4 +1,4 @@
-"""Pictures on a page: the policy's views of real images, and the images that it changed."""
+"""Pictures on a page: the policy's views of real images, and images whose answer it changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Card:
-    """A distinct view: its count in the policy, and what it does to each image."""
+    """A distinct view: its count in the policy, and pictures of it on each image."""
 
     subpolicy: SubPolicy
     count: int
@@ -52,7 +52,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Gallery:
-    """A policy's distinct views on images with these names; not all need have a card."""
+    """A policy's distinct views on images with these names; some may lack a card."""
 
     policy: Policy
     cards: tuple[Card, ...]
@@ -63,7 +63,7 @@ class Gallery:
 def policy_gallery(
     policy: Policy, examples: Examples | None, indices: Sequence[int], classes: Sequence[str]
 ) -> Gallery:
-    """Return a card for each distinct view, shown on those examples that `indices` name."""
+    """Return a card for each distinct view, shown on the first examples of `indices`."""
     if examples is None or not policy:
         return Gallery(policy, tuple(Card(*one) for one in policy.counts()[:_MOST_CARDS]))
     limit = max(1, min(_MOST_IMAGES, _MOST_THUMBNAILS // len(policy.counts())))
@@ -89,13 +89,13 @@ def kept_pictures(
 
 
 def class_name(classes: Sequence[str], label: int) -> str:
-    """Return a class's name, or its number where it has none."""
+    """Return a class's name, or its number if it has none."""
     known = 0 <= label < len(classes)
     return shorten(classes[label], _LONGEST_NAME) if known else f"class {label}"
 
 
 def picture_of(image: Tensor, side: int = 64) -> Picture:
-    """Return the image `[c, h, w]` at about `side` pixels: small ones exactly, others shrunk."""
+    """Return the image `[c, h, w]` at about `side` pixels: small ones lossless, others shrunk."""
     picture = to_picture(image)
     scale = side / max(picture.size)
     width, height = (round(length * scale) for length in picture.size)
@@ -123,7 +123,7 @@ def _pictures(images: Tensor) -> tuple[Picture, ...]:
 def save_suspects(
     suspects: Suspects, csv: str | Path | None = None, gallery: str | Path | None = None
 ) -> None:
-    """Write the files that are asked for."""
+    """Write the suspects as CSV, as a page of pictures, or both."""
     if csv is not None:
         suspects.to_csv(csv)
     if gallery is not None:

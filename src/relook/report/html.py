@@ -1,4 +1,4 @@
-"""Pages from templates: names from files are escaped, whatever the template forgets."""
+"""Pages from templates; text from files is always escaped."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from markupsafe import Markup
 from relook.foundation import wording
 from relook.version import __version__
 
-# Neither HTML nor UTF-8 has a place for these, and a class name may hold any of them.
+# HTML or UTF-8 forbids these characters, but a class name may have them.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def _encodable(value: object) -> object:
-    """Return a text from outside without characters that a page cannot hold."""
+    """Replace characters that are not allowed on a page."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _FORBIDDEN.sub("\ufffd", value)
     return value
@@ -29,10 +29,10 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-"""The templates of this package; `wording` writes numbers in them as everywhere else."""
+"""This package's templates; they format numbers with `wording`, as everywhere else."""
 ENVIRONMENT.globals |= {"wording": wording, "version": __version__}
 
 
 def render(template: str, **data: object) -> Markup:
-    """Return a template filled in, as HTML that other templates take as it is."""
+    """Fill in a template; the result is safe HTML, which other templates do not escape again."""
     return Markup(ENVIRONMENT.get_template(template).render(data))  # noqa: S704  autoescaped

@@ -59,7 +59,7 @@ def latex(table: Table) -> str:
 
 
 def tex(text: str) -> str:
-    """Return text with what LaTeX would take for commands made harmless."""
+    """Return text with LaTeX's special characters escaped."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 

@@ -1,4 +1,4 @@
-"""METRICS: how each metric is written, in every table and figure."""
+"""METRICS: the name and number format of each metric, in every table and figure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Metric:
         return signed(self.scale * value, self.digits if digits is None else digits)
 
     def text(self, one: Result) -> str:
-        """Return `−0.6231±0.0012`; the mean alone where there is no deviation."""
+        """Return `−0.6231±0.0012`; the mean alone if there is no deviation."""
         spread = f"±{self.number(one.deviation)}" if one.deviation else ""
         return self.number(one.value) + spread
 
@@ -74,5 +74,5 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 
 
 def metric_of(name: str) -> Metric:
-    """Return how a metric is written; one that is not in the table goes by its name."""
+    """Return a metric's format; one that is not in the table is shown by its name."""
     return METRICS.get(name) or Metric(name, name)

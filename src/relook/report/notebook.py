@@ -1,4 +1,4 @@
-"""How policies, searches and comparisons show themselves in a notebook or a terminal."""
+"""Policies, searches and comparisons as shown in a notebook or a terminal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COLORS = {
 def html(shown: object) -> str:
     """Return a policy, a comparison or a search's result as HTML.
 
-    A policy is shown by its views of a built-in image and a line on each; a comparison by its
+    A policy is shown as its views of a built-in image, with a line on each; a comparison as its
     verdict, its table and, with matplotlib, its curves.
     """
     policy = shown if isinstance(shown, Policy) else None
@@ -65,7 +65,7 @@ def html(shown: object) -> str:
 
 
 def text(shown: Comparison | PolicySearch) -> str:
-    """Return verdict and table; of very many rows those of the policy, its rivals, and the last."""
+    """Return verdict and table; of many rows only the policy's, its rivals' and the last ones."""
     comparison = shown if isinstance(shown, Comparison) else shown.comparison
     rows = shown_rows(comparison)
     if len(rows) > _MOST_ROWS:
@@ -93,7 +93,7 @@ def figure(comparison: Comparison, name: str) -> Any:
     if name not in drawn:
         raise unknown_name("figure", name, drawn)
     found = drawn[name]
-    # Jupyter knows how to show pyplot's figures; this one has to bring its picture along.
+    # Jupyter shows only pyplot's figures by itself; this one needs a method for that.
     found._repr_png_ = partial(_png, found)  # type: ignore[attr-defined]
     return found
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run: the answer first, then everything it rests on."""
+"""One self-contained HTML page of a run: the verdict first, then all that supports it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def write_report(run_dir: str | Path, out: Path | None = None, *, figures: bool 
     """Write the report of a run (default: report.html inside it) and return its path.
 
     With `figures`, the page's figures are also written as SVG and PNG into the run's
-    `figures/`. What the run does not hold yet is named on the page with the command that
-    adds it; a run that holds nothing raises a RunError.
+    `figures/`. If the run lacks a part, the page names the command that adds it; an empty run
+    raises a RunError.
     """
     run = read_run(Path(run_dir))
     target = out or run.path / "report.html"
@@ -50,14 +50,14 @@ def write_report(run_dir: str | Path, out: Path | None = None, *, figures: bool 
 
 
 def render_report(run: RunFiles) -> str:
-    """Return the page as text, the same bytes for the same files."""
+    """Return the page as text, always the same for the same files."""
     from relook.report.figures import inline_svg
 
     comparison = run.comparison
     drawn = {drawing.name: inline_svg(drawing) for drawing in _drawings(run, legend=False)}
     named = [one.index for one in (*comparison.gained, *comparison.lost)] if comparison else []
     where = comparison.where if comparison else None
-    behind = where.examples if where else []
+    examples = where.examples if where else []
     notes = run.record.get("notes")
     page = render(
         "report.html",
@@ -70,7 +70,7 @@ def render_report(run: RunFiles) -> str:
         sets=run.sets and html(replace(sets_table(run.sets.report, whole=True), title="")),
         sets_sentence=run.sets and sets_sentence(run.sets.report, run.sets.coverage),
         gallery=_gallery(run),
-        changed=kept_pictures([*named, *behind], run.examples, _CHANGED_SIDE),
+        changed=kept_pictures([*named, *examples], run.examples, _CHANGED_SIDE),
         ranked=ranked,
         shorten=shorten,
         reach=_reach(where),
@@ -94,7 +94,7 @@ def _drawings(run: RunFiles, *, legend: bool) -> list[Drawing]:
 
 
 def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
-    """Return the sections that the run has something for: their keys and titles, in order."""
+    """Return the keys and titles of the sections for which the run has content, in order."""
     comparison = run.comparison
     changed = comparison is not None and comparison.gained_count + comparison.lost_count > 0
     titles = {
@@ -112,7 +112,7 @@ def _sections(run: RunFiles, drawn: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reach(where: Where | None) -> float:
-    """Return how far the bars of gains in cLL go: as far as the widest interval, within reason."""
+    """Return the range of the bars of gains in cLL: up to the 0.9 quantile of intervals' ends."""
     found = [one.cll for one in where.slices if one.cll] if where else []
     ends = [max(abs(one.low), abs(one.high)) for one in found]
     return float(np.quantile(ends, 0.9)) or 1.0 if ends else 1.0

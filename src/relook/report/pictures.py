@@ -31,9 +31,9 @@ _FAINT = (110, 117, 128)
 _GAP = 4
 _MARGIN = 20
 _SHOWN_SIDE = 96
-# Pillow's own font has little more than ASCII.
+# Pillow's built-in font has little more than ASCII.
 _NOT_IN_FONT = str.maketrans({"−": "-", "×": "x"})
-# One draw of each kind, so that the picture is the same every time and shows what happens.
+# One draw of each kind, so that the picture is always the same.
 _SHOWN_DRAWS = {"sign": 1, "edge": 1, "flip": 0, "x": 0.5, "y": 0.5, "area": 0.5, "aspect": 0.5}
 
 
@@ -83,7 +83,7 @@ def transforms_picture(
 ) -> Image.Image:
     """Draw transforms × magnitudes on one image `[c, h, w]` (the paper's figure of samples).
 
-    Each row is a transform, each column a magnitude; below each view stands the value in the
+    Each row is a transform, each column a magnitude; below each view is the value in the
     transform's own units. The four signed transforms have a row for each direction.
     """
     rows = []
@@ -111,7 +111,7 @@ def policy_views(
 ) -> Iterator[tuple[SubPolicy, int, Tensor]]:
     """Yield each distinct sub-policy with its count and its view of every image.
 
-    A sub-policy with fresh draws is shown as it comes out at its first place in the policy.
+    A sub-policy with fresh draws is drawn as at its first place in the policy.
     """
     places = {sub: place for place, sub in reversed(list(enumerate(policy)))}
     numbers = np.asarray(range(len(images)) if indices is None else indices, dtype=np.int64)
@@ -120,7 +120,7 @@ def policy_views(
 
 
 def _lines(subpolicy: SubPolicy) -> list[str]:
-    """Return the sub-policy's text, a line for each step, in the letters that we can draw."""
+    """Return the sub-policy's text, a line for each step, in characters that the font has."""
     lines = [str(step) for step in subpolicy.all_steps] or [str(subpolicy)]
     return [line.translate(_NOT_IN_FONT) for line in lines]
 

@@ -1,4 +1,4 @@
-"""Reading what a run has left behind so far: any part may be missing, none may be trusted."""
+"""Reading a run's files: any may be missing, and none is trusted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A run's files, as far as they are there; `scores` are those of the search's steps."""
+    """The files of a run, None for missing ones; `scores` are those of the search's steps."""
 
     path: Path
     comparison: Comparison | None
@@ -55,12 +55,12 @@ class RunFiles:
 
     @property
     def name(self) -> str:
-        """The run's name: that of its directory."""
+        """The run's name, which is its directory's."""
         return self.path.resolve().name
 
     @property
     def title(self) -> str:
-        """The run's name; where that is a mere seed, the model and the images come first."""
+        """The run's name; if that is only a seed, after the model and the images."""
         origin = self.record.get("origin")
         if not isinstance(origin, Mapping) or not re.fullmatch(r"seed-\d+", self.name):
             return self.name
@@ -70,14 +70,14 @@ class RunFiles:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The command lines that made the run, as far as they were kept: search, compare."""
+        """The recorded command lines of the run: search, compare."""
         settings = {} if self.comparison is None else self.comparison.settings
         places = (self.record, self.record.get("origin"), settings)
         found = [place.get("command") for place in places if isinstance(place, Mapping)]
         return tuple(dict.fromkeys(_command(one) for one in found if one))
 
     def settings(self) -> list[tuple[str, str]]:
-        """Return everything that was recorded about the run: names and values."""
+        """Return names and values of everything that was recorded about the run."""
         settings = {} if self.comparison is None else self.comparison.settings
         return [*_flat("", settings), *_flat("", self.record)]
 
@@ -121,7 +121,7 @@ def _read_comparison(path: Path) -> Comparison:
 
 
 def _flaw(comparison: Comparison) -> str | None:
-    """Say in a few words why a comparison cannot be drawn, or None if it can."""
+    """Return in a few words why a comparison cannot be drawn; None if it can."""
     if not comparison.rows or not comparison.budgets:
         return "no rows or no budgets"
     for row in comparison.rows:
@@ -146,7 +146,7 @@ def _numbers(value: object) -> Iterator[float]:
 
 
 def _read_latency(path: Path, policy: Policy | None) -> Latency | None:
-    """Read what was measured for this policy; what was for a former one says nothing."""
+    """Read the latencies measured for this policy; None if they are of a former one."""
     found = LATENCY.read(path) if path.exists() else None
     if found is None or policy is None or policy_mark(policy) != found.policy:
         return None

@@ -1,4 +1,4 @@
-"""What the figures draw, taken out of a comparison: curves, bands, what fits a budget."""
+"""The data of figures: curves with their bands, and the range of the axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOM_BELOW = 1.2
 
 @dataclass(frozen=True)
 class Point:
-    """A metric at a number of views, and the band around it (equal to it where there is none)."""
+    """A metric at a number of views, and its band, equal to it if there is none."""
 
     views: float
     value: float
@@ -54,7 +54,7 @@ def curves_of(
     """Return a metric's curve for each method (the key `by`) that has a look.
 
     A band is the deviation over runs or, for a single run, the interval of the difference to
-    the plain image. Of equal views those of the largest budget count.
+    the plain image. Of points with the same views, that of the largest budget counts.
     """
     found = results.where(metric=metric)
     drawn = []
@@ -69,10 +69,10 @@ def curves_of(
 
 
 def shown_range(drawn: Sequence[Curve], everything: bool = False) -> AxisRange:
-    """Return the range that shows policy and plain image well; what is far below leaves it.
+    """Return the range that shows policy and plain image well; curves far below leave it.
 
-    One bad method (RandAugment at the training magnitude, say) would press all others flat.
-    `everything` shows everything.
+    One bad method (RandAugment at the training magnitude, say) would flatten all others.
+    `everything` shows all points.
     """
     high = max(point.high for curve in drawn for point in curve.points)
     lows = [(curve.style, min(point.low for point in curve.points)) for curve in drawn]

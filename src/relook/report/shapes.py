@@ -1,4 +1,4 @@
-"""The figures of studies, in a few shapes over results: curves, bars, dots and heat maps."""
+"""The figures of studies: curves, bars, dots and heat maps."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _FAMILY: tuple[tuple[tuple[float, ...], Polygon], ...] = (
     ((2.4, 1.2), ((-1.1, 0.95), (1.1, 0.95), (0, -1.15))),
 )
 _CELL = 0.5  # inches of a line
-_LONG = 12  # letters, above which a name takes two lines
+_LONG = 12  # longer names, in letters, take two lines
 _GAP = 0.18  # of a line, between the parts of a heat map
 _SHADES = LinearSegmentedColormap.from_list("change", ["#3b3fa8", PAPER, POLICY_COLOR])
 _STRONGEST = 0.6  # so that dark text stays readable on every shade
 
 _ORDER = ("plain", "cf", "mgrid", "mtrain", "5c", "10c", "random", "d4", "flip", POLICY_METHOD)
 METHODS = method_styles((method, label_of(method)) for method in _ORDER)
-"""One look for each method in all figures of a study, whichever methods a figure has."""
+"""One style for each method, the same in all figures of a study."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of curves; `everything` shows also what lies far below the others."""
+    """A panel of curves; `everything` also shows those far below the others."""
 
     title: str
     label: str
@@ -93,7 +93,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell of a heat map: a change decides its shade; one without is framed."""
+    """A cell of a heat map: the change is its shade; without one it is framed."""
 
     text: str
     change: float | None = None
@@ -101,7 +101,7 @@ class HeatCell:
 
 
 def family_styles(labels: Mapping[str, str]) -> dict[str, MethodStyle]:
-    """Return looks for several learned policies: the policy's colour, other dashes and markers."""
+    """Return styles for several learned policies: one colour, different dashes and markers."""
     styles = {}
     for number, (name, label) in enumerate(labels.items()):
         dashes, marker = _FAMILY[number % len(_FAMILY)]
@@ -229,9 +229,9 @@ def heat_drawing(
     note: str,
     words: str,
 ) -> Drawing:
-    """Draw a matrix of changes; `largest` is that of the strongest shade.
+    """Draw a matrix of changes; `largest` has the strongest shade.
 
-    After `first` lines there is a gap. `cells` are by line and column.
+    There is a gap after `first` lines. The keys of `cells` are line and column.
     """
     below, left = [_wrapped(head) for head in heads], [_wrapped(line) for line in lines]
     longest = max(len(part) for head in below for part in head.split("\n"))
@@ -262,12 +262,12 @@ def heat_drawing(
 
 
 def named_styles(names: Iterable[str]) -> dict[str, MethodStyle]:
-    """Return looks for series that are no methods, by name."""
+    """Return styles for series that are not methods, by name."""
     return {name: numbered(i, name, shorten(name)) for i, name in enumerate(names)}
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:
-    """Return how a line is drawn: learned policies thick, all else as everywhere."""
+    """Return how a line is drawn, thicker for learned policies."""
     thick = style.color == POLICY_COLOR and not style.is_policy
     return {**line_look(style), **({"lw": 2.2} if thick else {})}
 
@@ -328,7 +328,7 @@ def _draw_ring(axes: Axes, ring: Ring) -> None:
 
 
 def _ticks(spent: Sequence[float], log: bool) -> list[float]:
-    """Return where the axis has numbers: they need room."""
+    """Return the ticks of the horizontal axis, with enough room for their numbers."""
     if not log:
         return list(spent[::2] if len(spent) > 7 else spent)
     if len(spent) > 8:
@@ -341,7 +341,7 @@ def _ticks(spent: Sequence[float], log: bool) -> list[float]:
 
 
 def _below(one: Panel) -> str:
-    """Name the methods that lie below the panel with all their points."""
+    """Return a note on the methods with all their points below the panel."""
     if one.everything:
         return ""
     low = shown_range(one.curves).low
@@ -367,7 +367,7 @@ def _category_axes(axes: Axes, categories: Sequence[str]) -> None:
 
 
 def _wrapped(name: str) -> str:
-    """Return a name on two lines, cut at its last space, if it is long; line breaks stay."""
+    """Split a long name at its last space, unless it has line breaks already."""
     short = "\n".join(shorten(part, 32) for part in name.split("\n"))
     first, _, last = short.rpartition(" ")
     return f"{first}\n{last}" if first and len(name) > _LONG and "\n" not in name else short

@@ -10,7 +10,7 @@ from relook.evaluation.baselines import POLICY_METHOD
 
 PLAIN_METHOD = "plain"
 
-# Light theme. The page swaps each for its variable, so no two may be equal.
+# Light theme. The page replaces each colour by its variable, so no two may be equal.
 INK = "#1c2128"
 FAINT = "#68707c"
 GRID = "#e4e7eb"
@@ -18,7 +18,7 @@ PAPER = "#fefefe"
 POLICY_COLOR = "#d1450b"
 PLAIN_COLOR = "#7a828e"
 
-# Hues that people with the common kinds of colour blindness tell apart (after P. Tol's
+# Hues that people with the common kinds of colour blindness can distinguish (after P. Tol's
 # "muted"); none is near the policy's.
 _BASELINE_COLORS = ("#3b3fa8", "#14804a", "#2f9cc4", "#a8459b", "#8f8a1f", "#3fa596", "#5b4a2e")
 
@@ -72,14 +72,14 @@ class MethodStyle:
 
     @property
     def variable(self) -> str:
-        """The colour as the style sheet knows it."""
+        """The colour's variable in the style sheet."""
         return f"var({PAGE_VARIABLES[self.color]})"
 
 
 def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
     """Return a style for every method: the policy first, the plain image, then the others.
 
-    Methods come with their labels, of which the first counts.
+    `named` has pairs of method and label; a method's first label counts.
     """
     labels: dict[str, str] = {}
     for method, label in named:
@@ -98,15 +98,15 @@ def method_styles(named: Iterable[tuple[str, str]]) -> dict[str, MethodStyle]:
 
 
 def numbered(number: int, method: str, label: str) -> MethodStyle:
-    """Return the look of something by its number; none is the policy's or the plain image's."""
+    """Return the style of the given number; none is the policy's or the plain image's."""
     color = _BASELINE_COLORS[number % len(_BASELINE_COLORS)]
-    # Each colour with another marker in the next round.
+    # In the next round, each colour gets another marker.
     marker = _MARKERS[(number + number // len(_BASELINE_COLORS)) % len(_MARKERS)]
     dashes = _DASHES[number // len(_BASELINE_COLORS) % len(_DASHES)]
     return MethodStyle(method, label, color, marker, dashes)
 
 
 def shorten(text: str, longest: int = _LONGEST_LABEL) -> str:
-    """Cut a text from outside to what fits on a line."""
+    """Cut a text from outside to a length, without unprintable characters."""
     cut = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in cut)

@@ -1,4 +1,4 @@
-"""What pages show of a comparison: the verdict, methods × budgets, what the names mean."""
+"""A comparison for pages: the verdict, methods × budgets, and the meaning of names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STANDS_FOR = {
     "cf": "CF: crop and flip",
     "d4": "D4: the symmetries of a square",
 }
-"""Abbreviations in labels that the methods' descriptions leave open."""
+"""Abbreviations in labels that the methods' descriptions do not explain."""
 
 
 @dataclass(frozen=True)
 class BudgetRows:
-    """What every method reaches with at most `budget` views, and the best value of each metric."""
+    """Every method with at most `budget` views, and the best value of each metric."""
 
     budget: int
     rows: tuple[Row, ...]
@@ -37,10 +37,10 @@ class BudgetRows:
 class Summary:
     """A comparison as the templates read it.
 
-    With `both_averages` the figures are those of learned averages, and the usual ones are next to
-    them. `about` says what methods are, as far as relook knows them. `reach` is how far the bars of
-    differences in cLL go. `leaving` are the methods that a metric's curves do not show, in part or
-    whole; `confidence` is that of intervals.
+    With `both_averages` the figures are those of learned averages, next to the usual ones. `about`
+    describes the methods known to relook. `reach` is the range of the bars of differences in cLL.
+    `leaving` has the methods whose curves for a metric are partly or wholly out of range;
+    `confidence` is that of intervals.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -48,9 +48,9 @@ class Summary:
         self.both_averages = fair is not None
         self.comparison = comparison = fair or comparison
         rows, verdict = comparison.rows, comparison.verdict
-        # The outcome at the head of the sentence stands above it.
+        # The page shows the outcome, the sentence's first words, above it.
         self.sentence = verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, ")
-        # The row that the verdict is about: the recommended one is the pick of many, so its own
+        # The row that the verdict is about. The recommended one is the best of many, so its own
         # figures would be a little too good.
         most = max(comparison.budgets, default=0)
         own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
@@ -72,7 +72,7 @@ class Summary:
 
 
 def within_budget(comparison: Comparison, budget: int) -> list[Row]:
-    """Return what each method does with at most `budget` views, the best cLL first."""
+    """Return the row of each method with the most views up to `budget`, the best cLL first."""
     best: dict[str, Row] = {}
     for row in sorted(comparison.rows, key=lambda row: row.budget):
         if row.budget <= budget:
@@ -101,7 +101,7 @@ def _about(method: str, label: str) -> str:
 
 
 def _reach(comparison: Comparison) -> float:
-    """Return the largest end of an interval of the policy's, and some room."""
+    """Return the largest end of the policy's intervals, with some room."""
     policy = [row for row in comparison.rows if row.method == POLICY_METHOD]
     ends = [
         abs(end)
@@ -113,7 +113,7 @@ def _reach(comparison: Comparison) -> float:
 
 
 def when_not_to_answer(comparison: Comparison) -> str:
-    """Return in a sentence or two what it brings not to answer unsure images."""
+    """Return a sentence or two on the gain from leaving unsure images unanswered."""
     found = comparison.selective
     if found is None:
         few = comparison.images < FEWEST_SELECTIVE
@@ -134,7 +134,7 @@ def when_not_to_answer(comparison: Comparison) -> str:
 
 
 def foreign_images(comparison: Comparison) -> str:
-    """Return in a sentence how well foreign images are told; nothing where none were given."""
+    """Return a sentence on how well foreign images are detected; nothing if none were given."""
     found = {(one.method, one.score): one for one in comparison.ood}
     plain, own = (found.get((one, "max_probability")) for one in ("plain", "policy"))
     if not (plain and own and own.over_plain):

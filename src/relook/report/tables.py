@@ -1,7 +1,7 @@
-"""One table for people, and its forms: for the terminal, Markdown, LaTeX and HTML.
+"""A table for people, with its formats: terminal, Markdown and HTML; LaTeX is in `latex`.
 
-A table is filled from results: a line says which of them are its own, and so does a column;
-where both meet stands one number.
+A table is filled from results: a line selects some of them, and so does a column; a cell has the
+one that both select.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHORT_NAMES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one place: a text, the deviation and the interval that belong to it."""
+    """A cell: a text with its deviation and interval, if any."""
 
     text: str = ""
     spread: str = ""
@@ -57,12 +57,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, and which result of a line it shows, or which key.
+    """A column: its head, and the result or key of a line that it shows.
 
-    `levels` are its heads in LaTeX, from the top; equal neighbours share one. An `optional`
-    column is left out where there is no room, the highest number first, of equals the last; a text
-    that is the line's before is shown `once`.
-    `about` explains the head in the table's title, if the column is shown.
+    `levels` are its heads in LaTeX, from the top; equal neighbours share one. `optional` columns
+    are left out if there is no room, the highest number first, of equals the last; with `once`, a
+    text is left blank if it is the same as in the line above. `about` explains the head in the
+    table's title, if the column is shown.
     """
 
     head: str
@@ -83,7 +83,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """A line: its texts, for the columns before the numbers, and which results are its own."""
+    """A line: the texts of its first columns, and the keys of its results."""
 
     texts: tuple[str, ...]
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -165,7 +165,7 @@ def change_cell(found: Interval, digits: int, scale: float = 1.0) -> Cell:
 
 
 def best_of_line(grid: Grid, y: int, x: int) -> bool:
-    """Whether nothing in the line that has the same metric is better, as far as is written."""
+    """Whether nothing of the same metric in the line is better, at the digits shown."""
     one = grid[y][x]
     return one is not None and _leads(one, grid[y])
 
@@ -207,7 +207,7 @@ def side_by_side(tables: Sequence[Table], **about: Any) -> Table:
 
 
 def new_table(title: str, *, tight: bool = False) -> RichTable:
-    """Return an empty table for the terminal in the style of the house."""
+    """Return an empty table for the terminal, in relook's style."""
     return RichTable(
         title=title,
         padding=(0, 0 if tight else 1),
@@ -221,7 +221,7 @@ def new_table(title: str, *, tight: bool = False) -> RichTable:
 
 
 def terminal(table: Table, console: Console | None = None) -> RichTable:
-    """Return the table for a terminal, without the columns and intervals that do not fit."""
+    """Return the table for a terminal, without columns and intervals that do not fit."""
     if console is None:
         return _rich(table)
     unlimited = console.options.update(max_width=10_000)
@@ -254,7 +254,7 @@ def _score(one: Result) -> float:
 
 
 def _alike(grid: Grid, x: int, one: Result) -> list[Result]:
-    """Return what stands in a column for the same metric, data and model."""
+    """Return a column's results with the same metric, data and model."""
     keys = ("metric", "data", "model")
     return [o for line in grid if (o := line[x]) and all(o[key] == one[key] for key in keys)]
 
@@ -293,13 +293,13 @@ def without_columns(table: Table, left_out: Sequence[Column]) -> Table:
 
 
 def with_repeats_left_out(table: Table) -> list[list[tuple[Cell, ...]]]:
-    """Return the lines with what a line shares with the one above left blank."""
+    """Return the lines, with texts of `once` columns left blank if the line above has them."""
     before: tuple[Cell, ...] = ()
     sections = []
     for section in table.sections:
         shown = []
         for line in section:
-            shown.append(  # a text counts as new where one before it is
+            shown.append(  # a text counts as new if one before it does
                 tuple(
                     Cell() if column.once and line[:end] == before[:end] else line[end - 1]
                     for end, column in enumerate(table.columns, 1)
