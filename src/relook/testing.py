@@ -1,6 +1,6 @@
-"""Checks of what you add to relook; its own transforms, objectives … pass the same ones.
+"""Checks for transforms, objectives … that you add to relook; its own pass the same ones.
 
-Each returns nothing, or raises an AssertionError that says which promise is broken.
+Each returns nothing, or raises an AssertionError with the broken requirement.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def check_baseline(baseline: str | Baseline) -> None:
 
 
 def check_model_source(spec: str, images: Tensor) -> None:
-    """Check the model that a spec names, by images that it takes: uint8 `[n, c, h, w]`."""
+    """Check the model of a spec with images that it accepts: uint8 `[n, c, h, w]`."""
     predictor, before = load_model(spec), images.clone()
     log_probs = predictor(images)
     _expect(isinstance(predictor, Predictor), f"{spec}: expected a Predictor")
@@ -118,7 +118,7 @@ def check_model_source(spec: str, images: Tensor) -> None:
 
 
 def check_data_source(spec: str) -> None:
-    """Check the labelled images that a spec names."""
+    """Check the labelled images of a spec."""
     found = load_data(spec)
     _check_dataset(found, spec)
     again, whole = load_data(spec), found.subset(np.arange(len(found)))
@@ -162,7 +162,7 @@ def _expect(kept: bool, promise: str) -> None:
 
 
 def _noise(*shape: int) -> Tensor:
-    # Not the whole range, so that stretching the contrast changes something.
+    # Not the whole range, so that stretching the contrast has an effect.
     levels = np.random.default_rng(0).integers(20, 200, shape, dtype=np.uint8)
     return torch.from_numpy(levels)
 

@@ -16,14 +16,14 @@ from relook.errors import RelookError
 
 
 class TTAClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A trained classifier that predicts by the views that are best for it.
+    """A trained classifier that averages the views which suit it best.
 
     `fit` learns which views of uint8 images `[n, c, h, w]` to average, and compares them on a part
-    of them: the model itself is not trained. `model` is what `relook.search` takes, whose keywords
-    `options` are (`mean`, `std`, `recipe`, `length` …). `classes` are the labels of the model's
-    outputs, in their order (default: 0, 1, 2 …). Views are those that the verdict recommends, or
-    those of `method` ("policy", "plain" or "cf"). Fitted: `classes_`, sorted; `search_`, what the
-    search found; `tta_`, the `relook.TTA` that predicts.
+    of the images; the model itself is not trained. `model` and `options` are the model and the
+    keywords of `relook.search` (`mean`, `std`, `recipe`, `length` …). `classes` are the labels of
+    the model's outputs, in their order (default: 0, 1, 2 …). The views are those that the verdict
+    recommends, or those of `method` ("policy", "plain" or "cf"). Fitted: `classes_`, sorted;
+    `search_`, the result of the search; `tta_`, the `relook.TTA` that predicts.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ def _numbers(labels: NDArray[Any], names: NDArray[Any] | None) -> NDArray[Any]:
     strange = [label for label in np.unique(labels).tolist() if label not in places]
     if strange:
         raise RelookError(
-            f"expected labels of the {len(places)} classes, got {strange[0]!r}: say classes=…, in "
+            f"expected labels of the {len(places)} classes, got {strange[0]!r}: give classes=… in "
             "the order of the model's outputs"
         )
     return np.array([places[label] for label in labels.tolist()])

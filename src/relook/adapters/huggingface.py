@@ -33,12 +33,12 @@ class TTAPipeline(_Usual):  # type: ignore[misc]
         mean, std = normalisation(self.image_processor.to_dict())
         how: dict[str, Any] = {"views": views, "mean": mean, "std": std}
         chosen = policy if isinstance(policy, Policy) else Policy.load(policy)
-        if chosen.temperatures is None:  # a preset is as sure as the usual pipeline
+        if chosen.temperatures is None:  # a preset is not calibrated, like the usual pipeline
             how["temperature"] = None
         self.tta = TTA(Logits(self.model), chosen, **how)
 
     def preprocess(self, image: Any, timeout: float | None = None) -> Any:
-        """Return an image as uint8 `[1, c, h, w]` at the network's size: views come before mean."""
+        """Return an image as uint8 `[1, c, h, w]` at the network's size, not yet normalised."""
         picture = _transformers.image_utils.load_image(image, timeout=timeout)
         plain = {"do_rescale": False, "do_normalize": False, "return_tensors": "pt"}
         found = self.image_processor(images=picture, **plain)

@@ -26,8 +26,8 @@ class TTACallback(Callback):
     `policy` is a `relook.Policy`, its file, or the name of a preset (`flip`, `10c` …); `options`
     are those of `relook.TTA`: `views`, `mean`, `std` … Batches of the test loader are images, as
     TTA takes them (uint8, or floats in [0, 1], before normalisation), and labels. The network is
-    the module itself, or its attribute `network` by name. With `calibrate`, temperatures are
-    fitted on the validation batches of `trainer.validate` before that.
+    the module itself, or its attribute named `network`. With `calibrate`, temperatures are fitted
+    on the validation batches of `trainer.validate`, which has to run before the test.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class TTACallback(Callback):
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        """Keep a batch for calibration, but not while the network is trained."""
+        """Keep a batch for calibration, but not during training."""
         if self._calibrate and trainer.state.fn == "validate":
             self._seen.append((batch[0].cpu(), batch[1].cpu()))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Fit the temperatures on what was kept."""
+        """Fit the temperatures on the batches that were kept."""
         if self._seen and self.tta is not None:
             images, labels = (torch.cat(parts) for parts in zip(*self._seen, strict=True))
             self.tta.calibrate(images, labels.numpy())

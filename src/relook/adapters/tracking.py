@@ -17,7 +17,7 @@ from relook.report.page import write_report
 from relook.report.run_files import RunFiles, read_run
 
 METRICS = ("cll", "accuracy", "log_likelihood", "brier_calibrated", "ece_calibrated", "temperature")
-"""What is logged of every method at every number of views, beside its slowdown."""
+"""The metrics logged for every method at every number of views, besides its slowdown."""
 
 PROJECT = "relook"
 _LONGEST = 250
@@ -25,7 +25,7 @@ _LONGEST = 250
 
 @dataclass(frozen=True)
 class Logged:
-    """What is logged of a run: settings, metrics by number of views, the verdict, the report."""
+    """The logged parts of a run: settings, metrics by number of views, verdict and report."""
 
     name: str
     path: Path
@@ -36,10 +36,11 @@ class Logged:
 
 
 def log_run(run: str | Path, to: str) -> bool:
-    """Log a finished run to "mlflow", "tensorboard" or "wandb"; say whether it went well.
+    """Log a finished run to "mlflow", "tensorboard" or "wandb"; return whether it succeeded.
 
-    Where it goes is the library's own setting (MLFLOW_TRACKING_URI, WANDB_MODE …); TensorBoard's
-    events go into the run's directory. What fails there is one warning: the run is not affected.
+    The library's own settings decide where it goes (MLFLOW_TRACKING_URI, WANDB_MODE …);
+    TensorBoard's events go into the run's directory. A failure is only a warning: the run is not
+    affected.
     """
     check_tracker(to)
     try:
@@ -51,7 +52,7 @@ def log_run(run: str | Path, to: str) -> bool:
 
 
 def check_tracker(name: str) -> None:
-    """Raise where nothing can be logged to: before a run, as its end is too late."""
+    """Raise if a tracker is unknown or not installed; called before a run starts."""
     if name not in TRACKERS:
         raise unknown_name("tracker", name, TRACKERS)
     if find_spec(name) is None:
@@ -123,11 +124,11 @@ def _to_wandb(run: Logged) -> None:
 
 
 def _plain_name(name: str) -> str:
-    """Return a name of the letters that MLflow allows."""
+    """Return a name with only the characters that MLflow allows."""
     return "".join(one if one.isalnum() or one in "_-./ " else "_" for one in name)[:_LONGEST]
 
 
 TRACKERS: Mapping[str, Callable[[Logged], None]] = MappingProxyType(
     {"mlflow": _to_mlflow, "tensorboard": _to_tensorboard, "wandb": _to_wandb}
 )
-"""Where a run can be logged to, by the name of the package and of its extra."""
+"""The functions that log a run, by the name of the package, which is also its extra's."""

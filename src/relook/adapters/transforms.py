@@ -1,8 +1,8 @@
 """Transforms of other libraries as functions for `relook.register_transform`.
 
-`make(value)` returns the library's own transform at that value, with nothing left to chance: equal
-ends of every range, and a probability of 1. Images go through it one by one, so that an image's
-view never depends on its batch.
+`make(value)` returns the library's own transform at that value, without randomness: both ends of
+every range equal, and a probability of 1. Images go through it one by one, so that an image's view
+never depends on its batch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
 def from_torchvision(make: Make) -> Kernel:
-    """Adapt torchvision v2: what `make` returns is called with a uint8 image `[c, h, w]`."""
+    """Adapt torchvision v2 transforms, which are called with a uint8 image `[c, h, w]`."""
     return _one_by_one(make, lambda transform, image: transform(image))
 
 
 def from_kornia(make: Make) -> Kernel:
-    """Adapt Kornia: what `make` returns is called with a float image `[1, c, h, w]` in 0 … 1."""
+    """Adapt Kornia transforms, which are called with a float image `[1, c, h, w]` in 0 … 1."""
 
     def run(transform: Callable[..., Any], image: Tensor) -> Tensor:
         levels: Tensor = transform(image[None].float() / 255)[0] * 255
@@ -35,7 +35,7 @@ def from_kornia(make: Make) -> Kernel:
 
 
 def from_albumentations(make: Make) -> Kernel:
-    """Adapt Albumentations: what `make` returns is called with `image=`, uint8 `[h, w, c]`."""
+    """Adapt Albumentations transforms, which are called with `image=`, uint8 `[h, w, c]`."""
 
     def run(transform: Callable[..., Any], image: Tensor) -> Tensor:
         channels, height, width = image.shape
@@ -51,7 +51,7 @@ def _one_by_one(make: Make, run: Callable[[Callable[..., Any], Tensor], Tensor])
         if torch.compiler.is_compiling():
             raise RelookError("a transform of another library cannot be exported: use relook.TTA")
         each = values.tolist()
-        made = {value: make(value) for value in set(each)}  # of this call: threads share none
+        made = {value: make(value) for value in set(each)}  # anew: threads must not share any
         pairs = zip(images, each, strict=True)
         return torch.stack([run(made[value], image) for image, value in pairs])
 

@@ -1,1 +1,1 @@
-"""The verbs of `import relook`: any model, any images, and results that know what comes next."""
+"""The verbs of `import relook`, for any model and images, and their results."""

@@ -1,4 +1,4 @@
-"""What a search found, and what can be done with it: each method is one call of a lower layer."""
+"""The result of a search, with methods for what comes next; each calls a lower layer."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class FoundPolicy(PolicySearch):
         return TTA(self.predictor, chosen.policy, **{**own, **options})
 
     def model(self, **options: Any) -> TTA:
-        """Return `tta(…)`; this is its older name."""
+        """Return `tta(…)`, whose older name this is."""
         warnings.warn("PolicySearch.model() is called .tta() now", DeprecationWarning, stacklevel=2)
         return self.tta(**options)
 
@@ -130,7 +130,7 @@ class FoundPolicy(PolicySearch):
         if views is not None:
             raise RelookError("expected views or latency, which finds how many, got both: give one")
         limit = Limit.read(latency, latency_batch)
-        fitting = fit_latency(self.predictor, *self._judged, limit, method=method, **own)
+        fitting = fit_latency(self.predictor, *self._compared, limit, method=method, **own)
         if self.path is not None:
             LATENCY.write(self.path / "latency.json", fitting.latency)
         own = {"temperature": fitting.deployed.temperature, **own}
@@ -152,7 +152,7 @@ class FoundPolicy(PolicySearch):
         Images and labels are as for `relook.search`, the keywords as for `relook.compare`. All
         baselines together can take more model passes than the search: `methods` selects some.
         `ood` are foreign images of the same size, to measure how well the model detects them.
-        "auto" is the search's engine. A run keeps the comparison, like `relook compare`: in
+        "auto" means the search's engine. A run keeps the comparison, like `relook compare`: in
         `narrower` if the existing one is fuller.
         """
         check_methods(keywords.get("methods"))
@@ -193,7 +193,7 @@ class FoundPolicy(PolicySearch):
         """Return a copy whose policy has its average and temperatures fitted on other images.
 
         Images that the search used are refused unless `reuse_images`. `options` are those of
-        `relook.calibrate`. If the verdict recommends a baseline, that keeps its temperature.
+        `relook.calibrate`. A baseline that the verdict recommends keeps its temperature.
         """
         used = self._used()
         policy = calibrated(
@@ -256,7 +256,7 @@ class FoundPolicy(PolicySearch):
         accelerate: str = "torch",
         **training: Any,
     ) -> Distilled:
-        """Return the network, fine-tuned on unlabelled images; see `relook.distil`.
+        """Return the network fine-tuned on unlabelled images; see `relook.distil`.
 
         The result is compared on the search's held-out images. `training` is `epochs`,
         `learning_rate` and `seed`.
@@ -338,7 +338,7 @@ class FoundPolicy(PolicySearch):
         return names_of(self.comparison.classes, self.predictor.classes)
 
     @property
-    def _judged(self) -> tuple[Policy, Comparison, Recipe]:
+    def _compared(self) -> tuple[Policy, Comparison, Recipe]:
         if self.recipe is None:
             raise RelookError("this search does not hold its model: use relook.TTA(model, policy)")
         return self.policy, self.comparison, self.recipe
@@ -364,7 +364,7 @@ class FoundPolicy(PolicySearch):
         return used_images(where, self.policy)
 
     def _others(self) -> Dataset | None:
-        """The held-out images that nothing was learned on, if a run can keep what they show."""
+        """Return the held-out images that nothing was learned on, for a run's report on its sets."""
         if self.path is None:
             return None
         try:
@@ -376,7 +376,7 @@ class FoundPolicy(PolicySearch):
     def _deployed(self, method: str | None, views: int | None) -> Deployed:
         from relook.deploy.recommended import deployed
 
-        found = deployed(*self._judged, method, views)
+        found = deployed(*self._compared, method, views)
         if found.by_verdict and not found.whole:
             warn(
                 f"the model takes {found.text}, as the verdict recommends: method='policy' takes "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def images_for(
     predictor: Predictor, images: Any, labels: ArrayLike | None, policy: Policy, **how: Any
 ) -> Dataset:
-    """Read images as the model takes them and as the policy's search has prepared its own."""
+    """Read images for the model, prepared like those of the policy's search."""
     wanted = prepared_for(images, Preparation(), predictor)
     return as_dataset(
         images,
@@ -61,10 +61,10 @@ def compared(
     ood: Any = None,
     **reading: Any,
 ) -> tuple[Comparison, Dataset]:
-    """Compare policies on images of any kind, with those for validation as a pair or alone.
+    """Compare policies on images of any kind; also returns the images as they were read.
 
-    Returned with the images as they were read. `engine` says how the model runs, as
-    `accelerate_run` takes it.
+    `validation` images have their labels inside or in a pair. `engine` has the keywords of
+    `accelerate_run`.
     """
     check_methods(keywords.get("methods"))
     policies = policies_of(policy)
@@ -154,14 +154,14 @@ def distil(
 ) -> Distilled:
     """Fine-tune a network on images without labels, so that one pass has part of a policy's gain.
 
-    `model` is a torch module or the text of one, as for `relook.search`, with its keywords among
-    the `options`; it is left alone. `images` are arrays, tensors, PIL images or a text like
-    "folder:DIR" (at any depth); labels are not looked at. The policy's calibrated prediction of
-    each is what the network learns. `test` are labelled images that neither has seen, as a pair or
-    with labels inside: the result is compared on them, and where it does not help beyond doubt,
-    the network stays as it was. Without them nothing is compared.
+    `model` is a torch module or a spec, as for `relook.search`, with its keywords among the
+    `options`; it is not modified. `images` are arrays, tensors, PIL images or a spec such as
+    "folder:DIR" (at any depth); labels are ignored. The network learns the policy's calibrated
+    prediction for each. `test` are labelled images that neither has seen, as a pair or with labels
+    inside: the result is compared on them, and unless it is proven to help, the network stays as
+    it was. Without them nothing is compared.
 
-    With `out`, everything is kept in that directory: the same call goes on after an interruption.
+    With `out`, everything is kept in that directory: the same call resumes after an interruption.
     """
     from relook.deploy.distil.student import Training
 
@@ -186,7 +186,7 @@ def distilled(
     accelerate: str,
     progress: ProgressChoice,
 ) -> Distilled:
-    """Read the images as the policy's search read its own, and distil on them."""
+    """Distil on images that are prepared like those of the policy's search."""
     from relook.deploy.batch.image_source import read_unlabelled
     from relook.deploy.distil.distil import distil_policy
     from relook.deploy.distil.student import trainable
@@ -215,7 +215,7 @@ def pair_of(given: Any) -> tuple[Any, Any]:
 
 
 def policies_of(policy: Any) -> tuple[Policy, ...]:
-    """Return a policy, its file or a preset's name, or several of them, as policies."""
+    """Return policies, given one or several as objects, files or presets' names."""
     several = isinstance(policy, Sequence) and not isinstance(policy, Policy | str)
     found = tuple(policy) if several else (policy,)
     return tuple(one if isinstance(one, Policy) else Policy.load(one) for one in found)

@@ -1,4 +1,4 @@
-"""Progress bars: how far work is, in a terminal, a notebook or a log."""
+"""Progress bars in a terminal or a notebook, and lines of progress in a log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from relook.foundation.progress import StageProgress
 from relook.io.files import for_terminal
 
 messages = Console(stderr=True, highlight=False, emoji=False)
-"""Where lines for people go, apart from results."""
+"""Where messages go, apart from results."""
 
 LOG_SECONDS = 30.0
-"""Between two lines of progress where stderr is no terminal."""
+"""The time between two lines of progress if stderr is not a terminal."""
 
 STAGES = {
     "probe": ("trying borders and mirror images", "views"),
@@ -45,19 +45,19 @@ STAGES = {
     "teach": ("training", "images"),
     "evaluate distilled": ("the same with the new weights", "views"),
 }
-"""The title of each stage of a search and what follows, and what it counts."""
+"""The title of each stage of a search and its follow-up, and the unit that it counts."""
 
 ProgressChoice = bool | StageProgress | None
-"""Bars (None, too) or none, or what to report to instead."""
+"""Bars (True or None), nothing (False), or a function to report to."""
 
 
 class ProgressCallback(Protocol):
-    """A `Progress` that also shows a short note, if there is one."""
+    """A `Progress` function that can also show a short note."""
 
     def __call__(
         self, done: int, total: int, score: float | None = None, /, *, note: str = ""
     ) -> None:
-        """Show how far it is."""
+        """Show the progress."""
 
 
 class _Rate(ProgressColumn):
@@ -66,7 +66,7 @@ class _Rate(ProgressColumn):
         self.units = unit.removesuffix("s"), unit
 
     def render(self, task: Task) -> Text:
-        """Show how many units a second are done."""
+        """Show the speed, in units per second."""
         speed = task.finished_speed or task.speed
         rate = "" if speed is None else wording.count(round(speed), *self.units)
         return Text(rate and f"{rate}/s", style="dim")
@@ -76,10 +76,10 @@ class _Rate(ProgressColumn):
 def progress_bar(
     description: str, unit: str = "images", objective: str = "cll"
 ) -> Iterator[ProgressCallback]:
-    """Show a bar with speed and time left on stderr; yields what to report to.
+    """Show a bar with speed and time left on stderr; yields the function to report to.
 
-    A score is shown as one of the `objective`. Where stderr is no terminal, as in a log, a line
-    comes every half minute instead.
+    A score is labelled with the `objective`. If stderr is not a terminal, as in a log, a line is
+    printed every half minute instead.
     """
     columns = (
         TextColumn("{task.description}"),
@@ -108,7 +108,7 @@ def progress_bar(
 def stage_bars(
     named: Callable[[str], tuple[str, str]], objective: str = "cll"
 ) -> Iterator[StageProgress]:
-    """Show a bar for each stage, one at a time; `named` says its title and what it counts."""
+    """Show a bar for each stage, one at a time; `named` returns its title and its unit."""
     with bars_in_turn() as bar:
 
         def update(stage: str, done: int, total: int, score: float | None = None, /) -> None:
@@ -119,34 +119,34 @@ def stage_bars(
 
 @contextmanager
 def bars_in_turn() -> Iterator[Callable[..., ProgressCallback]]:
-    """Yield what returns the bar of a thing; the first call makes it and ends the bar before.
+    """Yield a function that returns the bar of a key; its first call for a key ends the bar before.
 
-    The arguments are the thing and then those of `progress_bar`.
+    Its arguments are the key and then those of `progress_bar`.
     """
     with ExitStack() as stack:
         bars: dict[Hashable, ProgressCallback] = {}
 
-        def bar(thing: Hashable, *how: str) -> ProgressCallback:
-            if thing not in bars:
+        def bar(key: Hashable, *how: str) -> ProgressCallback:
+            if key not in bars:
                 stack.close()
-                bars[thing] = stack.enter_context(progress_bar(*how))
-            return bars[thing]
+                bars[key] = stack.enter_context(progress_bar(*how))
+            return bars[key]
 
         yield bar
 
 
 def score_note(objective: str, score: float) -> str:
-    """Return the score so far as a bar shows it: `cLL −0.2134 on the images searched`."""
+    """Return the score so far, for a bar: `cLL −0.2134 on the images searched`."""
     name = "cLL" if objective == "cll" else objective
     return f"{name} {score:.4f} on the images searched".replace("-", "−")
 
 
 class _Log:
-    """When to write a line of progress where there is no terminal, and what it says."""
+    """Decides when to print a line of progress if there is no terminal, and writes it."""
 
     def __init__(self) -> None:
         self.began = self.last = time.monotonic()
-        self.first = 0  # what an earlier run has done says nothing of the speed
+        self.first = 0  # work of an earlier run does not count for the speed
         self.total: int | None = None
 
     def is_due(self, done: int, total: int) -> bool:
@@ -159,7 +159,7 @@ class _Log:
         return True
 
     def line(self, done: int, total: int) -> str:
-        """Return how far it is, and the time left."""
+        """Return the progress and the time left."""
         text = f"{done:,} of {total:,} ({100 * done / total:.0f} %)"
         made = done - self.first
         if made <= 0:
@@ -176,24 +176,24 @@ def search_bars(objective: str = "cll") -> AbstractContextManager[StageProgress]
 def chosen_bars(
     progress: ProgressChoice, objective: str = "cll"
 ) -> AbstractContextManager[StageProgress | None]:
-    """Show what a caller of Python asked for: bars, nothing, or a function of its own."""
+    """Return what a Python caller asked for: bars, nothing, or the caller's own function."""
     if callable(progress):
         return nullcontext(progress)
     return search_bars(objective) if is_shown(progress) else nullcontext()
 
 
 def is_shown(progress: ProgressChoice) -> bool:
-    """Whether lines for people are printed."""
+    """Whether messages are printed."""
     return progress is None or progress is True
 
 
 def say(text: str) -> None:
-    """Print a line for people, on stderr, apart from the results."""
+    """Print a message on stderr, apart from the results."""
     messages.print(escape(for_terminal(text)), soft_wrap=True)
 
 
 def _is_live() -> bool:
-    """Whether a bar can move; in a notebook rich needs ipywidgets for that."""
+    """Whether bars can be updated; in a notebook, rich needs ipywidgets for that."""
     if messages.is_jupyter:
         return find_spec("ipywidgets") is not None
     return messages.is_terminal

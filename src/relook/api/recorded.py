@@ -1,4 +1,4 @@
-"""Models and images as a run's record describes them, in the words of the command line."""
+"""Models and images as described in a run's record, with the command line's options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relook.models import Predictor, as_predictor
 
 FULL_SIZE = ("auto", "yes", "no")
 OF_IMAGES = ("size", "crop", "channels", "classes", "skip_bad", "full_size", "cache")
-"""Options that say how images are read, as they are recorded."""
+"""The recorded options for reading images."""
 
 OF_MODEL = ("mean", "std", "outputs", "size", "crop", "pretrained")
 
 
 def recorded_model(origin: Mapping[str, Any], run: Path, more: Mapping[str, Any]) -> Predictor:
-    """Load the model that a run was searched with; `more` keywords come first."""
+    """Load the model that a run was searched with; `more` keywords override the recorded ones."""
     if "model" not in origin:
         raise RelookError(
             f"{run} was searched with a model in memory: give it, as relook.load(run, model)"
@@ -54,7 +54,7 @@ def recorded_images(
 
 
 def preparation(given: Mapping[str, Any], **more: Any) -> Preparation:
-    """Return how images are read as the options, or their record, say; `more` is not recorded."""
+    """Return the preparation given by options or their record; `more` is not recorded."""
     cache = given.get("cache")
     return Preparation(
         pixels(given.get("size")),
@@ -68,7 +68,7 @@ def preparation(given: Mapping[str, Any], **more: Any) -> Preparation:
 
 
 def as_recorded(**given: Any) -> dict[str, Any]:
-    """Return what is said of a model and images as a run's record keeps it, in texts."""
+    """Return options of a model and images as kept in a run's record, as texts."""
     size = given.get("size")
     if isinstance(size, Sequence) and not isinstance(size, str):
         given["size"] = "x".join(map(str, size))
@@ -87,7 +87,7 @@ def as_recorded(**given: Any) -> dict[str, Any]:
 
 
 def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
-    """Return whether the files of `spec` are kept at full size; `crops`: views begin with crops."""
+    """Return whether the files of `spec` are kept at full size; `crops`: views start with crops."""
     check_full_size(asked)
     source = DATA_SOURCES.get(spec.partition(":")[0])
     from_files = source is not None and source.prepares
@@ -98,13 +98,13 @@ def keeps_full_size(asked: str, spec: str, crops: bool) -> bool:
 
 
 def check_full_size(asked: str) -> None:
-    """Raise unless it is an answer to `--full-size`."""
+    """Raise unless this is a value of `--full-size`."""
     if asked not in FULL_SIZE:
         raise unknown_name("answer to --full-size", asked, FULL_SIZE)
 
 
 def next_to(run: Path) -> Path:
-    """Return where images go that are too many for the memory."""
+    """Return where images are kept that do not fit into memory."""
     return run.with_name(f"{run.name}.images")
 
 

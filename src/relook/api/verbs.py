@@ -45,7 +45,7 @@ from relook.policy_search.settings import (
 from relook.policy_search.time_plan import TimeWish
 from relook.report.run_files import read_run
 
-_OF_SPEC = ("mean", "std", "outputs", "pretrained")
+_SPEC_KEYWORDS = ("mean", "std", "outputs", "pretrained")
 
 
 def search(
@@ -106,7 +106,7 @@ def search(
     classes, else float32).
     """
     if run is not None:
-        _say_former("search(run=…)", "search(out=…)")
+        _warn_former("search(run=…)", "search(out=…)")
     place = None if out is None and run is None else Path(out or run or "")
     reuse = keywords.pop("reuse", True)
     prior, given, model_options, split, wish = _settings(keywords)
@@ -133,7 +133,7 @@ def search(
     dataset, test_set = read(images, labels, groups=groups), None
     if test is not None:
         test_set = read(*pair_of(test), like=dataset, name="test images")
-    given_as = {name: model_options.get(name) for name in _OF_SPEC}
+    given_as = {name: model_options.get(name) for name in _SPEC_KEYWORDS}
     given_as |= {"size": size, "crop": crop, "channels": channels, "full_size": wanted.full_size}
     origin = _origin(model, images, test, predictor, groups, classes, given_as)
     shape = tuple(dataset.images.shape[1:])
@@ -186,7 +186,7 @@ def compare(
     `budgets`, `methods`, `runs`, `margin`, `seed`, `batch` …
     """
     if policy is None and labels is not None and _is_policy(labels):
-        _say_former(
+        _warn_former(
             "compare(predictor, dataset, policy)", "compare(model, images, labels, policy=…)"
         )
         policy, labels = labels, None
@@ -238,7 +238,7 @@ def calibrate(
 
 def calibrate_policy(predictor: Predictor, dataset: Dataset, policy: Policy, **how: Any) -> Policy:
     """Return `calibrate(model, images, labels, policy=…)`, whose older form this is."""
-    _say_former(
+    _warn_former(
         "calibrate_policy(predictor, dataset, policy)",
         "calibrate(model, images, labels, policy=…)",
     )
@@ -303,7 +303,7 @@ def load(
 def _as_searched(
     record: RunRecord, predictor: Predictor, dataset: Dataset, test: Dataset | None
 ) -> SearchJob:
-    """Return a run's job with its images, once these are seen to be the ones searched on."""
+    """Return a run's job with its images, after checking that these are the ones searched on."""
     names = [one.name for one in fields(SearchSettings)]
     known = {name: record.settings[name] for name in names if name in record.settings}
     settings = SearchSettings(**{**known, "recipe": recorded_recipe(record)})
@@ -324,7 +324,7 @@ def _settings(
     given = dict(keywords)
     model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
     prior, wish = RecipeChoice(**_taken(given, ("recipe", "exclude"))), TimeWish.of(given, split)
-    SearchSettings(prior.of((3, 32, 32))[0], **given)  # whose errors need no image
+    SearchSettings(prior.of((3, 32, 32))[0], **given)  # raises errors before images are read
     return prior, given, model_options, split, wish
 
 
@@ -337,7 +337,7 @@ def _origin(
     classes: object,
     given: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return where model and images come from, as far as a command line could say it."""
+    """Return where model and images come from, as far as a command line can express it."""
     data, test_spec = data_spec(images), data_spec(test)
     named = classes is None or isinstance(classes, str | Path)
     told = named and (groups is None or isinstance(groups, str))
@@ -357,5 +357,5 @@ def _is_policy(thing: Any) -> bool:
     return all(isinstance(one, Policy) for one in (thing if several else (thing,)))
 
 
-def _say_former(old: str, new: str) -> None:
+def _warn_former(old: str, new: str) -> None:
     warnings.warn(f"relook.{old} is relook.{new} now", DeprecationWarning, stacklevel=3)
