@@ -364,7 +364,7 @@ class FoundPolicy(PolicySearch):
         return used_images(where, self.policy)
 
     def _others(self) -> Dataset | None:
-        """Return the held-out images that nothing was learned on, for a run's report on its sets."""
+        """Return the held-out images that nothing was learned on, to report on a run's sets."""
         if self.path is None:
             return None
         try:

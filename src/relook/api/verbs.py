@@ -195,8 +195,8 @@ def compare(
             progress = lambda stage, done, total, score=None: report(done, total)  # noqa: E731
     if policy is None:
         raise RelookError("expected policy=…, a policy, its file or a preset's name, got none")
-    options = _taken(keywords, MODEL_KEYWORDS)
-    reading = _taken(keywords, ("classes", "groups", "ood"))
+    options = _pop(keywords, MODEL_KEYWORDS)
+    reading = _pop(keywords, ("classes", "groups", "ood"))
     found, _ = compared(
         as_predictor(model, **options),
         images,
@@ -231,7 +231,7 @@ def calibrate(
     `options`: `balanced`, `keep_view_temperature`, `batch`, `progress`, `classes`, `groups`.
     """
     (found,) = policies_of(policy)
-    predictor = as_predictor(model, **_taken(options, MODEL_KEYWORDS))
+    predictor = as_predictor(model, **_pop(options, MODEL_KEYWORDS))
     used = None if reuse_images else found.seen
     return calibrated(predictor, images, labels, found, used, **options)
 
@@ -263,7 +263,7 @@ def load(
     if files.comparison is None:
         raise RunError(f"{path}: expected comparison.json in the run, got none: search again")
     pool, trace = load_trace(path)
-    of_model = _taken(options, MODEL_KEYWORDS)
+    of_model = _pop(options, MODEL_KEYWORDS)
     none = np.empty(0, np.int64)
 
     def model_of_run() -> Predictor:
@@ -277,7 +277,7 @@ def load(
         else:
             ready = prepared_for(images, Preparation(), predictor)
             dataset, test = as_dataset(images, labels, preparation=ready, **options), None
-        return _as_searched(record, predictor, dataset, test)
+        return _recorded_job(record, predictor, dataset, test)
 
     notes, seconds = files.record.get("notes"), files.record.get("seconds")
     return FoundPolicy(
@@ -300,7 +300,7 @@ def load(
     )
 
 
-def _as_searched(
+def _recorded_job(
     record: RunRecord, predictor: Predictor, dataset: Dataset, test: Dataset | None
 ) -> SearchJob:
     """Return a run's job with its images, after checking that these are the ones searched on."""
@@ -322,8 +322,8 @@ def _settings(
     """Return the recipe asked for, other settings, the model's keywords, the split and the time."""
     check_names("keyword of relook.search", keywords, SearchKeywords.__annotations__)
     given = dict(keywords)
-    model_options, split = _taken(given, MODEL_KEYWORDS), given.pop("split", None)
-    prior, wish = RecipeChoice(**_taken(given, ("recipe", "exclude"))), TimeWish.of(given, split)
+    model_options, split = _pop(given, MODEL_KEYWORDS), given.pop("split", None)
+    prior, wish = RecipeChoice(**_pop(given, ("recipe", "exclude"))), TimeWish.of(given, split)
     SearchSettings(prior.of((3, 32, 32))[0], **given)  # raises errors before images are read
     return prior, given, model_options, split, wish
 
@@ -348,7 +348,8 @@ def _origin(
     return as_recorded(**given, **of_data, **of_model, data=data)
 
 
-def _taken(options: Any, names: Sequence[str]) -> dict[str, Any]:
+def _pop(options: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Remove these keywords from the options, and return those that are given."""
     return {name: options.pop(name) for name in names if name in options}
 
 

@@ -29,6 +29,7 @@ from relook.evaluation.comparison import (
     Verdict,
     class_names,
     gallery_of,
+    policy_row,
     recommended_row,
 )
 from relook.evaluation.cost import Slowdown, measure_slowdown
@@ -257,10 +258,8 @@ def _per_image(setup: Setup, scores: Scores, best: Row) -> dict[str, bytes]:
 
 def _where(setup: Setup, scores: Scores, rows: Sequence[Row], best: Row) -> Where:
     """Return where the recommended row, or the policy if that is plain, gains and loses."""
-    shown = best
-    if best.method == "plain":
-        own = (row for row in rows if row.method == POLICY_METHOD)
-        shown = max(own, key=lambda row: row.budget)
+    policy = policy_row(rows, setup.budgets[-1])
+    shown = policy if policy and best.method == "plain" else best
     runs, plain = scores.evaluations, ("plain", 1)
     cll, right = (
         per_image(runs[shown.key], metric) - per_image(runs[plain], metric)

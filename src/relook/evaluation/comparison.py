@@ -262,6 +262,12 @@ class Comparison:
         COMPARISON.write(path, self)
 
 
+def policy_row(rows: Sequence[Row], budget: int) -> Row | None:
+    """Return the policy's row with the most views within a budget, if there is one."""
+    own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= budget]
+    return max(own, key=lambda row: row.budget, default=None)
+
+
 def recommended_row(rows: Sequence[Row], verdict: Verdict) -> Row:
     """Return the row that a verdict recommends, of the smallest budget that has its views."""
     wanted = verdict.recommended_method, verdict.recommended_views

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from relook.errors import RelookError
 from relook.evaluation.baselines import POLICY_METHOD, is_asked
-from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict
+from relook.evaluation.comparison import USUAL, Comparison, Row, Verdict, policy_row
 from relook.evaluation.outcomes import AVERAGING, HELPS, MARGIN, corrected, outcome_of
 from relook.evaluation.verdict_text import CheaperRow, Facts, verdict_text
 from relook.numerics.intervals import Interval
@@ -45,7 +45,7 @@ def judge(
     """
     if not 0 <= margin < float("inf"):
         raise RelookError(f"expected a margin of indifference ≥ 0, got {margin}")
-    policy = _policy_row(rows, max(budgets))
+    policy = policy_row(rows, max(budgets))
     plain = next((row for row in rows if row.method == "plain"), None)
     if policy is None or plain is None or policy.over_plain is None:
         methods = ", ".join(sorted({row.method for row in rows}))
@@ -91,7 +91,7 @@ def judge(
 
 def rows_tried(comparison: Comparison) -> int:
     """Return how many rows the recommended one was chosen among; 1 for the whole policy."""
-    policy, best = _policy_row(comparison.rows, max(comparison.budgets)), comparison.recommended
+    policy, best = policy_row(comparison.rows, max(comparison.budgets)), comparison.recommended
     if policy is None or (best.method, best.views) == (policy.method, policy.views):
         return 1
     others = (row for row in comparison.rows if row is not policy and row.method != "plain")
@@ -178,11 +178,6 @@ class _Candidates:
         """Return the rows that surely beat one in accuracy, with no more views or lower cLL."""
         able = (one for one in self.rows if one.views <= row.views and one.best_cll >= row.best_cll)
         return [one for one in able if self.difference(one.key, row.key)["accuracy"].low > 0]
-
-
-def _policy_row(rows: Sequence[Row], budget: int) -> Row | None:
-    own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= budget]
-    return max(own, key=lambda row: row.budget, default=None)
 
 
 def _rival(rows: Sequence[Row], policy: Row) -> Row | None:

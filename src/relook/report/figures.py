@@ -259,10 +259,15 @@ def log_axis(
     """Make the horizontal axis logarithmic, with a number and its unit at each of the ticks."""
     axes.set_xscale("log")
     axes.set_xlim(limits)
+    numbers_at(axes, ticks, unit)
+    axes.set_xlabel(label)
+
+
+def numbers_at(axes: Axes, ticks: Sequence[float], unit: str = "") -> None:
+    """Put numbers with their unit at these ticks of the horizontal axis, and no other ticks."""
     axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}{unit}"))
-    axes.set_xlabel(label)
 
 
 def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:

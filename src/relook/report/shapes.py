@@ -21,6 +21,7 @@ from relook.report.figures import (
     legend_rows,
     level_line,
     line_look,
+    numbers_at,
     panel,
     scaled,
 )
@@ -45,7 +46,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch, Rectangle
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "report", "drawing figures") from None
 
@@ -286,9 +287,7 @@ def _draw_panel(axes: Axes, one: Panel, *, log: bool, small: bool) -> None:
         axes.set_ylim(shown.low * one.scale, shown.high * one.scale)
     else:
         axes.margins(y=0.22)  # room for the rings' texts
-    axes.xaxis.set_major_locator(FixedLocator(_ticks(spent, log)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:g}"))
+    numbers_at(axes, _ticks(spent, log))
     axes.yaxis.set_major_locator(MaxNLocator(4 if small else 5, steps=[1, 2, 2.5, 5, 10]))
     axes.grid(axis="y")
     axes.tick_params(length=0, labelsize=9.5 if small else 10.5)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relook.evaluation.baselines import BASELINES, POLICY_LABEL, POLICY_METHOD
-from relook.evaluation.comparison import Comparison, Row
+from relook.evaluation.comparison import Comparison, Row, policy_row
 from relook.evaluation.cross_validation import FEWEST_SELECTIVE
 from relook.foundation.wording import interval, signed
 from relook.report.series import curves, shown_range
@@ -52,9 +52,7 @@ class Summary:
         self.sentence = verdict.sentence.removeprefix(verdict.outcome.capitalize()).lstrip(":, ")
         # The row that the verdict is about. The recommended one is the best of many, so its own
         # figures would be a little too good.
-        most = max(comparison.budgets, default=0)
-        own = [row for row in rows if row.method == POLICY_METHOD and row.budget <= most]
-        self.judged = max(own, key=lambda row: row.budget, default=None)
+        self.judged = policy_row(rows, max(comparison.budgets, default=0))
         self.styles = styles = method_styles(comparison.labels)
         method = verdict.recommended_method
         self.recommended = styles[method].label if method in styles else shorten(method)
