@@ -92,8 +92,8 @@ def verdict_text(facts: Facts) -> str:
         sentences.append(_of_cheaper(facts.cheaper, facts.tried))
     if facts.higher_rival and facts.rival is not None:
         sentences.append(
-            f"the cLL of {_name(facts.rival)} is higher, but corrected for a choice among "
-            f"{facts.tried} it proves no gain over the plain image."
+            f"the cLL of {_name(facts.rival)} is higher, but, corrected for a choice among "
+            f"{facts.tried}, it shows no gain over the plain image."
         )
     if facts.policy_outcome == HELPS:
         sentences += _of_average(facts)
@@ -151,7 +151,7 @@ def _of_recommended(facts: Facts) -> list[str]:
     over = best.with_learned_average.over_plain or {}
     cll, accuracy = (corrected(over[name], facts.tried) for name in ("cll", "accuracy"))
     change = f"{_changes(cll, accuracy)}{_contrast(accuracy, gains=True)}"
-    return [f"compared with the plain image: cLL {change}.", _price(best)]
+    return [f"compared with the plain image: cLL {change}.", f"it {_price(best)}"]
 
 
 def _of_policy(facts: Facts) -> list[str]:
@@ -170,7 +170,7 @@ def _of_policy(facts: Facts) -> list[str]:
         found.append(_why_unclear(facts))
     if gains and facts.rival is not None:
         found.append(_against_rival(facts, facts.rival))
-    return [*found, _price(policy)]
+    return [*found, f"the policy {_price(policy)}"]
 
 
 def _why_unclear(facts: Facts) -> str:
@@ -244,7 +244,7 @@ def _name(row: Row) -> str:
 
 
 def _price(row: Row) -> str:
-    return f"it takes about {_times(row.slowdown)} the time of one view."
+    return f"takes about {_times(row.slowdown)} the time of one view."
 
 
 def _times(slowdown: float) -> str:

@@ -36,7 +36,7 @@ def test_helps_where_views_have_noise_of_their_own() -> None:
         "Compared with the best baseline, the image and its mirror image, also with a learned "
         "average: cLL +"
     ) in verdict.sentence
-    assert " It takes about 4 × the time of one view." in verdict.sentence
+    assert " The policy takes about 4 × the time of one view." in verdict.sentence
     assert verdict.sentence.endswith(
         "All of the policy's gain over the plain image comes from its views."
     )
@@ -54,7 +54,7 @@ def test_no_difference_where_every_view_says_the_same(seed: int) -> None:
         "No difference: use the plain image. The learned policy with 4 views, compared with the "
         "plain image: held-out cLL "
     )
-    assert verdict.sentence.endswith(" It takes about 4 × the time of one view.")
+    assert verdict.sentence.endswith(" The policy takes about 4 × the time of one view.")
 
 
 def test_an_interval_that_includes_no_gain_is_named() -> None:
@@ -182,7 +182,7 @@ def test_a_shorter_policy_that_is_as_good_is_recommended() -> None:
     assert verdict.sentence.index("It takes about 5.5 × the time") < verdict.sentence.index(
         "The learned policy with 20 views, compared with the plain image: held-out cLL +0.05"
     )
-    assert verdict.sentence.endswith("It takes about 22 × the time of one view.")
+    assert verdict.sentence.endswith("The policy takes about 22 × the time of one view.")
 
 
 @pytest.mark.parametrize(
@@ -409,8 +409,8 @@ def test_an_accuracy_that_is_surely_lower_is_never_recommended() -> None:
     equal = judged(scores, (5, 10, 20))
     assert equal.recommended_method == "gps"
     assert (
-        "The cLL of random crops (CF) with 20 views is higher, but corrected for a choice among 4 "
-        "it proves no gain over the plain image."
+        "The cLL of random crops (CF) with 20 views is higher, but, corrected for a choice among "
+        "4, it shows no gain over the plain image."
     ) in equal.sentence
     worse = judged(scores, (5, 10, 20), right=moved(400, -2))
     assert (worse.recommended_method, worse.recommended_views) == ("cf", 20)

@@ -252,7 +252,7 @@ def _verdict(outcome: str) -> Verdict:
     sentence = (
         f"{outcome.capitalize()}: use {name}. The learned policy with 11 views, compared with the "
         "plain image: held-out cLL +0.0421 [+0.0373, +0.0464], accuracy +1.3 points [+1.0, +1.6]. "
-        "It takes about 11 × the time of one view."
+        "The policy takes about 11 × the time of one view."
     )
     return Verdict(outcome, sentence, method, views)
 
