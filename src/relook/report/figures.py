@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from relook.errors import MissingExtraError
-from relook.evaluation.comparison import Comparison, ReliabilityBin, Row
+from relook.evaluation.comparison import Comparison, ReliabilityBin
 from relook.evaluation.frontier import frontier
 from relook.foundation.wording import views_text
 from relook.io.files import write_bytes_atomic
@@ -140,8 +140,7 @@ def trace_drawing(scores: Sequence[float]) -> Drawing:
     """Draw the score that each step of the search reached."""
     with house_style():
         figure, axes = panel()
-        numbers = range(1, len(scores) + 1)
-        axes.plot(numbers, scores, color=POLICY_COLOR, lw=2, marker="o", ms=3.5)
+        axes.plot(range(1, len(scores) + 1), scores, color=POLICY_COLOR, lw=2, marker="o", ms=3.5)
         axes.set_xlabel("entries of the policy")
         axes.set_ylabel("score on the search images")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -280,7 +279,10 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
     reach = [*costs, max(row.slowdown for row in comparison.rows)]
     axes.step(reach, [*scores, scores[-1]], where="post", color=FAINT, lw=1, zorder=2)
     for row in comparison.rows:
-        _dot(axes, row, styles[row.method], faint=row not in best)
+        style = styles[row.method]
+        look = {**line_look(style), "lw": 0, "alpha": 1.0 if row in best else 0.45}
+        look.pop("dashes", None)
+        axes.plot([row.slowdown], [row.metrics["cll"].mean], zorder=3 + style.is_policy, **look)
     ticks = [tick for tick in STEPS if tick <= reach[-1]]
     log_axis(axes, ticks, (0.85, reach[-1] * 1.2), "measured time, one plain pass = 1×", "×")
     axes.set_ylim(shown.low, shown.high)
@@ -300,12 +302,6 @@ def _frontier_drawing(comparison: Comparison, legend: bool) -> Drawing:
         for row in best
     )
     return Drawing("frontier", "The frontier of cLL against measured cost", words + ".", figure)
-
-
-def _dot(axes: Axes, row: Row, style: MethodStyle, faint: bool) -> None:
-    options = {**line_look(style), "lw": 0, "alpha": 0.45 if faint else 1.0}
-    options.pop("dashes", None)
-    axes.plot([row.slowdown], [row.metrics["cll"].mean], zorder=3 + style.is_policy, **options)
 
 
 def _reliability_drawing(comparison: Comparison, calibrated: bool, legend: bool) -> Drawing | None:
