@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from relook.deploy.export import Export, ExportJob, FileLatency, export_job
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
-from relook.deploy.onnx.model import IMAGES, Networks, build_model, to_bytes
+from relook.deploy.onnx.model import IMAGES, build_model, to_bytes
+from relook.deploy.onnx.networks import Networks
 from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
 from relook.deploy.tta import TTA
 from relook.errors import RelookError, warn
@@ -173,7 +173,7 @@ class _Forms:
         if temperature == "policy" and (policy.temperatures is None or not policy.is_fixed):
             temperature = None
         own = {**self.how, "temperature": temperature}
-        return export_job(self.predictor, replace(policy, fitted_on=None), Path(), **own)
+        return export_job(self.predictor, replace(policy, fitted_on=None), **own)
 
 
 def _calls(data: bytes, batch: NDArray[np.uint8]) -> Callable[[], object]:

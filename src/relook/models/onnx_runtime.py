@@ -22,7 +22,8 @@ from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"
 CPU = "CPUExecutionProvider"
-_OPSET = 17
+OPSET = 17
+"""Old enough for any ONNX Runtime from 1.16 on; an ONNX file of a later opset keeps its own."""
 INPUT, OUTPUT = "images", "outputs"
 """What the input and the output of an exported network are called."""
 
@@ -113,7 +114,7 @@ def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
                 input_names=[INPUT],
                 output_names=[OUTPUT],
                 dynamic_axes={INPUT: free, OUTPUT: free},
-                opset_version=_OPSET,
+                opset_version=OPSET,
                 dynamo=False,  # the newer exporter needs a further package
             )
         except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
