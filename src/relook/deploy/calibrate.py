@@ -1,4 +1,4 @@
-"""Fitting a policy anew, on other data or for another model: how views are averaged, and τ."""
+"""Fits a policy's view temperature, temperatures and weights again, for other data or models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from relook.selection.objectives import class_weights
 class WeighedPolicy:
     """A calibrated policy, and the weights that were learned for it, whether used or not.
 
-    They were learned on `images` images; `doubt` says what is not known of these.
+    `images` is how many images they were learned on; `doubt` says if the search may have seen them.
     """
 
     policy: Policy
@@ -49,10 +49,10 @@ class WeighedPolicy:
 
 @dataclass(frozen=True)
 class CalibratedPolicy:
-    """A policy fitted anew, and the scores of all its views on the images: cLL and ECE.
+    """A policy fitted again, and the scores of all its views on the images: cLL and ECE.
 
-    `before` is as the policy came, `after` with temperatures that other images gave than those
-    which they are scored on; None where images are too few for that.
+    `before` is with the old temperatures, `after` with new ones, cross-validated; None if there are
+    too few images for that.
     """
 
     policy: Policy
@@ -72,8 +72,8 @@ def calibrated_policy(
 ) -> CalibratedPolicy:
     """Return the policy with a temperature for every prefix, fitted on all images given.
 
-    The view temperature is learned on them too, unless it is to be kept. They are added to the
-    images that the policy was found on. `balanced` gives each class the same weight.
+    The view temperature is fitted too, unless it is to be kept. The images are added to those that
+    the policy was found on. `balanced` gives each class the same weight.
     """
     if not len(policy):
         raise RelookError("expected a policy with at least one sub-policy, got an empty one")
@@ -101,7 +101,7 @@ def calibrated_policy(
         ).metrics
         after = {"cll": found["cll"], "ece": found["ece_calibrated"]}
     mark = network_mark(predictor)
-    fitted = _fitted(policy, log_probs, labels, dataset.identities, mark, weights, units)
+    fitted = _with_temperatures(policy, log_probs, labels, dataset.identities, mark, weights, units)
     return CalibratedPolicy(fitted, before, after)
 
 
@@ -116,12 +116,12 @@ def weigh_policy(
     batch: int | None = None,
     progress: Progress | None = None,
 ) -> WeighedPolicy:
-    """Learn weights of a fixed policy's views and return it with them, and with temperatures.
+    """Learn weights for a fixed policy's views, and return it with weights and temperatures.
 
-    The views count as before unless images that the weights were not made on say that the
-    learned ones are better, or `always`. The view temperature is learned first, unless it is to
-    be kept. Images that the policy was found on are left out, with a warning; the others are added
-    to those.
+    The learned weights are used if they prove better on images that they were not learned on, or
+    with `always`; otherwise the views count as before. The view temperature is fitted first, unless
+    it is to be kept. Images that the policy was found on are left out, with a warning; the others
+    are added to them.
     """
     if not policy.is_fixed or not len(policy):
         raise RelookError(
@@ -152,23 +152,23 @@ def weigh_policy(
     used = always or learned.better
     chosen = weighted_policy(policy, learned.weights) if used else policy
     entries, mark = (of_view[sub] for sub in chosen), network_mark(predictor)
-    fitted = _fitted(chosen, entries, labels, dataset.identities, mark, groups=units)
+    fitted = _with_temperatures(chosen, entries, labels, dataset.identities, mark, groups=units)
     return WeighedPolicy(fitted, learned, used, len(dataset), unseen.doubt)
 
 
 def fitted_policy(
     policy: Policy, log_probs: LogProbs, labels: Labels, identities: Identities, mark: str | None
 ) -> Policy:
-    """Return the policy with a view temperature and temperatures for predictions of its entries."""
+    """Return the policy, fitted on its entries' predictions `[entry, n, class]`."""
     if len(log_probs) != len(policy) or log_probs.shape[1:2] != labels.shape:
         raise RelookError(
             f"expected a label per image, {log_probs.shape[1]} of them, got shape {labels.shape}"
         )
     policy = replace(policy, view_temperature=choose_view_temperature(log_probs, labels))
-    return _fitted(policy, log_probs, labels, identities, mark)
+    return _with_temperatures(policy, log_probs, labels, identities, mark)
 
 
-def _fitted(
+def _with_temperatures(
     policy: Policy,
     log_probs: Iterable[LogProbs],
     labels: Labels,
@@ -191,12 +191,12 @@ def _fitted(
 
 
 def other_network_note(model: object, policy: Policy) -> str | None:
-    """Say so where a policy's temperatures are known to have been fitted on another network."""
+    """Return a note if a policy's temperatures were certainly fitted on another network."""
     mark = policy.fitted_on if policy.temperatures is not None else None
     own = None if mark is None else network_mark(model)
     if mark is None or own is None or own == mark or own.split()[0] != mark.split()[0]:
         return None
     return (
         "the policy's temperatures were fitted on another model:  relook calibrate  (TTA.calibrate "
-        "in Python) fits them anew"
+        "in Python) fits them again"
     )

@@ -1,4 +1,4 @@
-"""Prediction sets of a policy: their threshold from some images, what they are worth on others."""
+"""Prediction sets of a policy: thresholds fitted on some images, evaluated on others."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from relook.numerics.calibration import fit_temperature, temper
 from relook.numerics.conformal import Score, SetRule, coverage_deviation, fit_sets
 from relook.policy import Policy
 
-_MORE = (0.95, 0.98, 0.99, 0.995, 0.999)
-"""Coverages to ask for."""
+_SUGGESTED = (0.95, 0.98, 0.99, 0.995, 0.999)  # coverages
 
 
 class SetKeywords(TypedDict, total=False):
-    """Which sets are made; see `relook.numerics.conformal.fit_sets`."""
+    """The keywords of `relook.numerics.conformal.fit_sets`."""
 
     coverage: float
     score: Score
@@ -36,9 +35,9 @@ class SetKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PolicySets:
-    """A policy with prediction sets, whose thresholds so many `images` set, and the plain image's.
+    """A policy with prediction sets fitted on so many `images`, and the plain image's rule.
 
-    `deviation` is how much the coverage varies with these images; `report` is of others, if any.
+    `deviation` is how much the coverage varies with these images; `report` is on other images.
     """
 
     policy: Policy
@@ -49,12 +48,12 @@ class PolicySets:
 
     @property
     def note(self) -> str | None:
-        """Say so where no set says more than a prediction does, and which would."""
+        """If every set has one class, which coverage would give larger sets."""
         found, rule = None if self.report is None else self.report.figures, self.policy.sets
         if found is None or rule is None or found.empty or found.size.estimate != 1:
             return None
         accuracy = found.coverage.estimate  # of sets of one class
-        more = next((one for one in _MORE if one > accuracy), None)
+        more = next((one for one in _SUGGESTED if one > accuracy), None)
         if accuracy < rule.coverage or more is None:
             return None
         return (
@@ -63,7 +62,7 @@ class PolicySets:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was found, without the policy, as JSON-able data."""
+        """Return the result without the policy as JSON-able data."""
         return {
             "images": self.images,
             "coverage_deviation": self.deviation,
@@ -72,7 +71,7 @@ class PolicySets:
         }
 
     def keep(self, run: Path | None, policy: Policy, text: str) -> None:
-        """Write what the sets of `text` are worth into the run of a policy, for its report."""
+        """Write the report on these sets, of the views `text`, into a policy's run directory."""
         rule = self.policy.sets
         if run is None or rule is None or self.report is None:
             return
@@ -100,16 +99,16 @@ def policy_sets(
     progress: Progress | None = None,
     **wanted: Unpack[SetKeywords],
 ) -> PolicySets:
-    """Return a policy with sets whose threshold these images set: nothing may be learned on them.
+    """Return a policy with prediction sets fitted on these images, and a report on `others`.
 
-    They are added to the images that the policy was found on. `others` show what the sets are
-    worth. `temperature` is as for `relook.TTA`: the policy has it for all of its views.
+    Nothing else may have been learned on the images; they are added to those that the policy was
+    found on. `temperature` is as for `relook.TTA`, and becomes the policy's.
     """
     plan = plan_views(policy, temperature=temperature)
     labels = dataset.labels
     averages = plan.predict(predictor, dataset.images, batch=batch, progress=progress)
-    # One number; the plain image's sets are compared with, not deployed.
-    of_plain = fit_temperature(averages[1], labels, groups=dataset.units)
+    # Fitted on the same images: the plain image's sets are for comparison, not deployed.
+    plain_temperature = fit_temperature(averages[1], labels, groups=dataset.units)
     own, plain = (
         fit_sets(
             np.exp(temper(average, at)),
@@ -119,11 +118,11 @@ def policy_sets(
             classes=dataset.classes,
             **wanted,
         )
-        for average, at in zip(averages, (plan.temperature, of_plain), strict=True)
+        for average, at in zip(averages, (plan.temperature, plain_temperature), strict=True)
     )
     of_plain = all(sub.is_plain for sub in plan.policy)
-    if of_plain:  # at another temperature it would seem to differ from itself
-        plain = own
+    if of_plain:
+        plain = own  # the temperatures differ, but the predictions are the same
     report = None
     if others is not None:
         shown = plan.predict(predictor, others.images, batch=batch, progress=progress)

@@ -1,11 +1,10 @@
-"""The best views within a time, measured on what is deployed: the ONNX file, or TTA in torch."""
+"""The best views within a time limit, measured on the ONNX file or on TTA in torch."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from relook.deploy.export import Export, ExportJob, FileLatency, export_job
 from relook.deploy.onnx.check import as_network_takes, as_session_takes
-from relook.deploy.onnx.model import IMAGES, Networks, build_model, to_bytes
+from relook.deploy.onnx.model import IMAGES, build_model, to_bytes
+from relook.deploy.onnx.networks import Networks
 from relook.deploy.recommended import Deployed, deployed, named_method, of_same_policy
 from relook.deploy.tta import TTA
 from relook.errors import RelookError, warn
@@ -45,7 +45,10 @@ ONNX, TORCH = "ONNX Runtime", "torch"
 
 @dataclass(frozen=True)
 class Fitting:
-    """What was measured, what of it to deploy, and the batch that a file was measured with."""
+    """Measured times, the views to deploy, and the batch that files were measured with.
+
+    `images` describes the images of the comparison.
+    """
 
     latency: Latency
     deployed: Deployed
@@ -54,21 +57,21 @@ class Fitting:
 
     @property
     def note(self) -> str:
-        """Say why there are no more views, and what is not shown of these, by the `images`."""
-        best, told = self.latency.best, []
+        """Why more views were not chosen, and whether the gain of these is uncertain."""
+        best, notes = self.latency.best, []
         fits = [one for one in self.latency.rungs if (one.milliseconds or 0) <= self.latency.budget]
         if best.cll is not None and any(one.views > best.views for one in fits):
-            told.append(f"more views fit, but score no higher on {self.images}")
+            notes.append(f"more views fit, but score no higher on {self.images}")
         gain = best.over_plain
         if gain is not None and gain.low <= 0 <= gain.high:
-            told.append("the gain over the plain image is not shown: its interval contains 0")
-        return "; ".join(told)
+            notes.append("the gain over the plain image is not shown: its interval contains 0")
+        return "; ".join(notes)
 
     def verified(self, done: Export, clock: Callable[[], float] = time.perf_counter) -> Export:
-        """Return an export with the median of the file that was written, measured once more."""
+        """Return an export with the time of the file that was written, measured again."""
         if self.batch is None:
             return done
-        run = _calls(done.path.read_bytes(), self.batch)
+        run = _session_call(done.path.read_bytes(), self.batch)
         took = Stopwatch(lambda _: run, clock)([0], ROUNDS)[0]
         budget = self.latency.budget
         if took > ALLOWED * budget:
@@ -91,19 +94,21 @@ def fit_latency(
     clock: Callable[[], float] = time.perf_counter,
     **how: Any,
 ) -> Fitting:
-    """Return the best number of views whose call takes no longer than the limit, measured here.
+    """Return the best number of views whose call stays within the limit, measured here.
 
-    The method is the comparison's recommendation unless it is named, and its held-out cLL decides;
-    without a comparison it is the policy with as many views as fit. `how` is as for
-    `relook.export`, whose file is what is measured; with the engine `TORCH` it is `relook.TTA`.
+    The method is the one given, or the comparison's recommendation; its held-out cLL decides how
+    many views are best. Without a comparison, it is the policy with as many views as fit. The file
+    of `relook.export` is measured, with the keywords `how`; with the engine `TORCH`, `relook.TTA`.
     """
     if how.get("format", "onnx") != "onnx":
-        raise RelookError("latency: expected the format onnx, whose file is measured, got another")
+        raise RelookError(
+            f"latency: expected format onnx, whose file is measured, got {how['format']}"
+        )
     comparison = of_same_policy(comparison, policy)
-    forms = _Forms(predictor, policy, comparison, recipe, limit.batch, engine, how)
+    candidates = _Candidates(predictor, policy, comparison, recipe, limit.batch, engine, how)
     rungs = _rungs(policy, comparison, method)
     measured, place = choose(
-        rungs, limit.milliseconds, Stopwatch(lambda one: forms.call(rungs[one]), clock)
+        rungs, limit.milliseconds, Stopwatch(lambda one: candidates.call(rungs[one]), clock)
     )
     latency = Latency(
         rungs=tuple(measured),
@@ -113,15 +118,15 @@ def fit_latency(
         engine=engine,
         processor=_processor(),
         threads=torch.get_num_threads(),
-        image=forms.image,
+        image=candidates.image,
         policy=policy_mark(policy),
     )
     images = "" if comparison is None else comparison.images_text
-    return Fitting(latency, forms.deployed(latency.best), forms.fed, images)
+    return Fitting(latency, candidates.deployed(latency.best), candidates.onnx_batch, images)
 
 
 def engine_for(predictor: Predictor) -> str:
-    """Return on what a model can be deployed here: ONNX Runtime, or else torch."""
+    """Return the engine that can run a model here: ONNX Runtime, or else torch."""
     if not is_installed():
         return TORCH
     if isinstance(predictor, EnsemblePredictor):
@@ -131,8 +136,8 @@ def engine_for(predictor: Predictor) -> str:
 
 
 @dataclass
-class _Forms:
-    """What is deployed with each number of views, ready to be called with one batch."""
+class _Candidates:
+    """Deploys the method with each number of views, to be called with one batch."""
 
     predictor: Predictor
     policy: Policy
@@ -141,8 +146,8 @@ class _Forms:
     batch: int
     engine: str
     how: dict[str, Any]
-    networks: Networks | None = None
-    fed: NDArray[np.uint8] | None = None
+    networks: Networks | None = field(default=None, init=False)
+    onnx_batch: NDArray[np.uint8] | None = field(default=None, init=False)
     image: str = field(default="", init=False)
 
     def deployed(self, rung: Rung) -> Deployed:
@@ -163,38 +168,38 @@ class _Forms:
         example = as_network_takes(job.images, job.plan.input)
         self.networks = self.networks or Networks(example)
         data = to_bytes(build_model(job.plan, job.predictor, example, self.networks))
-        self.fed = np.concatenate(as_session_takes(job.plan.input, images))
-        return _calls(data, self.fed)
+        self.onnx_batch = np.concatenate(as_session_takes(job.plan.input, images))
+        return _session_call(data, self.onnx_batch)
 
     def _job(self, rung: Rung) -> ExportJob:
-        """Return the export of a rung; what has no temperature yet is timed without one."""
+        """Return the export of a rung; a policy without a temperature is timed uncalibrated."""
         chosen = self.deployed(rung)
         temperature, policy = chosen.temperature, chosen.policy
         if temperature == "policy" and (policy.temperatures is None or not policy.is_fixed):
             temperature = None
         own = {**self.how, "temperature": temperature}
-        return export_job(self.predictor, replace(policy, fitted_on=None), Path(), **own)
+        return export_job(self.predictor, replace(policy, fitted_on=None), **own)
 
 
-def _calls(data: bytes, batch: NDArray[np.uint8]) -> Callable[[], object]:
-    session = open_session(data, spinning=False)  # others wait their turn, and would spin
+def _session_call(data: bytes, batch: NDArray[np.uint8]) -> Callable[[], object]:
+    session = open_session(data, spinning=False)  # as it would slow other sessions
 
     def call() -> object:
-        with watched(lambda: f"{len(batch)} images, to take its time"):
+        with watched(lambda: f"{len(batch)} images, to measure the time"):
             return session.run(None, {IMAGES: batch})
 
     return call
 
 
 def _repeated(images: Tensor | FullImages, batch: int) -> Tensor | FullImages:
-    """Return a batch; photos in a call have one size, so that they are the first one."""
-    if isinstance(images, FullImages):
+    """Return a batch of repeated images."""
+    if isinstance(images, FullImages):  # photos of one size, as a call takes them: the first one
         return images[np.zeros(batch, dtype=np.int64)]
     return images[torch.arange(batch) % len(images)]
 
 
 def _rungs(policy: Policy, comparison: Comparison | None, method: str | None) -> list[Rung]:
-    """Return the plain image, and the method with every number of views that was scored."""
+    """Return the plain image, and the method with each number of views that was compared."""
     if comparison is None:
         label, numbers = policy_label(policy), range(1, policy.views + 1)
         return [Rung("plain", "", 1), *(Rung(POLICY_METHOD, label, one) for one in numbers)]

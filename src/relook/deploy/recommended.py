@@ -1,4 +1,4 @@
-"""What is deployed: what a comparison's verdict recommends, or a method that is named."""
+"""The views to deploy: those that a comparison's verdict recommends, or a named method's."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ALIASES = {"policy": POLICY_METHOD, "crops": "cf"}
 
 @dataclass(frozen=True)
 class Deployed:
-    """Views and temperature to deploy; `text` says what they are.
+    """Views and temperature to deploy; `text` describes them.
 
-    `by_verdict` says that a verdict recommends them, `whole` that they are all of the policy.
+    `by_verdict`: a verdict recommends them. `whole`: they are all views of the policy.
     """
 
     policy: Policy
@@ -45,11 +45,11 @@ def deployed(
     method: str | None = None,
     views: int | None = None,
 ) -> Deployed:
-    """Return what to deploy: what the comparison of this policy recommends, unless told.
+    """Return the views that the comparison recommends, or those of a given method.
 
-    `method` and `views` overrule it; `views` alone are the policy's. Another method than the
-    policy gets the temperatures that were fitted when it was compared; one that was not compared
-    has none. A comparison of a policy that predicts otherwise counts for nothing.
+    `method` and `views` override the recommendation; `views` alone means the policy. A method other
+    than the policy has the temperature that was fitted in the comparison, or none if it was not
+    compared. A comparison of a policy that predicts differently is ignored.
     """
     comparison = of_same_policy(comparison, policy)
     by_verdict = method is None and views is None and comparison is not None
@@ -76,28 +76,28 @@ def deployed(
     made = replace(made, preparation=policy.preparation)
     text = "the plain image" if name == "plain" else f"{label_of(name)} with {views_text(wanted)}"
     if row.random:
-        text += " (drawn once; compared were views drawn for each image)"
+        text += " (drawn once; the comparison drew views for each image)"
     scored = None if comparison is None else comparison.row(name, wanted)
     if scored is None or scored.fitted is None:
         return Deployed(made, "policy", text, by_verdict)
-    # The comparison does not say which images it was made on.
+    # The comparison does not record which images it was made on.
     made = replace(made, view_temperature=scored.fitted.view_temperature, seen=UNKNOWN)
     return Deployed(made, scored.fitted.temperature, text, by_verdict)
 
 
 def named_method(name: str) -> str:
-    """Return a method's name in comparisons, which may be given by its alias."""
+    """Return a method's name in comparisons, given the name or an alias."""
     return _ALIASES.get(name, name)
 
 
 def of_same_policy(comparison: Comparison | None, policy: Policy) -> Comparison | None:
-    """Return the comparison if it is one of this policy, or of another that predicts the same."""
-    if comparison is None or _predicting(comparison.policy) != _predicting(policy):
+    """Return the comparison if its policy predicts the same as this one, else None."""
+    if comparison is None or _prediction_key(comparison.policy) != _prediction_key(policy):
         return None
     return comparison
 
 
-def _predicting(policy: Policy) -> tuple[object, ...]:
-    """Return all of a policy that its predictions depend on."""
+def _prediction_key(policy: Policy) -> tuple[object, ...]:
+    """Return the parts of a policy that its predictions depend on."""
     average = policy.view_temperature, policy.temperatures, policy.sets
     return policy.subpolicies, average, policy.preparation, policy.is_fixed or policy.seed

@@ -28,22 +28,22 @@ from relook.numerics.splits import stratified_split
 from relook.policy import Policy
 
 ENTRIES = 100
-"""How many entries a weighted policy has: weights are in hundredths."""
+"""The number of entries of a weighted policy: weights are in hundredths."""
 
 _ROUNDS = 2000
-_GAIN = 1e-9  # nats: a round that adds less is as good as none
-_LONGER = 1.2
-_SHORTEST = 1e-4  # steps below this no longer change the weights by anything that counts
+_LEAST_GAIN = 1e-9  # nats per round
+_STEP_GROWTH = 1.2
+_LEAST_STEP = 1e-4  # shorter steps hardly change the weights
 
 
 @dataclass(frozen=True)
 class LearnedWeights:
-    """Weights of views, what they reach compared with equal ones, and whether to use them.
+    """Weights of views, compared with equal ones.
 
     `weights` `[view]` and `temperature` are fitted on all images; `equal` counts each view as
-    often as the policy has it. cLL is that of held-out images, under weights and temperature of
-    the others; `gain` is learned minus equal there. `fit_cll` and `fit_cll_equal` are on the images
-    of the fit, where learned weights cannot lose: the distance to `cll` is what they overfit.
+    often as the policy has it. `cll`, `cll_equal` and their difference `gain` are cross-validated.
+    `fit_cll` and `fit_cll_equal` are on the images of the fit, where learned weights cannot lose:
+    `fit_cll` minus `cll` shows how much they overfit.
     """
 
     weights: tuple[float, ...]
@@ -57,7 +57,7 @@ class LearnedWeights:
 
     @property
     def better(self) -> bool:
-        """Whether held-out images say that the learned weights are better."""
+        """Whether the learned weights are shown to be better on held-out images."""
         return self.gain.low > 0
 
     def to_json(self) -> dict[str, Any]:
@@ -78,10 +78,10 @@ def learn_weights(
 ) -> LearnedWeights:
     """Learn convex weights of views from their predictions `[view, n, class]`.
 
-    Half of the images (whole `groups`) make weights and a temperature, the other half scores
-    them, and the other way round; then all images make the weights that are returned. `counts`
-    are what "equal" means where the policy repeats views; the predictions are as they are averaged,
-    at a `view_temperature` (`Policy.tempered`), of images that the selection has not seen.
+    Weights and a temperature are fitted on half of the images (whole `groups`) and scored on the
+    other half, and vice versa; the weights returned are fitted on all images. `counts` are the
+    "equal" weights if the policy repeats views. The predictions are at the `view_temperature`
+    (`Policy.tempered`), of images that the selection has not seen.
     """
     if log_probs.ndim != 3 or labels.shape != log_probs.shape[1:2] or len(labels) < 4:
         raise RelookError(
@@ -90,25 +90,25 @@ def learn_weights(
         )
     equal = _shares(log_probs, counts)
 
-    def fit(shares: FloatArray, make: Indices) -> tuple[FloatArray, float]:
-        """Return the weighted mean `[n, class]`, and the temperature that some images give it."""
+    def fit(shares: FloatArray, part: Indices) -> tuple[FloatArray, float]:
+        """Return the weighted mean `[n, class]`, and its temperature fitted on a part."""
         average = mean_log_probs(log_probs, counts=shares)
-        own = None if groups is None else np.asarray(groups)[make]
+        own = None if groups is None else np.asarray(groups)[part]
         return average, fit_temperature(
-            average[make], labels[make], groups=own, view_temperature=view_temperature
+            average[part], labels[part], groups=own, view_temperature=view_temperature
         )
 
     first, second = stratified_split(labels, 0.5, seed, groups)
     gains, learned = np.empty(len(labels)), np.empty(len(labels))
     likely = []
-    for make, score in ((first, second), (second, first)):
-        found, _, _ = fit_weights(log_probs[:, make], labels[make], equal)
+    for train, test in ((first, second), (second, first)):
+        found, _, _ = fit_weights(log_probs[:, train], labels[train], equal)
         after, before = (
-            temper(average[score], temperature)
-            for average, temperature in (fit(shares, make) for shares in (found, equal))
+            temper(average[test], temperature)
+            for average, temperature in (fit(shares, train) for shares in (found, equal))
         )
-        own, usual = (per_image_log_likelihood(one, labels[score]) for one in (after, before))
-        learned[score], gains[score] = own, own - usual
+        own, usual = (per_image_log_likelihood(one, labels[test]) for one in (after, before))
+        learned[test], gains[test] = own, own - usual
         likely.append(likely_variance(after, before))
     weights, _, cll = fit_weights(log_probs, labels, equal)
     return LearnedWeights(
@@ -126,8 +126,8 @@ def learn_weights(
 def weighted_policy(policy: Policy, weights: Sequence[float]) -> Policy:
     """Return a policy without temperatures that repeats each distinct view by its weight.
 
-    A view's repeats stand together, in the views' order, so that a budget of k views is the
-    first k of them with their weights. Views that round to nothing are left out.
+    Repeats of a view are adjacent, in the views' order, so that a budget of k views is the first k
+    of them with their weights. Views whose weight rounds to 0 are left out.
     """
     views = [sub for sub, _ in policy.counts()]
     if len(weights) != len(views):
@@ -157,13 +157,13 @@ def fit_weights(
         moved = project_to_simplex(ahead + step * slope)
         tried, at = _calibrated(log_probs, labels, moved, temperature)
         if tried > cll:
-            gain, age, step = tried - cll, age + 1, step * _LONGER
+            gain, age, step = tried - cll, age + 1, step * _STEP_GROWTH
             last, weights, cll, temperature = weights, moved, tried, at
-            if gain >= _GAIN:
+            if gain >= _LEAST_GAIN:
                 continue
         if age:
-            age = 0  # without momentum, from here on
-        elif step < _SHORTEST:
+            age = 0  # restart without momentum
+        elif step < _LEAST_STEP:
             break
         else:
             step /= 2
@@ -207,7 +207,7 @@ def _shares(log_probs: LogProbs, counts: ArrayLike | None) -> FloatArray:
 
 
 def _in_whole_parts(weights: Sequence[float], total: int) -> list[int]:
-    """Return whole numbers with this sum, nearest to the weights (by largest remainders)."""
+    """Round weights to whole numbers with this sum, by largest remainders."""
     shares = np.asarray(weights, dtype=np.float64)
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise RelookError(f"expected weights ≥ 0, not all 0, got {list(weights)}")

@@ -1,4 +1,4 @@
-"""Models: the Predictor protocol, what adapts to it, and the table of model sources."""
+"""Models: the Predictor protocol, its implementations, and the table of model sources."""
 
 from relook.models.base import OUTPUTS, InputSpec, Outputs, Predictor
 from relook.models.predictors import CallablePredictor, EnsemblePredictor, TorchPredictor

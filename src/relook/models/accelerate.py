@@ -1,8 +1,7 @@
-"""Run a torch module faster: ONNX Runtime, channels-last memory, half precision, compiled.
+"""Runs a torch module faster: ONNX Runtime, channels-last memory, half precision, compiled.
 
-None of it may change what the model says: an engine is used only if its log-probabilities
-agree with plain torch's on real images within `TOLERANCE`. The last digits do differ, so each
-way to run a model has a fingerprint of its own.
+An engine is used only if its log-probabilities agree with plain torch's on real images within
+`TOLERANCE`. As the last digits differ, each way to run a model has its own fingerprint.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ ACCELERATE = ("auto", *ENGINES)
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 TOLERANCE = 1e-3
-"""How far a log-probability may be from plain torch's on the images that are checked."""
+"""The largest allowed difference of a log-probability from plain torch's."""
 
 GAIN = 1.2
-"""How many times as fast as plain torch an engine must be for `auto` to choose it."""
+"""The speed-up over plain torch from which `auto` chooses an engine."""
 
 CHECKED = 32
-"""How many images the outputs and the times are compared on, fewer where they are large."""
+"""The most images on which outputs and times are compared."""
 
 WORTH = 10.0
 """Seconds of work in plain torch below which `auto` tries nothing else."""
@@ -47,19 +46,19 @@ WORTH = 10.0
 _CHECKED_PIXELS = 1 << 19
 
 _REPEATS = 7
-_LONG = 1.0  # seconds an engine: what takes longer is measured twice
+_ENOUGH_SECONDS = 1.0  # per engine: after them, no more than two repeats
 
 
 @dataclass(frozen=True)
 class Accelerated:
-    """A predictor, the engine that it runs on, and why, where `auto` chose another than torch."""
+    """A predictor, its engine, and the reason if `auto` chose another than torch."""
 
     predictor: Predictor
     engine: str
     why: str | None = None
 
     def tell(self, log: Callable[[str], None]) -> None:
-        """Say which engine was chosen, where it is not torch."""
+        """Log the engine that `auto` chose, unless it is torch."""
         if self.why is not None:
             log(f"engine {self.engine}: {self.why}; accelerate (--accelerate) chooses")
 
@@ -75,11 +74,11 @@ def accelerate(
 ) -> Accelerated:
     """Return the predictor on the engine that `mode` names; `auto` measures which is fastest.
 
-    `images` are real ones, uint8 `[n, c, h, w]`: the first 32 (10 at 224×224) are used to
-    compare outputs and times. `auto` keeps plain torch unless another engine agrees with it
-    and is at least 1.2 times as fast, and tries none on a GPU or where `passes`, the images to
-    predict, are seconds of work; an engine that is named is used, or an error says why it cannot
-    be. `precision` and `compiled` change how torch runs the module.
+    `images` are real ones, uint8 `[n, c, h, w]`: outputs and times are compared on the first 32 (10
+    at 224×224). `auto` keeps plain torch unless another engine agrees with it and is at least 1.2
+    times as fast; it tries none on a GPU, or if the images to predict, `passes`, take only seconds.
+    A named engine is used, or an error gives the reason. `precision` and `compiled` change how
+    torch runs the module.
     """
     if mode not in ACCELERATE:
         raise unknown_name("engine to accelerate with", mode, ACCELERATE)
@@ -112,20 +111,20 @@ def accelerate_run(
     record: Path | None = None,
     **how: Any,
 ) -> Accelerated:
-    """As `accelerate`; the engine that `auto` chose once is kept in the file `record`.
+    """As `accelerate`, but the choice of `auto` is kept in the file `record`.
 
-    Times differ from run to run, but a run that goes on must stay with its engine.
+    Times vary, but a resumed run must keep its engine.
     """
-    chosen_here = record if mode == "auto" else None
-    if chosen_here is not None and chosen_here.exists():
-        mode, chosen_here = _recorded(chosen_here), None
-    made = accelerate(predictor, images, mode=mode, **how)
-    if chosen_here is not None:
-        write_json_atomic(chosen_here, {"engine": made.engine})
-    return made
+    if record is None or mode != "auto":
+        return accelerate(predictor, images, mode=mode, **how)
+    if record.exists():
+        return accelerate(predictor, images, mode=_recorded_engine(record), **how)
+    chosen = accelerate(predictor, images, mode="auto", **how)
+    write_json_atomic(record, {"engine": chosen.engine})
+    return chosen
 
 
-def _recorded(record: Path) -> str:
+def _recorded_engine(record: Path) -> str:
     try:
         content = read_json(record, what="a run's engine")
         engine = str(content.get("engine")) if isinstance(content, dict) else ""
@@ -139,24 +138,26 @@ def _recorded(record: Path) -> str:
 def _altered(
     predictor: TorchPredictor, sample: Tensor, mode: str, precision: str, compiled: bool
 ) -> Accelerated:
-    """Return the predictor with another precision or compiled: torch alone does that."""
+    """Return the predictor with another precision or compiled, in torch."""
     if mode == "onnx":
         raise RelookError(
             "expected neither a precision nor compiling with ONNX Runtime: leave them out, "
             "or choose torch"
         )
-    last = mode == "channels-last" or (mode == "auto" and predictor.device.type == "cuda")
-    fast = FastTorchPredictor(predictor, channels_last=last, precision=precision, compiled=compiled)
+    channels_last = mode == "channels-last" or (mode == "auto" and predictor.device.type == "cuda")
+    fast = FastTorchPredictor(
+        predictor, channels_last=channels_last, precision=precision, compiled=compiled
+    )
     try:
         with _watched(sample):
             fast(sample)
     except RelookError as error:
-        raise RelookError(f"the model does not run so: {error}") from error
-    return Accelerated(fast, "channels-last" if last else "torch")
+        raise RelookError(f"the model does not run with these options: {error}") from error
+    return Accelerated(fast, "channels-last" if channels_last else "torch")
 
 
 def _on_engine(predictor: TorchPredictor, engine: str, sample: Tensor) -> Predictor:
-    """Return the predictor on an engine whose outputs agree, or raise."""
+    """Return the predictor on an engine; raise if its outputs differ."""
     if engine == "torch":
         return predictor
     made: Predictor
@@ -173,7 +174,7 @@ def _on_engine(predictor: TorchPredictor, engine: str, sample: Tensor) -> Predic
 
 
 def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: str) -> None:
-    """Compare on the whole sample, and on a part: the number of images must be free."""
+    """Raise if outputs differ, on the whole sample or a part: batches may have any size."""
     for images in (sample, sample[: max(1, len(sample) - 3)]):
         with _watched(images):
             apart = float((one(images) - other(images)).abs().max())
@@ -185,7 +186,7 @@ def _check_agreement(one: Predictor, other: Predictor, sample: Tensor, engine: s
 
 
 def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> Accelerated:
-    """Return the predictor on the engine that is clearly fastest, else as it is."""
+    """Return the predictor on the engine that is clearly fastest, or else in plain torch."""
     engines: dict[str, Predictor] = {"torch": predictor}
     if passes is not None and passes * _seconds(engines, sample)["torch"] / len(sample) < WORTH:
         return Accelerated(predictor, "torch")
@@ -193,7 +194,7 @@ def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> A
     if any(isinstance(part, nn.Conv2d) for part in predictor.module.modules()):
         wanted.append("channels-last")
     for engine in wanted:
-        with suppress(RelookError):  # naming the engine says why it cannot be
+        with suppress(RelookError):  # shown only if the engine is named
             engines[engine] = _on_engine(predictor, engine, sample)
     seconds = _seconds(engines, sample)
     best = min(seconds, key=lambda name: seconds[name])
@@ -204,13 +205,13 @@ def _fastest(predictor: TorchPredictor, sample: Tensor, passes: int | None) -> A
 
 
 def _seconds(engines: Mapping[str, Predictor], sample: Tensor) -> dict[str, float]:
-    """Return the shortest of each engine's times; the first call may be a warming-up.
+    """Return each engine's shortest time.
 
-    They take turns, so that what else the machine does slows all of them.
+    The engines take turns, so that other load on the machine slows all of them.
     """
     times: dict[str, list[float]] = {engine: [] for engine in engines}
     for repeat in range(_REPEATS):
-        if repeat >= 2 and sum(map(sum, times.values())) > _LONG * len(engines):
+        if repeat >= 2 and sum(map(sum, times.values())) > _ENOUGH_SECONDS * len(engines):
             break
         for engine, predictor in engines.items():
             start = time.perf_counter()
@@ -225,11 +226,11 @@ def _watched(images: Tensor) -> AbstractContextManager[None]:
 
 
 class FastTorchPredictor(TorchPredictor):
-    """A torch predictor that runs its module in another memory format, precision or compiled.
+    """A torch predictor that runs its module in another memory format or precision, or compiled.
 
-    The module is shared with the predictor that it is made from and stays as it is:
-    channels-last is the inputs' format, which the layers hand on. Half precision is
-    autocast's: a layer that needs float32 keeps it.
+    The module is shared with the original predictor, and does not change: channels-last is the
+    format of the inputs, which the layers keep. Half precision is autocast's, so that layers that
+    need float32 keep it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a model is to relook: images in, log-probabilities out."""
+"""The Predictor protocol: images in, log-probabilities out."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SUM_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a model's source says of its images: how a file of any size becomes an input.
+    """The images that a model takes, and how an image of any size is brought to that size.
 
-    The centre is cut out to `size` `(height, width)`, after a resize that makes it the share
-    `crop` of the image's shorter side. `channels` is 1 or 3, None where either will do.
+    The image is resized so that the input's `size` `(height, width)` is the share `crop` of its
+    shorter side, and the centre is cut out. `channels` is 1 or 3, or None for either.
     """
 
     size: tuple[int, int]
@@ -44,32 +44,31 @@ class InputSpec:
 class Predictor(Protocol):
     """A classifier that owns its normalisation and its device.
 
-    Called with uint8 images `[n, c, h, w]`, it returns float32 log-probabilities `[n, class]`
-    on the CPU. Two predictors with one fingerprint give the same predictions; `classes` is
-    how many classes it has, None where only a call can say. A predictor whose source
-    knows what images it takes says so in an attribute `input`: see `input_of`.
+    Called with uint8 images `[n, c, h, w]`, it returns float32 log-probabilities `[n, class]` on
+    the CPU. Two predictors with the same fingerprint make the same predictions. A predictor may
+    also have an attribute `input` with the images that it takes: see `input_of`.
     """
 
     @property
     def fingerprint(self) -> str:
-        """What the predictions depend on, as a short text."""
+        """A short text that stands for everything that the predictions depend on."""
 
     @property
     def classes(self) -> int | None:
-        """How many classes the predictor has, if that is known before a call."""
+        """The number of classes, or None if it is not known before a call."""
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
 
 
 def input_of(predictor: Predictor) -> InputSpec | None:
-    """Return what images a predictor takes, None where it does not say."""
+    """Return the images that a predictor takes, None if that is not known."""
     found = getattr(predictor, "input", None)
     return found if isinstance(found, InputSpec) else None
 
 
 def check_outputs(outputs: object) -> None:
-    """Raise unless `outputs` says what a model returns."""
+    """Raise unless `outputs` is a kind of outputs."""
     if outputs not in OUTPUTS:
         raise unknown_name("kind of outputs", outputs, OUTPUTS)
 
@@ -77,7 +76,7 @@ def check_outputs(outputs: object) -> None:
 def to_log_probs(results: object, outputs: str, images: int, classes: int | None = None) -> Tensor:
     """Return a model's results as float32 log-probabilities `[n, class]` on the CPU.
 
-    `outputs` says what the results are; they are checked against it, never guessed from.
+    The kind of `outputs` is never guessed: the results are checked against it.
     """
     if not isinstance(results, Tensor):
         raise RelookError(

@@ -1,9 +1,8 @@
-"""A training that can be stopped and continued: its state as one file, its draws by epoch.
+"""A training that can be stopped and resumed: its state as one file, its draws by epoch.
 
-All that an epoch leaves to chance follows from the seed and the epoch. The file is safetensors,
-written whole or not at all: weights, the optimiser's tensors, and as metadata how far it is. A
-training that goes on from it ends in the same weights, byte for byte, on the same machine and
-number of threads.
+All random numbers of an epoch follow from the seed and the epoch. The file is safetensors, written
+whole or not at all: weights, the optimiser's tensors and, as metadata, the losses so far. A resumed
+training ends in the same weights, to the byte, on the same machine with the same number of threads.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _OF_OPTIMIZER = {
     "square.": "exp_avg_sq",
     "step.": "step",
 }
-"""What SGD and Adam keep for each parameter, by its prefix in the file."""
+"""The state of SGD and Adam for each parameter, by its prefix in the file."""
 
-_ORDER_SLOT = 2**31  # away from the slots of the augmentation
+_ORDER_SLOT = 2**31  # after the slots of the augmentation
 _LAYER_SLOT = _ORDER_SLOT + 1
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
-    """Return all indices in an order of the epoch's own."""
+    """Return all indices in the epoch's random order."""
     lots = uniforms(
         seed, image=np.arange(images), view=epoch, slot=_ORDER_SLOT, stream=Stream.TRAIN
     )
@@ -48,7 +47,7 @@ def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
 
 @contextmanager
 def seeded_layers(network: nn.Module, seed: int, epoch: int) -> Iterator[None]:
-    """Let dropout draw from the seed and the epoch; the global generators are put back after."""
+    """Seed dropout by the seed and the epoch; the global generators are restored at the end."""
     device = next(network.parameters()).device
     lot = uniforms(seed, view=epoch, slot=_LAYER_SLOT, stream=Stream.TRAIN)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -63,7 +62,7 @@ def save_state(
     losses: Sequence[float],
     belongs_to: str,
 ) -> None:
-    """Write the state after an epoch; `belongs_to` names data and settings."""
+    """Write the state after an epoch; `belongs_to` stands for data and settings."""
     tensors = {_WEIGHTS + name: tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
         own = optimizer.state.get(parameter, {})
@@ -76,7 +75,7 @@ def save_state(
 def load_state(
     path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, belongs_to: str
 ) -> tuple[float, ...]:
-    """Bring network and optimiser to a saved state, if there is one; return its epochs' losses."""
+    """Restore network and optimiser from a saved state, if there is one; return its losses."""
     if not path.exists():
         return ()
     try:

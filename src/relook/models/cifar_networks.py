@@ -38,7 +38,7 @@ def _stages(
 
 
 class _Residual(nn.Module):
-    """Two convolutions; where the shape changes, the shortcut has no weights (option A)."""
+    """Two convolutions; if the shape changes, the shortcut has no weights (option A)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class _Residual(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         inner = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(images)))))
-        # Every second pixel, and as many channels of zeros before the others as after them.
+        # Every second pixel, padded with as many channels of zeros before as after.
         kept = images[:, :, :: self.stride, :: self.stride]
         shortcut = F.pad(kept, (0, 0, 0, 0, self.padding, self.padding))
         return F.relu(inner + shortcut)
@@ -91,7 +91,7 @@ class _Bottleneck(nn.Module):
 
 
 def _projection(inputs: int, outputs: int, stride: int, *, bias: bool) -> nn.Sequential:
-    """Return a 1×1 convolution where the shape changes, else nothing."""
+    """Return a 1×1 convolution if the shape changes, else the identity."""
     if stride == 1 and inputs == outputs:
         return nn.Sequential()
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=bias))
@@ -115,7 +115,7 @@ class PreResNet(nn.Module):
 
 
 class _Wide(nn.Module):
-    """Two wide convolutions with pre-activation; the second has the stride, and all a bias."""
+    """Two wide convolutions with pre-activation and biases; the second has the stride."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ _VGG16 = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))
 
 @dataclass(frozen=True)
 class CifarNetwork:
-    """One row: `build` takes a number of classes; `head` names the layer that has as many."""
+    """One row: `build` takes a number of classes; `head` names the last layer."""
 
     name: str
     build: Callable[[int], nn.Module]
@@ -214,8 +214,8 @@ _SIZE = (32, 32)
 def load_cifar(rest: str, options: ModelOptions) -> Predictor:
     """Load a CIFAR network; the number of classes is the checkpoint's.
 
-    Mean and std are those that the network's public code trains with, unless the options say
-    otherwise.
+    Mean and std are those that the network's public code trains with, unless the options override
+    them.
     """
     options.refuse("cifar:", "pretrained")
     name, _, checkpoint = rest.partition("@")

@@ -1,4 +1,4 @@
-"""What a model does to its images, in words and as data: a wrong normalisation should be seen."""
+"""Describes a model in words and as data, so that a wrong normalisation is noticed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relook.models.predictors import CallablePredictor, EnsemblePredictor, Torch
 
 
 def model_record(predictor: Predictor) -> dict[str, Any]:
-    """Return what is known of a model's classes, images, normalisation and outputs, as JSON."""
+    """Return a model's known classes, input, normalisation and outputs as JSON-able data."""
     if isinstance(predictor, EnsemblePredictor):
         return {"members": [model_record(member) for member in predictor.members]}
     wanted = input_of(predictor)
@@ -31,7 +31,7 @@ def model_record(predictor: Predictor) -> dict[str, Any]:
 
 
 def describe_model(predictor: Predictor) -> str:
-    """Return what is known of a model in one line; an ensemble's members one after another."""
+    """Describe a model in one line, or each member of an ensemble."""
     if isinstance(predictor, EnsemblePredictor):
         members = "; ".join(describe_model(member) for member in predictor.members)
         return f"the mean of {len(predictor.members)} models: {members}"
@@ -52,10 +52,10 @@ def describe_model(predictor: Predictor) -> str:
 
 
 def network_mark(model: object) -> str | None:
-    """Return what stands for a network, however it is wrapped; None where that cannot be known.
+    """Return a fingerprint of a network, however it is wrapped; None if there can be none.
 
-    A torch network is known by the signs of its parameters, which no device, normalisation or
-    cast changes. Only marks with the same first word can be compared.
+    That of a torch network is made from the signs of its parameters, which no device, normalisation
+    or cast changes. Only marks with the same first word can be compared.
     """
     if isinstance(model, EnsemblePredictor):
         marks = [network_mark(member) or "" for member in model.members]

@@ -1,4 +1,4 @@
-"""`hf:DIR_OR_NAME`: image classifiers of Hugging Face, with their image processor's settings."""
+"""`hf:DIR_OR_NAME`: Hugging Face image classifiers, with their image processor's settings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from relook.models.weights import check_unpacked
 
 FORM = "hf:DIR_OR_NAME"
 _RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's numbers
-_UNCROPPED = 384
+_UNCROPPED = 384  # from this size on, ConvNeXt's processor does not crop
 
 
 class Logits(nn.Module):
-    """Images → the logits of a transformers network, which returns a record of several things."""
+    """Returns only the logits of a transformers network."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -43,11 +43,11 @@ def is_hf_network(module: nn.Module) -> bool:
 
 
 def load_hf(rest: str, options: ModelOptions) -> Predictor:
-    """Load a directory that `save_pretrained` wrote, or a network of the hub by its name.
+    """Load a directory written by `save_pretrained`, or a network of the hub by its name.
 
-    Size, crop, interpolation, mean and std are the image processor's unless the options say
-    otherwise. Code that comes with a network is not run: left to itself, transformers would ask
-    on standard input whether it may.
+    Size, crop, interpolation, mean and std are the image processor's unless the options override
+    them. Code that comes with a network is not run; by default, transformers would ask on standard
+    input.
     """
     options.refuse("hf:", "outputs", "pretrained")
     transformers = import_transformers()
@@ -79,27 +79,27 @@ def load_hf(rest: str, options: ModelOptions) -> Predictor:
 
 
 def hf_fingerprint(network: Any, mean: Channels | None, std: Channels | None) -> str:
-    """Return what stands for a network: class and weights do not say all that it is."""
+    """Return a network's fingerprint, which includes its configuration."""
     return fingerprint("hf", network.config.to_json_string(), network.state_dict(), mean, std)
 
 
 def _refuse_kernels(config: Any) -> None:
-    """Raise where the configuration names a repository whose compiled code computes attention."""
+    """Raise if the configuration names a repository with compiled code for attention."""
     kernel = getattr(config, "_attn_implementation", None)
     if kernel is not None and "/" in str(kernel):
         raise RelookError(
-            f"expected a network that needs no code of others, got the kernel {kernel!r:.60}: "
+            f"expected a network without third-party code, got the kernel {kernel!r:.60}: "
             'remove "attn_implementation" from its config.json'
         )
 
 
 def _check_pickles(file_of: Callable[..., str | None], config: Any) -> None:
-    """Check weights that are no safetensors as those of other models, before they are loaded."""
+    """Check weights in other formats than safetensors before they are loaded."""
     find = partial(file_of, _raise_exceptions_for_missing_entries=False)
     named = getattr(config, "transformers_weights", None)
     safe = ("model.safetensors", "model.safetensors.index.json")
     if named is None and any(find(file) is not None for file in safe):
-        return  # what transformers takes first
+        return  # transformers prefers these
     files = {"pytorch_model.bin" if named is None else str(named)}
     index = find("pytorch_model.bin.index.json") if named is None else None
     if index is not None:
@@ -124,7 +124,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def _quiet(transformers: Any, name: str) -> Iterator[None]:
-    """Keep progress bars and hints away; what goes wrong is one line."""
+    """Hide progress bars and hints, and turn any exception into an error of one line."""
     logging = transformers.utils.logging
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -134,7 +134,7 @@ def _quiet(transformers: Any, name: str) -> Iterator[None]:
             yield
     except RelookError as error:
         raise RelookError(f"hf:{name}: {error}") from None
-    except Exception as error:  # the hub, the files and the networks fail in many ways
+    except Exception as error:  # the hub, files and networks fail in many ways
         raise RelookError(
             f"hf:{name}: loading failed: {type(error).__name__}: {first_line(error)}"
         ) from error
@@ -145,7 +145,7 @@ def _quiet(transformers: Any, name: str) -> Iterator[None]:
 
 
 def normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
-    """Return mean and std on the scale 0…1, from the scale that the processor has them on."""
+    """Return mean and std on the scale 0…1, converted from the processor's scale."""
     factor = settings.get("rescale_factor") or 1 / 255
     scale = 255 * factor if settings.get("do_rescale", True) else 255.0
     offset = 1.0 if settings.get("rescale_offset") else 0.0
@@ -158,7 +158,7 @@ def normalisation(settings: Mapping[str, Any]) -> tuple[Channels, Channels]:
 
 
 def _input(settings: Mapping[str, Any], config: Any) -> InputSpec | None:
-    """Return the size that the processor makes of an image, or else that of the network."""
+    """Return the input spec by the processor's size, or else by the network's."""
     channels = getattr(config, "num_channels", None)
     resample = int(settings.get("resample") or 0)
     how = _RESAMPLING[resample] if settings.get("resample") is not None else "bicubic"
@@ -171,7 +171,6 @@ def _input(settings: Mapping[str, Any], config: Any) -> InputSpec | None:
         return InputSpec((cut["height"], cut["width"]), share, how, channels)
     if edge:
         share = settings.get("crop_pct") or 1.0
-        # ConvNeXt's processor crops only below this size.
         return InputSpec((edge, edge), share if edge < _UNCROPPED else 1.0, how, channels)
     if size.get("height") and size.get("width"):
         return InputSpec((size["height"], size["width"]), 1.0, how, channels)

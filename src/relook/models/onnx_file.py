@@ -1,7 +1,7 @@
-"""`onnx:FILE`: a classifier as an ONNX file, or a session of it, run in ONNX Runtime.
+"""`onnx:FILE`: a classifier as an ONNX file, or a session of one, run in ONNX Runtime.
 
-Layout, size and type of the inputs, and the batch size, are read from the graph. What the
-outputs are is read from the graph's last node, or has to be said: it is never guessed.
+Layout, size and type of the inputs, and the batch size, are read from the graph. The kind of
+outputs is read from the graph's last node or has to be given: it is never guessed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _TYPES = {
     "tensor(uint8)": torch.uint8,
 }
 _ENDS: dict[str, Outputs] = {"Softmax": "probabilities", "LogSoftmax": "log_probs"}
-_PASSING_ON = ("Identity", "Cast", "Flatten", "Reshape", "Squeeze")
+_TRANSPARENT = ("Identity", "Cast", "Flatten", "Reshape", "Squeeze")
 
 
 @dataclass(frozen=True)
 class GraphInput:
-    """What a graph takes; None stands for a number that is free."""
+    """A graph's input; None is a free dimension."""
 
     name: str
     dtype: torch.dtype
@@ -55,7 +55,7 @@ class GraphInput:
 
 
 def _graph_input(where: str, option: str, inputs: Sequence[Any], layout: str | None) -> GraphInput:
-    """Return what the graph takes, from a session's inputs; `layout` where it cannot be seen."""
+    """Return the graph's input, from a session's inputs; `layout` is needed if it is ambiguous."""
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         shown = ", ".join(f"{one.name} {list(one.shape)}" for one in inputs)
         raise FileFormatError(
@@ -88,11 +88,11 @@ def _layout(where: str, option: str, sizes: Sequence[int | None], said: str | No
     return "nchw" if first else "nhwc"
 
 
-def end_of_graph(graph: Any, output: str) -> Outputs | None:
-    """Return what an output of an ONNX graph is, as far as its last node shows."""
+def graph_outputs(graph: Any, output: str) -> Outputs | None:
+    """Return an output's kind, as far as the last node of an ONNX graph shows it."""
     made_by = {name: node for node in graph.node for name in node.output}
     node = made_by.get(output)
-    while node is not None and node.op_type in _PASSING_ON:
+    while node is not None and node.op_type in _TRANSPARENT:
         node = made_by.get(node.input[0])
     if node is None:
         return None
@@ -102,8 +102,8 @@ def end_of_graph(graph: Any, output: str) -> Outputs | None:
     return _ENDS.get(node.op_type)
 
 
-def outside_files(graph: Any, directory: Path) -> list[Path]:
-    """Return the files next to an ONNX file that hold its weights, in order."""
+def external_files(graph: Any, directory: Path) -> list[Path]:
+    """Return the files with an ONNX file's external weights, in order."""
     names = {
         entry.value
         for tensor in _tensors(graph)
@@ -114,7 +114,7 @@ def outside_files(graph: Any, directory: Path) -> list[Path]:
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
-    """Yield every tensor that a graph stores, those of its nodes and inner graphs too."""
+    """Yield every tensor stored in a graph, its nodes and its inner graphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -130,10 +130,10 @@ _PROVIDERS = {"cpu": CPU, "cuda": "CUDAExecutionProvider"}
 
 
 class OnnxFilePredictor:
-    """A session of ONNX Runtime as a predictor; `input` is what images its graph takes.
+    """A session of ONNX Runtime as a predictor.
 
-    `file`, `takes` and `output` name the graph's file, its input and the output that is used.
-    Inputs of a floating type are (images / 255 − mean) / std, inputs of type uint8 the images.
+    `file` is the graph's file, `takes` its input, and `output` the name of the output used. Inputs
+    of a floating type are (images / 255 − mean) / std; inputs of type uint8 are the images.
     """
 
     normalisation: tuple[float | tuple[float, ...], float | tuple[float, ...]] | None
@@ -141,16 +141,16 @@ class OnnxFilePredictor:
     def __init__(
         self, session: _Session, options: ModelOptions, outputs: Outputs, content: str
     ) -> None:
-        here = session.takes
+        takes = session.takes
         known = None
-        if here.height is not None and here.width is not None:
-            known = InputSpec((here.height, here.width), channels=here.channels)
+        if takes.height is not None and takes.width is not None:
+            known = InputSpec((takes.height, takes.width), channels=takes.channels)
         self.input = options.input_spec(known)
         self.classes = session.classes
         self.outputs = outputs
-        self._file, self.takes, self.output = session.file, here, session.output
+        self._file, self.takes, self.output = session.file, takes, session.output
         self._inner: Predictor
-        if here.dtype == torch.uint8:
+        if takes.dtype == torch.uint8:
             options.refuse("an ONNX graph of uint8 inputs", "mean", "std")
             self.normalisation = None
             self._inner = CallablePredictor(session, outputs=outputs, classes=session.classes)
@@ -164,12 +164,12 @@ class OnnxFilePredictor:
             )
             self.normalisation, self._inner = inner.normalisation, inner
         self.fingerprint = fingerprint_of(
-            "ONNX file", content, self.normalisation, outputs, here.layout
+            "ONNX file", content, self.normalisation, outputs, takes.layout
         )
 
     @property
     def file(self) -> Path:
-        """The graph's file; a session made from bytes has none, and that raises."""
+        """The graph's file; raises for a session made from bytes, which has none."""
         if self._file is None:
             raise RelookError(
                 "expected a session made from a file, got one of bytes: use onnx:FILE"
@@ -191,7 +191,7 @@ class OnnxFilePredictor:
 
 
 class _Session(nn.Module):
-    """Inputs `[n, c, h, w]` → a graph's output; batches are padded where their size is fixed."""
+    """Inputs `[n, c, h, w]` → a graph's output; batches are padded if their size is fixed."""
 
     def __init__(
         self, session: Any, file: Path | None, takes: GraphInput, output: str, classes: int | None
@@ -201,7 +201,7 @@ class _Session(nn.Module):
         self.output, self.classes = output, classes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what another process opens the session from, weights and all."""
+        """Return the state with the whole graph, from which another process opens a session."""
         content = getattr(self.session, "_model_bytes", None)
         if content is None and self.file is not None:
             content = self.file.read_bytes()
@@ -245,12 +245,12 @@ def load_onnx(rest: str, options: ModelOptions) -> Predictor:
     graph = _read(onnx, path)
     session = _open(onnxruntime, path, options.device)
     module = _module(session, path, str(path), f"onnx:{path}?", **said)
-    outputs = _outputs(path, end_of_graph(graph, module.output), options.outputs)
+    outputs = _outputs(path, graph_outputs(graph, module.output), options.outputs)
     return OnnxFilePredictor(module, options, outputs, _file_content(graph, path, module.output))
 
 
 def _file_content(graph: Any, path: Path, output: str) -> str:
-    files = (path, *outside_files(graph, path.parent))
+    files = (path, *external_files(graph, path.parent))
     return fingerprint_of(output, *(np.memmap(file, np.uint8, "r") for file in files))
 
 
@@ -266,8 +266,8 @@ def from_session(
 ) -> Predictor:
     """Return an `onnxruntime.InferenceSession` as a predictor, with the session's own providers.
 
-    `outputs` says what it returns, `layout` and `output` what the graph leaves open. A
-    `fingerprint` is needed where the session no longer knows the file that it was made from.
+    `outputs` is the kind of its outputs; `layout` and `output` are needed if the graph is
+    ambiguous, and a `fingerprint` if the session does not keep the file or bytes it was made from.
     """
     check_outputs(outputs)
     module = _module(session, _file_of(session), "the ONNX session", "", layout, output)
@@ -281,7 +281,7 @@ def _file_of(session: Any) -> Path | None:
 
 
 def _session_content(session: Any, output: str) -> str:
-    # onnxruntime keeps what a session was made from, but has no public name for it.
+    # onnxruntime keeps the source of a session, but has no public name for it.
     content, path = getattr(session, "_model_bytes", None), _file_of(session)
     if isinstance(content, bytes):
         return fingerprint_of(output, content)
@@ -289,7 +289,7 @@ def _session_content(session: Any, output: str) -> str:
         onnx, _ = _import_onnx()
         return _file_content(_read(onnx, path), path, output)
     raise RelookError(
-        "expected a session made from a file or bytes, got one that does not say: give "
+        "expected a session made from a file or bytes, got one of unknown source: give "
         "fingerprint=, a text that stands for its weights"
     )
 
@@ -334,7 +334,7 @@ def _module(
     layout: str | None = None,
     output: str | None = None,
 ) -> _Session:
-    """Return a session as a module; what its graph leaves open is asked for, as `option` writes."""
+    """Return a session as a module; raise if its graph needs options, spelled as `option` shows."""
     takes = _graph_input(where, option, session.get_inputs(), layout)
     found = session.get_outputs()
     names = [one.name for one in found]

@@ -22,9 +22,10 @@ from relook.transforms.checks import check_images
 
 INSTALL = "pip install 'relook[onnx]'"
 CPU = "CPUExecutionProvider"
-_OPSET = 17
+OPSET = 17
+"""Old enough for any ONNX Runtime from 1.16 on; an ONNX file of a later opset keeps its own."""
 INPUT, OUTPUT = "images", "outputs"
-"""What the input and the output of an exported network are called."""
+"""Names of the input and the output of an exported network."""
 
 
 def is_installed() -> bool:
@@ -35,7 +36,7 @@ def is_installed() -> bool:
 class OnnxPredictor:
     """An ONNX graph as a predictor: uint8 images `[n, c, h, w]` in, `outputs` `[n, class]` out.
 
-    It runs on the CPU with as many threads as torch may use.
+    It runs on the CPU with torch's number of threads.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class OnnxPredictor:
 def to_onnx(predictor: TorchPredictor, images: Tensor) -> OnnxPredictor:
     """Return a torch predictor's module, with its normalisation, as a graph in ONNX Runtime.
 
-    `images` (uint8, at least one) are an example of what it will see; the number of images
-    is free. The fingerprint follows from the predictor's and differs from it.
+    `images` (uint8, at least one) are an example; the number of images is free. The fingerprint is
+    derived from the predictor's.
     """
     return OnnxPredictor(
         export_network(predictor, images),
@@ -97,7 +98,7 @@ def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
     if not is_installed():
         raise RelookError(f"ONNX Runtime is not installed: {INSTALL}")
     module = _WithNormalisation(predictor, images.shape[1]).eval()
-    free = {0: "n"}
+    any_number = {0: "n"}
     with (
         tempfile.TemporaryDirectory() as directory,
         warnings.catch_warnings(),
@@ -112,8 +113,8 @@ def export_network(predictor: TorchPredictor, images: Tensor) -> bytes:
                 file,
                 input_names=[INPUT],
                 output_names=[OUTPUT],
-                dynamic_axes={INPUT: free, OUTPUT: free},
-                opset_version=_OPSET,
+                dynamic_axes={INPUT: any_number, OUTPUT: any_number},
+                opset_version=OPSET,
                 dynamo=False,  # the newer exporter needs a further package
             )
         except Exception as error:  # an exporter meets arbitrary modules, and fails in many ways
@@ -150,7 +151,7 @@ def open_session(
 ) -> Any:
     """Return a session of ONNX Runtime, by default on the CPU, with torch's number of threads.
 
-    Without `spinning` its threads sleep between calls, and take no time from other sessions.
+    Without `spinning`, its threads sleep between calls, so that they do not slow other sessions.
     """
     try:
         import onnxruntime  # type: ignore[import-untyped]

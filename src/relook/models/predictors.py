@@ -1,4 +1,4 @@
-"""Predictors: of a PyTorch module, of a plain function, and of several models together."""
+"""Predictors made from a PyTorch module, from a function, and from several models."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _CHANNEL_MESSAGE = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 class TorchPredictor:
     """A module as a predictor: eval mode, inference mode, (images / 255 − mean) / std.
 
-    `mean` and `std` are on the scale 0…1: one number for all channels, or one per channel.
-    The module is moved to `device` ("auto": a GPU if there is one) and not copied; without one it
-    stays where it is. The fingerprint is made when it is first
-    asked for, from the class's name, the weights, the normalisation and `outputs`; a change
-    of the class's code alone is not noticed. `input` is what images it takes, where known.
+    `mean` and `std` are on the scale 0…1: one number for all channels, or one per channel. The
+    module is moved to `device` ("auto": a GPU if there is one), not copied; by default it stays on
+    its own. The fingerprint is computed on first use, from the class's name, the weights, the
+    normalisation and `outputs`; it does not notice a change of the class's code. `input` describes
+    the images that the module takes, if known.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class TorchPredictor:
         )
 
     def move(self, device: str | torch.device) -> None:
-        """Take the module to another device."""
+        """Move the module to another device."""
         self.module, self.device = _on_device(self.module, device)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The given one, or one of class name, weights, normalisation and outputs."""
+        """The given fingerprint, or one of class name, weights, normalisation and outputs."""
         if self._given_fingerprint is not None:
             return self._given_fingerprint
         name = _qualified_name(type(self.module))
@@ -84,7 +84,7 @@ class TorchPredictor:
         """Return float32 log-probabilities `[n, class]` for uint8 images `[n, c, h, w]`."""
         check_images(images)
         inputs = self.inputs(images)
-        self.module.eval()  # at each call: the caller may have trained on in between
+        self.module.eval()  # at each call: the caller may have trained in between
         try:
             with torch.inference_mode():
                 results = self.module(inputs)
@@ -108,10 +108,10 @@ class TorchPredictor:
 
 
 class CallablePredictor:
-    """A function of uint8 images `[n, c, h, w]` as a predictor; `outputs` says what it returns.
+    """A function of uint8 images `[n, c, h, w]` as a predictor; it returns `outputs` `[n, class]`.
 
-    Without a fingerprint of the caller's, the function's qualified name stands for it: then
-    a change of what the function does cannot be noticed.
+    The default fingerprint is of the function's qualified name, and does not notice a change of
+    its code.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class CallablePredictor:
 class EnsemblePredictor:
     """The mean of its members' probabilities, in log space.
 
-    The members see the same images, so those that know what images they take must agree on
-    size, crop and channels; `input` is what they agree on, with the first one's interpolation.
+    The members get the same images: their `input`s must agree on size, crop and channels. The
+    ensemble's has the interpolation of the first.
     """
 
     def __init__(self, predictors: Sequence[Predictor]) -> None:
@@ -153,7 +153,7 @@ class EnsemblePredictor:
 
     @property
     def fingerprint(self) -> str:
-        """What the members' fingerprints make, in their order."""
+        """A fingerprint of the members' fingerprints, in order."""
         return fingerprint_of("ensemble", [member.fingerprint for member in self.members])
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -166,10 +166,10 @@ class EnsemblePredictor:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What a command line can say about a model; None leaves it to the source.
+    """Options of a model on the command line; None leaves a value to the source.
 
-    `size` is one side or `(height, width)` in pixels, `crop` the share of the shorter side
-    that the input is; `pretrained` fetches the source's own weights.
+    `size` is one side or `(height, width)` in pixels, `crop` the input's share of the shorter side;
+    `pretrained` fetches the source's own weights.
     """
 
     mean: Channels | None = None
@@ -181,7 +181,7 @@ class ModelOptions:
     pretrained: bool = False
 
     def input_spec(self, known: InputSpec | None = None) -> InputSpec | None:
-        """Return what the source knows of its images, with what is said here in its place."""
+        """Return the source's spec with the size and crop of these options, if given."""
         size = (self.size, self.size) if isinstance(self.size, int) else self.size
         if known is None:
             if size is None:
@@ -193,7 +193,7 @@ class ModelOptions:
     def normalisation(
         self, mean: Channels | None, std: Channels | None
     ) -> tuple[Channels | None, Channels | None]:
-        """Return the source's mean and std, with what is said here in their place."""
+        """Return the mean and std of these options, or else the source's."""
         return mean if self.mean is None else self.mean, std if self.std is None else self.std
 
     def predictor(
@@ -220,7 +220,7 @@ class ModelOptions:
         )
 
     def refuse(self, source: str, *names: str) -> None:
-        """Raise if one of the named options is given: the source brings its own (logits)."""
+        """Raise if one of the named options is given, as the source brings its own."""
         given = [name for name in names if getattr(self, name) not in (None, False, "logits")]
         if given:
             raise RelookError(
@@ -230,7 +230,7 @@ class ModelOptions:
 
 
 def channels_of(predictor: Predictor) -> int | None:
-    """Return how many channels a predictor's images have, where it says so."""
+    """Return the number of channels of a predictor's images, None if it is not known."""
     if isinstance(predictor, EnsemblePredictor):
         return next(filter(None, map(channels_of, predictor.members)), None)
     spec = input_of(predictor)
@@ -276,7 +276,7 @@ def _channel_values(name: str, values: Channels | None, default: float) -> Numbe
 
 
 def best_device() -> str:
-    """Return where a module runs fastest on this machine: cuda, mps, or else cpu."""
+    """Return the fastest device of this machine: cuda, mps, or else cpu."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -300,12 +300,12 @@ def _qualified_name(thing: object) -> str:
 
 
 def network_failed(error: Exception, images: Tensor) -> RelookError:
-    """Build the error for a module that raised; a wrong number of channels is named."""
+    """Return the error for a module that raised, with a hint if the number of channels is wrong."""
     channels = images.shape[1]
-    wrong = _CHANNEL_MESSAGE.search(str(error))
-    if wrong and int(wrong[2]) == channels:
+    mismatch = _CHANNEL_MESSAGE.search(str(error))
+    if mismatch and int(mismatch[2]) == channels:
         return RelookError(
-            f"expected images with {count(int(wrong[1]), 'channel')}, as the network takes; "
+            f"expected images with {count(int(mismatch[1]), 'channel')}, as the network takes; "
             f"got {channels}: convert the images, or choose another network"
         )
     return RelookError(
@@ -315,7 +315,7 @@ def network_failed(error: Exception, images: Tensor) -> RelookError:
 
 
 def _common_classes(counts: Sequence[int | None]) -> int | None:
-    """Return the number of classes that an ensemble's members agree on, None where none says."""
+    """Return the number of classes of an ensemble's members, None if no member's is known."""
     known = {count for count in counts if count is not None}
     if len(known) > 1:
         shown = ", ".join("?" if count is None else str(count) for count in counts)

@@ -1,4 +1,4 @@
-"""A small convolutional network that trains in seconds on a processor: the demo's model."""
+"""A small convolutional network that trains in seconds on a CPU: the demo's model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LIMITS = {"channels": 3, "classes": 100_000, "width": 1024}
 class SmallNet(nn.Module):
     """Four convolutions with BatchNorm and ReLU, global average pooling, logits.
 
-    Takes float images in 0…1, `[n, channels, h, w]`, of 16 pixels per side and more; 32 is
-    what it is made for. `new_small` makes one with weights drawn from a seed.
+    Takes float images in 0…1, `[n, channels, h, w]`, of at least 16 pixels per side, best 32.
+    `new_small` draws the weights from a seed.
     """
 
     def __init__(self, channels: int = 1, classes: int = 10, width: int = 16) -> None:
@@ -76,7 +76,7 @@ def load_small(path: str | Path) -> SmallNet:
 
 
 def _shape(path: Path, metadata: Mapping[str, str]) -> dict[str, int]:
-    """Return the sizes that the metadata states, or raise."""
+    """Return the network's sizes in the metadata, or raise."""
     if _FORMAT not in metadata:
         raise FileFormatError(
             f"{path}: expected a small network, but its metadata has no {_FORMAT!r}: "

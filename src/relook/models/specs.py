@@ -1,4 +1,4 @@
-"""Models by name, `timm:resnet50@FILE` …, one table; and whatever a user has, as a predictor."""
+"""The table of model sources (`timm:resnet50@FILE` …), and any user's model as a predictor."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _CALLABLE_OPTIONS = ("outputs", "fingerprint", "classes")
 _TORCH_OPTIONS = ("mean", "std", "device", *_CALLABLE_OPTIONS)
 _SESSION_OPTIONS = ("mean", "std", "outputs", "layout", "output", "fingerprint")
 MODEL_OPTIONS = frozenset((*_TORCH_OPTIONS, *_SESSION_OPTIONS))
-"""All keywords that a model in memory may have."""
+"""All keywords for models in memory."""
 _SPEC_OPTIONS = ("mean", "std", "outputs", "device", "size", "crop", "pretrained")
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """One row: `load` gets what follows the prefix; `form` shows how a spec looks."""
+    """One row: `load` gets the rest of the spec after the prefix; `form` shows a whole spec."""
 
     prefix: str
     form: str
@@ -41,7 +41,7 @@ class ModelSource:
 
 
 def full_spec(spec: str) -> str:
-    """Return the spec of a graph's file that was given alone."""
+    """Return a spec with its prefix, which may be left out for an ONNX file."""
     alone = ":" not in spec and spec.endswith(".onnx") and Path(spec).expanduser().is_file()
     return f"onnx:{spec}" if alone else spec
 
@@ -59,8 +59,8 @@ def load_model(
 ) -> Predictor:
     """Return the predictor that a spec names; `mean` and `std` are on the scale 0…1.
 
-    What is left out comes from the source, where it knows: outputs are logits unless an ONNX
-    graph says otherwise. `size` (pixels) and `crop` (a share) go to what reads images.
+    Options left out come from the source: outputs are logits unless an ONNX graph shows otherwise.
+    `size` (pixels) and `crop` (a share) decide how images are read.
     """
     if not spec.isprintable():
         raise RelookError(f"expected a model spec of printable characters, got {spec!r}")
@@ -75,7 +75,7 @@ def load_model(
 
 
 def _load_small(rest: str, options: ModelOptions) -> Predictor:
-    """Load a network of relook's own; it brings its normalisation."""
+    """Load a network of relook's own, which includes its normalisation."""
     options.refuse("small@FILE", "mean", "std", "outputs", "pretrained")
     network = load_small(Path(rest).expanduser())
     return TorchPredictor(network, device=options.device, classes=network.classes)
@@ -98,11 +98,10 @@ MODEL_SOURCES = Table("model source", _ROWS, key="prefix")
 def register_model_source(
     scheme: str, load: Callable[[str], object], *, form: str | None = None
 ) -> Callable[[str], object]:
-    """Have `scheme:REST` name a model, wherever a model can be named by a text.
+    """Register `scheme:REST` as a spec, wherever a spec can name a model; return `load`.
 
     `load(REST)` returns a torch module, to which mean, std, outputs, device, size and crop apply
-    as to any other, or a `Predictor`, which brings its own. `form` shows how such a text looks.
-    Returns the function.
+    as to any other, or a `Predictor`, which brings its own. `form` shows a whole spec.
     """
     shown = form or f"{scheme}:NAME"
 
@@ -124,13 +123,13 @@ def register_model_source(
 
 
 def as_predictor(model: object, **options: Any) -> Predictor:
-    """Return anything that predicts as a predictor; several in a list are an ensemble.
+    """Return a model of any kind as a predictor; a list of models is an ensemble.
 
-    It is a torch module (of timm or Hugging Face too), an ONNX Runtime session, a path to an ONNX
-    file, a spec such as `timm:NAME@FILE`, a function or a predictor. `options` are those of
+    A model is a torch module (also of timm or Hugging Face), an ONNX Runtime session, a path to an
+    ONNX file, a spec such as `timm:NAME@FILE`, a function or a predictor. `options` are those of
     TorchPredictor for a module, of `load_model` for a path or a spec, of `onnx_file.from_session`
-    for a session and of CallablePredictor for a function; the last two must say their `outputs`.
-    A predictor takes none.
+    for a session and of CallablePredictor for a function; the last two need `outputs`. A predictor
+    takes none.
     """
     if isinstance(model, list | tuple):
         return EnsemblePredictor([as_predictor(member, **options) for member in model])
@@ -140,7 +139,7 @@ def as_predictor(model: object, **options: Any) -> Predictor:
     if isinstance(model, str | Path):
         return _build(load_model, model_spec(model), options, _SPEC_OPTIONS)
     if type(model).__module__.startswith("onnxruntime."):
-        _ask_for_outputs("a session", options)
+        _require_outputs("a session", options)
         return _build(onnx_file.from_session, model, options, _SESSION_OPTIONS)
     if isinstance(model, Predictor):
         return _build(lambda predictor: predictor, model, options, ())
@@ -149,12 +148,12 @@ def as_predictor(model: object, **options: Any) -> Predictor:
             "expected a model as a torch module, an ONNX Runtime session, a function, a predictor "
             f"or a text like timm:NAME@FILE, got {type(model).__name__}"
         )
-    _ask_for_outputs("a function", options)
+    _require_outputs("a function", options)
     return _build(CallablePredictor, model, options, _CALLABLE_OPTIONS)
 
 
 def model_spec(model: object) -> Any:
-    """Return the spec of a model that has one (several: a list of them), else None."""
+    """Return the spec of a model, or a list of specs for several; None without one."""
     if isinstance(model, list | tuple):
         specs = [model_spec(member) for member in model]
         return specs if all(specs) else None
@@ -171,7 +170,7 @@ def _from_hf(network: Any, **options: Any) -> Predictor:
     return TorchPredictor(hf_models.Logits(network), **{**known, **options})
 
 
-def _ask_for_outputs(model: str, options: dict[str, Any]) -> None:
+def _require_outputs(model: str, options: dict[str, Any]) -> None:
     if "outputs" not in options:
         raise RelookError(
             f"expected outputs='logits', 'probabilities' or 'log_probs' with {model}, got "

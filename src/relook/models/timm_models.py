@@ -22,10 +22,10 @@ FORM = "timm:NAME[@checkpoint]"
 
 
 def load_timm(rest: str, options: ModelOptions) -> Predictor:
-    """Load a timm network with a file's weights, or with timm's own where `pretrained` asks.
+    """Load a timm network with a file's weights, or with timm's own if `pretrained`.
 
-    Input size, crop share, interpolation, mean and std are timm's unless the options say
-    otherwise; the number of classes and of channels is the checkpoint's.
+    Input size, crop share, interpolation, mean and std are timm's unless the options override
+    them; the numbers of classes and channels are the checkpoint's.
     """
     name, _, checkpoint = rest.partition("@")
     if not name or ("@" in rest and not checkpoint):
@@ -58,7 +58,7 @@ def load_timm(rest: str, options: ModelOptions) -> Predictor:
         mean=mean,
         std=std,
         classes=int(network.num_classes),  # type: ignore[arg-type]  # every timm network has it
-        # Two names can share a class and its weights' names, and differ in what they compute.
+        # Networks of two names can have the same class and state dict, but different computations.
         fingerprint=fingerprint("timm", name, network.state_dict(), mean, std, options.outputs),
     )
 
@@ -99,13 +99,13 @@ def _build(timm: Any, name: str, shape: Mapping[str, int], pretrained: bool) -> 
 
 
 def _shape(config: Any, weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return the numbers of classes and channels that the weights have, where they show it."""
-    asked = (
+    """Return the numbers of classes and channels, as far as they follow from the weights."""
+    sources = (
         ("num_classes", getattr(config, "classifier", None), 0),
         ("in_chans", getattr(config, "first_conv", None), 1),
     )
     found = {}
-    for option, layers, axis in asked:
+    for option, layers, axis in sources:
         layer = layers[0] if isinstance(layers, tuple | list) else layers
         count = rows_of(weights, layer, axis) if layer else None
         if count is not None:

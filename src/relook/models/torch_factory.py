@@ -1,4 +1,4 @@
-"""`torch:package.module:factory@checkpoint`: networks that the user's own code builds."""
+"""`torch:package.module:factory@checkpoint`: networks built by the user's own code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORM = "torch:package.module:factory[@checkpoint]"
 
 
 def load_torch(rest: str, options: ModelOptions) -> Predictor:
-    """Load `package.module:factory[@checkpoint]`: the user's own code, and a file's weights."""
+    """Build the network that `package.module:factory[@checkpoint]` names, and load its weights."""
     options.refuse("torch:", "pretrained")
     code, _, checkpoint = rest.partition("@")
     module_name, _, factory_name = code.partition(":")
@@ -44,9 +44,9 @@ def load_torch(rest: str, options: ModelOptions) -> Predictor:
     if checkpoint:
         load_checkpoint(network, checkpoint)
     plain = options.predictor(network)
-    # The weights do not say which code they run in, nor the numbers that it has besides them.
-    whole = fingerprint(plain.fingerprint, code, _configuration(network))
-    return options.predictor(network, fingerprint=whole)
+    # The weights identify neither the code that uses them nor its further settings.
+    complete = fingerprint(plain.fingerprint, code, _configuration(network))
+    return options.predictor(network, fingerprint=complete)
 
 
 def _configuration(network: nn.Module) -> list[object]:

@@ -30,13 +30,13 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "net.")
 _NAMES_SHOWN = 3
 _LONGEST_NAME = 200
 _PICKLES = 4  # of an old file, before its tensors: mark, protocol, machine, names
-_MAKER = b"bytearray"  # a number is enough for it to take that many bytes
+_ALLOCATOR = b"bytearray"  # bytearray(n) allocates n bytes
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
 def drawn_network(build: Callable[[], Network], seed: int) -> Network:
-    """Build a network with weights from the seed alone (He et al., fan-in), biases 0."""
+    """Build a network with weights drawn from the seed (He et al., fan-in), and biases of 0."""
     network = undrawn_network(build)
     generator = torch.Generator().manual_seed(seed)
     for module in network.modules():
@@ -50,20 +50,20 @@ def drawn_network(build: Callable[[], Network], seed: int) -> Network:
 
 
 def undrawn_network(build: Callable[[], Network]) -> Network:
-    """Build a network whose weights are still to be set, without moving the global generator."""
-    # PyTorch's layers draw their weights from the global generator; on "meta" they cannot.
+    """Build a network with uninitialised weights, without using the global generator."""
+    # PyTorch's layers draw their weights from the global generator, except on "meta".
     with torch.device("meta"):
         network = build()
     network.to_empty(device="cpu")
     for buffer in network.buffers():
-        buffer.zero_()  # old files lack BatchNorm's counters: what was in memory must not show
+        buffer.zero_()  # old files lack BatchNorm's counters
     return network
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], **record: JSON) -> None:
     """Write tensors as safetensors, whole or not at all; at most one record, as JSON metadata.
 
-    One record alone: safetensors writes several in an order that changes from run to run.
+    Not more than one: safetensors writes several in an order that changes from run to run.
     """
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {name: json.dumps(content) for name, content in record.items()}
@@ -86,7 +86,7 @@ def load_checkpoint(network: nn.Module, path: str | Path) -> None:
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """Return the state dict in a safetensors or torch file, out of the usual wrappers."""
+    """Return the state dict in a safetensors or torch file, without the usual wrappers."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise RelookError(f"no such checkpoint: {path}")
@@ -99,7 +99,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 def load_weights(network: nn.Module, weights: dict[str, Tensor], path: str | Path) -> None:
     """Load weights that were read from `path`; names or shapes that do not fit are listed.
 
-    Prefixes that wrappers put before every name (`module.` …) are taken off.
+    Prefixes that wrappers put before every name (`module.` …) are removed.
     """
     expected = network.state_dict()
     weights = _unprefixed(weights, expected)
@@ -142,7 +142,7 @@ def _read_torch(path: Path) -> object:
     except FileFormatError:
         raise
     except pickle.UnpicklingError as error:
-        # PyTorch's own message advises to run the file's code: the last thing wanted here.
+        # PyTorch's own message advises to run the file's code.
         named = re.search(r"GLOBAL (\S+)", str(error))
         holds = (
             f"holds {one_line(named[1][:_LONGEST_NAME])}"
@@ -161,7 +161,7 @@ def _read_torch(path: Path) -> object:
 
 
 def check_unpacked(path: Path) -> None:
-    """Refuse what would grow in memory: torch.save packs nothing, and asks for no empty space."""
+    """Refuse files that would grow in memory; those of torch.save are not compressed."""
     size = path.stat().st_size
     if not size:
         raise FileFormatError(f"{path}: expected a file of torch.save, got an empty one")
@@ -183,13 +183,13 @@ def check_unpacked(path: Path) -> None:
             for _ in range(_PICKLES):
                 _check_names(file, path)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(_MAKER) >= 0:
+        if content.find(_ALLOCATOR) >= 0:
             raise FileFormatError(f"{path}: expected a file of plain tensors, but it makes others")
 
 
 def _check_names(pickled: IO[bytes], path: Path) -> None:
     """Refuse names so long that PyTorch would search its own message about them for hours."""
-    with suppress(ValueError):  # no pickle: PyTorch says more of it
+    with suppress(ValueError):  # not a pickle: PyTorch's own error is better
         for opcode, argument, _ in pickletools.genops(pickled):
             if opcode.name == "GLOBAL" and len(str(argument)) > _LONGEST_NAME:
                 raise FileFormatError(
@@ -198,7 +198,7 @@ def _check_names(pickled: IO[bytes], path: Path) -> None:
 
 
 def _check_held(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are not spelt out: a few bytes can stand for any number of values."""
+    """Refuse tensors that are not stored in full, as a few bytes could stand for any size."""
     for name, tensor in weights.items():
         plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
         held = tensor.untyped_storage().nbytes() if plain else 0
@@ -211,7 +211,7 @@ def _check_held(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
     """Return the state dict inside the usual wrappers."""
-    for _ in range(_DEEPEST):  # not without end: a pickle can hold a mapping that wraps itself
+    for _ in range(_DEEPEST):  # bounded: a pickle can hold a mapping that contains itself
         inner = content if isinstance(content, Mapping) else {}
         content = next((inner[k] for k in _WRAPPERS if isinstance(inner.get(k), Mapping)), content)
     if not isinstance(content, Mapping) or not content:
@@ -231,7 +231,7 @@ def _unwrapped(path: Path, content: object) -> dict[str, Tensor]:
 
 
 def _unprefixed(weights: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Take off prefixes that wrappers put before every name, and the network does not have."""
+    """Remove prefixes that wrappers put before every name, unless the network has them too."""
     for prefix in (*_PREFIXES, *_PREFIXES):  # twice: they come nested, in any order
         ours = any(name.startswith(prefix) for name in expected)
         if not ours and all(name.startswith(prefix) for name in weights):

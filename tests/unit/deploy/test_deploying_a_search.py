@@ -135,7 +135,7 @@ def test_each_recommendation_is_deployed(method: str, views: int, whole: bool) -
     policy, recipe = comparison.policy, RECIPES["small"]
     found = deployed(policy, comparison, recipe)
     assert (found.by_verdict, found.whole, found.policy.views) == (True, whole, views)
-    redrawn = "(drawn once; compared were views drawn for each image)" in found.text
+    redrawn = "(drawn once; the comparison drew views for each image)" in found.text
     assert redrawn == (method == "cf")
     if method == "gps":
         assert found.policy == policy[:views]

@@ -15,7 +15,8 @@ from tests.unit.deploy.tta_cases import MEAN, STD, fixed_policy, network, some_i
 from torch import Tensor, nn
 
 import relook
-from relook.deploy.export import FileForm, export, image_input
+from relook.deploy.export import export
+from relook.deploy.file_form import FileForm, image_input
 from relook.deploy.onnx import check as onnx_check
 from relook.deploy.onnx import model as onnx_file
 from relook.deploy.onnx.model import ImageInput, ModelPlan
@@ -274,8 +275,8 @@ def test_a_file_beyond_two_gigabytes_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 32}, "does not say its images' channels"),
-        ({"channels": 3}, "does not say the size"),
+        ({"size": 32}, "does not state its channels"),
+        ({"channels": 3}, "does not state the size"),
         ({"size": 32, "channels": 3, "output": "logit"}, "did you mean 'logits'"),
         ({"size": 32, "channels": 3, "layout": "hwc"}, "layout"),
         ({"size": 32, "channels": 3, "format": "onxx"}, "did you mean 'onnx'"),

@@ -67,9 +67,7 @@ def test_without_a_comparison_it_is_the_policy_with_as_many_views_as_fit() -> No
         "expected a call within 10 ms, got 1,000 ms for the plain image alone",
         lambda: fit_latency(*known, Limit(10), clock=lambda: float(next(seconds)), **HOW),
     )
-    refused(
-        "expected the format onnx", lambda: fit_latency(*known, Limit(1), format="torch-export")
-    )
+    refused("expected format onnx", lambda: fit_latency(*known, Limit(1), format="torch-export"))
 
 
 @pytest.mark.parametrize(("low", "budget"), [(0.01, 50.0), (-0.01, 50.0), (0.01, 25.0)])

@@ -1,4 +1,4 @@
-"""Images without labels, to predict or to learn from: files decoded when needed, or arrays."""
+"""Images without labels, to predict or to learn from: files, decoded when needed, or arrays."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from relook.transforms.centre_crop import LARGEST, CentreCrop, Levels, Size
 from relook.transforms.full_images import FullImages
 
 BLOCK = 256
-"""How many images are read, predicted and kept on disk together."""
+"""The most images that are read, predicted and stored together."""
 
-_LOOKED_AT = 4096
-_PIXELS = 1 << 23  # of a block: 256 images of 181×181, 167 of 224×224
-_NO_BARS = Preparation()
+_HEADS_AT_ONCE = 4096
+_BLOCK_PIXELS = 1 << 23  # 256 images of 181×181, 167 of 224×224
+_NO_PROGRESS = Preparation()
 _CUT = ", crops cut from the originals"
-_NO_CLASSES = ("not known", "neither")  # a data set has labels: here they say nothing
+_NO_CLASSES = ("not known", "neither")  # placeholders: a data set must have classes
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class ImageBlock:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """What is to be predicted: a name per image, and `read(ranges)`, which yields their blocks.
+    """Images to predict: a name each, and `read(ranges)`, which yields them in blocks.
 
-    `fingerprint` stands for names and content; `identify(places)` says which images these are.
+    `fingerprint` is of names and content; `identify(places)` returns the images' identities.
     """
 
     names: Sequence[str]
@@ -71,8 +71,8 @@ class ImageSource:
 def open_source(spec: str, wanted: Preparation) -> ImageSource:
     """Return the images that a spec names: folder:DIR, files:LIST, a file, or a data set.
 
-    Folders are read at any depth and labels are left alone. With `full_size`, files stay larger
-    than the network's input, for views to be cut from them.
+    Folders are read at any depth, without labels. With `full_size`, files stay larger than the
+    network's input, so that views can be cut from them.
     """
     prefix, _, rest = spec.partition(":")
     named = prefix in ("folder", "files") and rest
@@ -87,14 +87,14 @@ def open_source(spec: str, wanted: Preparation) -> ImageSource:
 
 
 def file_source(spec: str) -> str:
-    """Return a spec as a data source of `relook search` has it: folder:… for what is files."""
+    """Return a spec as a data source of `relook search`: folder:… for files and folders."""
     prefix, _, rest = spec.partition(":")
     is_files = prefix == "files" and rest
     return f"folder:{spec}" if is_files or Path(spec).expanduser().exists() else spec
 
 
 def read_unlabelled(images: Any, wanted: Preparation, name: str = "images") -> Dataset:
-    """Return images of any kind, or that a text names, as a data set whose labels mean nothing."""
+    """Return images of any kind, or those of a spec, as a data set with meaningless labels."""
     if isinstance(images, str | Path):
         return _unlabelled_files(str(images), wanted)
     if isinstance(images, Dataset):
@@ -123,10 +123,10 @@ def _from_dataset(dataset: Dataset) -> ImageSource:
 def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparation) -> ImageSource:
     if not names:
         raise RelookError(f"{one_line(where)}: expected image files, got none")
-    plan, sizes, faults = _look(root, names, where, wanted)
-    full = wanted.full_size and any(map(plan.changes, sizes))  # else all have the input's size
+    plan, sizes, faults = _read_heads(root, names, where, wanted)
+    full = wanted.full_size and any(map(plan.changes, sizes))
     side = max(1, plan.size[0] * plan.size[1]) * (LARGEST**2 if full else 1)
-    block = min(BLOCK, max(8, int(_PIXELS // side)))
+    block = min(BLOCK, max(8, int(_BLOCK_PIXELS // side)))
     read = partial(_blocks, root, names, plan, faults, full)
     shown = [one_line(name) for name in names]
     prepared = f"{plan.described(sizes)}{_CUT if full else ''}"
@@ -134,15 +134,15 @@ def _from_files(root: Path, names: Sequence[str], where: str, wanted: Preparatio
     return ImageSource(shown, _fingerprint(root, names), prepared, block, read, identify)
 
 
-def _look(
+def _read_heads(
     root: Path, names: Sequence[str], where: str, wanted: Preparation
 ) -> tuple[CentreCrop, set[Size], dict[int, str]]:
-    """Look at the heads of all files, a few thousand at a time, and decide what they become."""
+    """Read the heads of all files, a few thousand at a time, and plan their preparation."""
     sizes: set[Size] = set()
     faults: dict[int, str] = {}
     grey = True
-    for start in range(0, len(names), _LOOKED_AT):
-        part = [root / name for name in names[start : start + _LOOKED_AT]]
+    for start in range(0, len(names), _HEADS_AT_ONCE):
+        part = [root / name for name in names[start : start + _HEADS_AT_ONCE]]
         heads, bad = look_at(part, replace(wanted, progress=None))
         sizes |= {head.size for head in heads.values()}
         grey = grey and all(head.grey for head in heads.values())
@@ -164,11 +164,11 @@ def _blocks(
     full: bool,
     ranges: Sequence[range],
 ) -> Generator[ImageBlock, None, None]:
-    """Decode files in a few threads, a little ahead of their use."""
+    """Decode files in a few threads, ahead of their use."""
     wanted = [place for part in ranges for place in part if place not in known]
     with quiet():
         decode = partial(_decode, full_levels if full else to_array, plan)
-        results = mapped(lambda i: decode(root / names[i]), wanted, _NO_BARS, "decoding")
+        results = mapped(lambda i: decode(root / names[i]), wanted, _NO_PROGRESS, "decoding")
         for part in ranges:
             levels, faults = {}, {}
             for place in part:
@@ -196,7 +196,7 @@ def _stacked(pixels: Sequence[Levels], plan: CentreCrop) -> Tensor:
 
 
 def _fingerprint(root: Path, names: Sequence[str]) -> str:
-    """Return a fingerprint of names, sizes and times of change: a change makes another run."""
+    """Return a fingerprint of names, sizes and modification times."""
     stats = []
     for name in names:
         try:
@@ -208,7 +208,7 @@ def _fingerprint(root: Path, names: Sequence[str]) -> str:
 
 
 def _identities(root: Path, names: Sequence[str], places: Sequence[int]) -> Identities:
-    """Return what identifies images by the bytes of their files."""
+    """Return identities from the bytes of files."""
     found = []
     for place in places:
         with (root / names[place]).open("rb") as file:
@@ -217,9 +217,9 @@ def _identities(root: Path, names: Sequence[str], places: Sequence[int]) -> Iden
 
 
 def _walk(root: Path) -> list[str]:
-    """Return the files of a folder at any depth, by name; hidden ones are left alone.
+    """Return the files of a folder at any depth, by name, without hidden ones.
 
-    As where the folders are classes, links to folders elsewhere are followed at the top alone.
+    As in a folder of classes, links to folders elsewhere are followed only at the top.
     """
     if not root.is_dir():
         raise RelookError(f"{one_line(str(root))}: expected a folder of images, got no folder")
@@ -236,7 +236,7 @@ def _walk(root: Path) -> list[str]:
 
 
 def _listed(path: Path) -> list[str]:
-    """Return the files that a text file names, one per line, relative to where we are."""
+    """Return the files listed in a text file, one per line, relative to the working directory."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -251,7 +251,7 @@ def _unlabelled_files(spec: str, wanted: Preparation) -> Dataset:
     whole = range(len(source.names))
     found: list[Tensor | FullImages] = []
     places: list[int] = []
-    # Photos at full size come as one; others in blocks, so that they are never held twice.
+    # Photos at full size come in one block; others in several, so that they are never held twice.
     with closing(source.read([whole] if wanted.full_size else source.ranges())) as blocks:
         for block in blocks:
             if len(block.images):
@@ -267,7 +267,7 @@ def _unlabelled_files(spec: str, wanted: Preparation) -> Dataset:
 def _joined(parts: list[Tensor | FullImages], count: int, identities: Any) -> Tensor | FullImages:
     first = parts[0]
     if isinstance(first, FullImages):
-        # Stored predictions belong to images, which are known by their files.
+        # Stored predictions are found by the images' fingerprints: those of their files.
         return replace(first, fingerprints=np.array([f"{one:016x}" for one in identities]))
     joined = torch.empty((count, *first.shape[1:]), dtype=torch.uint8)
     begin = 0

@@ -1,6 +1,6 @@
-"""Predicting many images, block by block: an interrupted run goes on and ends in the same file.
+"""Predicts many images, block by block: an interrupted run resumes and ends in the same file.
 
-That file, CSV, JSON or Parquet, gets its name when it is whole.
+The file (CSV, JSON or Parquet) gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from relook.numerics.metrics import entropy
 
 ClassName = str | int
 
-_COMPARED = 8
-_SAME = 0.01  # of a probability; other batches and threads differ by far less
-_GROUP = 4096  # rows of a Parquet file that are written together
+_REPEATED = 8  # images, to check that the model is unchanged
+_TOLERANCE = 0.01  # of a probability; other batches and threads differ by far less
+_ROW_GROUP = 4096  # of a Parquet file
 
 FIGURES = ("entropy", "uncalibrated_entropy", "uncalibrated_mutual_information")
-"""What is written about an image besides its classes: the last two are before the temperature."""
+"""The figures written for an image besides its classes; the last two are uncalibrated."""
 EXIT_FIGURES = ("entropy", "views")
-"""The same where each image gets as many views as it needs."""
+"""The figures with an early exit."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Prediction:
 
     @property
     def shares(self) -> list[tuple[ClassName, float]]:
-        """Classes with their probabilities; two classes may have the same name."""
+        """Pairs of class and probability; two classes may have the same name."""
         return list(zip(self.classes, self.probabilities, strict=True))
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a run wrote: how many predictions, and the files that could not be read."""
+    """The result of a run: how many images were predicted, and the files that cannot be read."""
 
     out: Path
     images: int
@@ -70,7 +70,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class _Part:
-    """One block that is done: its predictions, and the files that could not be read, with why."""
+    """A finished block: its predictions, and the files that cannot be read, with the reason."""
 
     predictions: tuple[Prediction, ...]
     faults: tuple[tuple[str, str], ...]
@@ -92,9 +92,9 @@ def predict_source(
 ) -> Predicted:
     """Predict every image of a source and write the `top` classes of each to `out`.
 
-    `model` is the model's fingerprint. Blocks that are done wait in a directory next to `out`,
-    from which the same call resumes, however the last one ended; it is removed at the end.
-    With an early exit, the number of views that an image got is written next to its classes.
+    `model` is the model's fingerprint. Finished blocks are kept in a directory next to `out`, from
+    which the same call resumes after any interruption; it is removed at the end. With an early
+    exit, the number of views of an image is written next to its classes.
     """
     writer_for(out)
     if out.exists() and not force:
@@ -131,7 +131,7 @@ def predict_source(
 
 
 def _remove(work: Path) -> None:
-    """Remove what is no longer needed: under another name, lest half of it be gone on from."""
+    """Remove the directory, under another name: no call may resume from half of it."""
     gone = work.with_name(f".{work.name}.removed")
     try:
         shutil.rmtree(gone, ignore_errors=True)
@@ -153,7 +153,7 @@ def _predict_blocks(
     progress: Progress | None,
 ) -> None:
     missing = [part for part in source.ranges() if _stored(directory, part) is None]
-    _check_same_answers(tta, source, directory, top, missing)
+    _check_model_unchanged(tta, source, directory, top, missing)
     done = len(source.names) - sum(map(len, missing))
     if progress is not None:
         progress(done, len(source.names))
@@ -167,26 +167,26 @@ def _predict_blocks(
                 )
             faults = tuple((source.names[i], why) for i, why in block.faults.items())
             done_part = _Part(_rows(tta, source, block, top), faults)
-            _PARTS.write(_part(directory, part.start), done_part)
+            _PARTS.write(_part_file(directory, part.start), done_part)
             done += len(part)
             if progress is not None:
                 progress(done, len(source.names))
 
 
-def _check_same_answers(
+def _check_model_unchanged(
     tta: TTA, source: ImageSource, directory: Path, top: int, missing: list[range]
 ) -> None:
-    """Raise where the model, by its weights the same, no longer answers as it did before."""
+    """Raise if the model, although its weights are the same, no longer predicts the same."""
     done = next((part for part in source.ranges() if part not in missing), None)
     if done is None:
         return
     stored = {one.file: dict(one.shares) for one in _read(directory, done).predictions}
-    with closing(source.read([done[:_COMPARED]])) as blocks:
+    with closing(source.read([done[:_REPEATED]])) as blocks:
         rows = [row for block in blocks for row in _rows(tta, source, block, top)]
     for row in rows:
         before = stored.get(row.file, {})
         for name, share in dict(row.shares).items():
-            if abs(before.get(name, share) - share) > _SAME:
+            if abs(before.get(name, share) - share) > _TOLERANCE:
                 raise RunError(
                     f"the model no longer answers as it did when {directory} was begun "
                     f"({row.file}, class {name}: {before[name]:.3f}, now {share:.3f}): delete "
@@ -195,11 +195,11 @@ def _check_same_answers(
 
 
 def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> tuple[Prediction, ...]:
-    """Return the block's predictions, exact when they are read again."""
+    """Return a block's predictions, rounded so that reading them back changes nothing."""
     if not block.places:
         return ()
     try:
-        probabilities, figures = _answers(tta, block)
+        probabilities, figures = _predict(tta, block)
     except RelookError as error:
         ends = (source.names[block.places[0]], source.names[block.places[-1]])
         raise RelookError(f"the model failed between {' and '.join(ends)}: {error}") from error
@@ -209,23 +209,23 @@ def _rows(tta: TTA, source: ImageSource, block: ImageBlock, top: int) -> tuple[P
         Prediction(
             source.names[place],
             tuple(names[c] for c in order[i]),
-            tuple(_short(probabilities[i, c]) for c in order[i]),
-            {name: _short(values[i]) for name, values in figures.items()},
+            tuple(_rounded(probabilities[i, c]) for c in order[i]),
+            {name: _rounded(values[i]) for name, values in figures.items()},
         )
         for i, place in enumerate(block.places)
     )
 
 
-def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+def _predict(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
     """Return probabilities `[n, class]`, and figures `[n]` by name."""
     if tta.early_exit is not None:
         exited = tta.exit_early(block.images)
         probabilities = np.exp(exited.log_probs).astype(np.float32)
-        ended = (entropy(exited.log_probs), exited.views)
-        return probabilities, dict(zip(EXIT_FIGURES, ended, strict=True))
+        values = (entropy(exited.log_probs), exited.views)
+        return probabilities, dict(zip(EXIT_FIGURES, values, strict=True))
     parts = [
         tta.view_log_probs(block.images[rows.start : rows.stop], block.places[rows.start])
-        for rows in _runs(tta, block.places)
+        for rows in _consecutive(tta, block.places)
     ]
     log_probs = np.concatenate([part.cpu().numpy() for part in parts], axis=1)
     found = tta.plan.uncertainty(log_probs)
@@ -233,16 +233,16 @@ def _answers(tta: TTA, block: ImageBlock) -> tuple[NDArray[np.float32], dict[str
     return tta.probabilities(log_probs), dict(zip(FIGURES, figures, strict=True))
 
 
-def _runs(tta: TTA, places: tuple[int, ...]) -> list[range]:
-    """Cut a block where bad files left a gap: fresh draws belong to an image's place."""
+def _consecutive(tta: TTA, places: tuple[int, ...]) -> list[range]:
+    """Cut a block at gaps left by bad files: fresh draws depend on an image's place."""
     if tta.plan.is_fixed:
         return [range(len(places))]
     cuts = [i for i in range(1, len(places)) if places[i] != places[i - 1] + 1]
     return [range(*pair) for pair in pairwise([0, *cuts, len(places)])]
 
 
-def _short(number: np.generic) -> float:
-    """Keep six digits, more differ from machine to machine; a whole number stays one."""
+def _rounded(number: np.generic) -> float:
+    """Round to six digits, as more differ between machines; integers stay integers."""
     return int(number) if isinstance(number, np.integer) else float(f"{number:.6g}")
 
 
@@ -254,20 +254,20 @@ def _read(directory: Path, part: range) -> _Part:
     content = _stored(directory, part)
     if content is None:
         raise RunError(
-            f"{_part(directory, part.start)} is missing or damaged: run the same command again"
+            f"{_part_file(directory, part.start)} is missing or damaged: run the same command again"
         )
     return content
 
 
 def _stored(directory: Path, part: range) -> _Part | None:
-    """Return a block that is done, None where it is missing or damaged."""
+    """Return a finished block, None if it is missing or damaged."""
     try:
-        return _PARTS.read(_part(directory, part.start))
+        return _PARTS.read(_part_file(directory, part.start))
     except FileFormatError:
         return None
 
 
-def _part(directory: Path, start: int) -> Path:
+def _part_file(directory: Path, start: int) -> Path:
     return directory / f"part-{start:09d}.json"
 
 
@@ -275,7 +275,7 @@ Writer = Callable[[Path, Iterable[Prediction], Sequence[str]], None]
 
 
 def writer_for(path: Path) -> Writer:
-    """Return what writes a file of this name; what it needs must be there."""
+    """Return the writer for a file name; raise if its library is missing."""
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
         raise RelookError(f"--out: {unknown_name('kind of file', path.suffix, WRITERS)}")
@@ -287,7 +287,7 @@ def writer_for(path: Path) -> Writer:
 def write_predictions(
     path: Path, rows: Iterable[Prediction], top: int, figures: Sequence[str] = FIGURES
 ) -> None:
-    """Write the rows, of `top` classes and these figures each, whole or not at all."""
+    """Write rows of `top` classes and these figures each, whole or not at all."""
     writer = writer_for(path)
     with _replacing(path) as unfinished:
         writer(unfinished, rows, columns(top, figures))
@@ -325,7 +325,7 @@ def _write_json(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) ->
 def _write_parquet(path: Path, rows: Iterable[Prediction], heads: Sequence[str]) -> None:
     arrow, parquet = _pyarrow()
     remaining = iter(rows)
-    group = list(islice(remaining, _GROUP))
+    group = list(islice(remaining, _ROW_GROUP))
     name = arrow.int64() if isinstance(group[0].classes[0], int) else arrow.string()
     kinds = {"file": arrow.string(), "views": arrow.int64()}
     kinds |= {head: name for head in heads if head.startswith("class_")}
@@ -338,7 +338,7 @@ def _write_parquet(path: Path, rows: Iterable[Prediction], heads: Sequence[str])
                 for column, field in zip(values, schema, strict=True)
             ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
-            group = list(islice(remaining, _GROUP))
+            group = list(islice(remaining, _ROW_GROUP))
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -352,8 +352,8 @@ def _pyarrow() -> tuple[Any, Any]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a name to write to; what is there takes the path's place at the end."""
-    # One name at each run: what a killed one leaves behind, the next one writes over.
+    """Yield a name to write to; the file is renamed to the path at the end."""
+    # The same name in each run: the next one overwrites the file of a killed one.
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -371,4 +371,4 @@ def _replacing(path: Path) -> Iterator[Path]:
 WRITERS: Mapping[str, Writer] = MappingProxyType(
     {".csv": _write_csv, ".json": _write_json, ".parquet": _write_parquet}
 )
-"""What writes predictions, by the ending of the file's name."""
+"""Writers of predictions by file suffix."""

@@ -1,4 +1,4 @@
-"""The whole way: targets by the policy, a student that learns them, and the verdict on it."""
+"""Distillation: the policy's predictions as targets, a student that learns them, its verdict."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from relook.numerics.calibration import temper
 from relook.policy import Policy, SubPolicy
 
 WEIGHTS, POLICY, RECORD, STATE = "weights.safetensors", "policy.json", "distil.json", "state"
-_HELPED = 5000  # images, in docs/howto/distil.md
+_ENOUGH = 5000  # images: docs/howto/distil.md
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a distillation did: settings, the loss of each epoch, and the verdict, if there is one.
+    """The record of a distillation: settings, the loss of each epoch, and the verdict, if any.
 
-    `kept_epoch` is the one whose weights come nearest to the targets of images held back; 0 is the
-    network as it was. `written`: there are new weights, whose `temperature` it is.
+    The weights of `kept_epoch` come nearest to the targets of images held back; 0 is the original
+    network. `written`: there are new weights. `temperature` is that of the network to use.
     """
 
     training: Training
@@ -68,23 +68,23 @@ class Record:
 
     @property
     def sentence(self) -> str:
-        """Say what came of it."""
+        """The result and the advice that follows from it."""
         if self.verdict is not None:
-            few = not self.verdict.helps and self.images < _HELPED
-            return f"{self.verdict.sentence}{f' {self._measured}' if few else ''}"
+            few = not self.verdict.helps and self.images < _ENOUGH
+            return f"{self.verdict.sentence} {self._too_few}" if few else self.verdict.sentence
         if not self.written:
             text = "No epoch came nearer to the policy's predictions: keep the old weights."
-            return f"{text} {self._measured}" if self.images < _HELPED else text
+            return f"{text} {self._too_few}" if self.images < _ENOUGH else text
         return (
-            "There are new weights, but no labelled images to show what they are worth: compare "
-            "them before you use them."
+            "There are new weights, but no labelled images to evaluate them on: compare them "
+            "before you use them."
         )
 
     @property
-    def _measured(self) -> str:
-        """How many images helped, where fewer were learned from."""
+    def _too_few(self) -> str:
+        """A note that more images may be needed."""
         return (
-            f"It learned from {count(self.images, 'image')}; where it was measured, {_HELPED:,} "
+            f"It learned from {count(self.images, 'image')}; where it was measured, {_ENOUGH:,} "
             "helped and 1,500 did not (docs/howto/distil.md)."
         )
 
@@ -94,7 +94,7 @@ DISTIL = Kind(Record, "relook-distil", 1, "the record of a distillation", "disti
 
 @dataclass(frozen=True)
 class Distilled:
-    """The network after distillation, the original one if that does not help, with a plain view."""
+    """The distilled network, or the original one if that does not help, with one plain view."""
 
     predictor: TorchPredictor
     policy: Policy
@@ -103,7 +103,7 @@ class Distilled:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What labelled images say of it; None where there were none."""
+        """The verdict on labelled images; None without any."""
         return self.record.verdict
 
     def __str__(self) -> str:
@@ -123,12 +123,12 @@ def distil_policy(
     progress: StageProgress | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Distilled:
-    """Train a network to predict as the policy's views together; compare it on other images.
+    """Train a network to predict the average of the policy's views; compare it on `proof`.
 
-    The labels of `dataset` are not looked at. Images that are in `proof` too are left out. With
-    `out` everything is kept in that directory: the same call goes on after an interruption, and
-    ends in the same bytes. `engine`, as `accelerate_run` takes it, makes passes without a gradient.
-    The stages of `progress` are "targets", "teach", "evaluate" and "evaluate distilled".
+    The labels of `dataset` are not used. Images that are also in `proof` are left out. With `out`,
+    everything is kept in that directory: the same call resumes after an interruption, with the same
+    bytes in the end. `engine` has keywords of `accelerate_run`, for passes without a gradient. The
+    stages of `progress` are "targets", "teach", "evaluate" and "evaluate distilled".
     """
     network, wanted = trainable(predictor), training or Training()
     plan = plan_views(policy, draws="fixed" if policy.is_fixed else "fresh")
@@ -143,28 +143,28 @@ def distil_policy(
         proof = unseen
         dataset, left_out, doubt = without_proof(dataset, proof)
         doubt = " ".join(filter(None, (doubt_of(proof.identities, policy.seen), doubt)))
-    with nullcontext() if out is None else RunDirectory(out) as place:
+    with nullcontext() if out is None else RunDirectory(out) as directory:
         passes = (len(plan.views) + 1) * (len(dataset) + 2 * (0 if proof is None else len(proof)))
         teacher = accelerate_run(
             network, dataset.images, passes=passes, **(engine or {"mode": "torch"})
         )
         job = _Job(network, teacher, dataset, plan, proof, wanted, batch, progress, out)
-        if place is not None:
-            place.check_settings(job.settings())
-            if (place.path / RECORD).is_file():
-                return job.finished(place.path)
+        if directory is not None:
+            directory.check_settings(job.settings())
+            if (directory.path / RECORD).is_file():
+                return job.finished(directory.path)
         return job.run(left_out, doubt, record or {})
 
 
 def without_proof(dataset: Dataset, proof: Dataset) -> tuple[Dataset, int, str]:
-    """Leave images out that are among the labelled ones; return how many, and what is in doubt."""
+    """Leave out images that are in `proof`; return the others, how many are out, and any doubt."""
     used = set_of(proof.identities)
     again = is_in(dataset.identities, used)
     left = np.flatnonzero(~again)
     if not len(left):
         raise RelookError(
-            f"{dataset.name}: expected images besides those that the gain is shown on, got these "
-            "alone: give others"
+            f"{dataset.name}: expected images besides those that the gain is shown on, got only "
+            "these: give others"
         )
     doubt = doubt_of(dataset.identities, used)
     if doubt:
@@ -174,7 +174,7 @@ def without_proof(dataset: Dataset, proof: Dataset) -> tuple[Dataset, int, str]:
 
 @dataclass(frozen=True)
 class _Job:
-    """All that a distillation needs, checked."""
+    """The checked arguments of a distillation."""
 
     network: TorchPredictor
     teacher: Accelerated
@@ -187,7 +187,7 @@ class _Job:
     out: Path | None
 
     def settings(self) -> dict[str, Any]:
-        """Return what decides the result."""
+        """Return everything that the result depends on."""
         return {
             "training": asdict(self.training),
             "policy": self.plan.record(),
@@ -199,7 +199,7 @@ class _Job:
         }
 
     def run(self, left_out: int, doubt: str, record: Mapping[str, Any]) -> Distilled:
-        """Make the targets, teach, judge, and write what came of it."""
+        """Make the targets, train and judge the student, and write the results."""
         average, _ = self._predicted(self.teacher.predictor, self.dataset, "targets", "targets")
         targets = np.exp(temper(average, self.plan.temperature))
         lesson = Lesson(self.dataset.plain, targets, is_mirrored(self.plan.policy))
@@ -237,7 +237,7 @@ class _Job:
         return done
 
     def finished(self, out: Path) -> Distilled:
-        """Return what the directory holds."""
+        """Return the result in a directory."""
         found = DISTIL.read(out / RECORD)
         student = copy_of(self.network)
         if found.written:

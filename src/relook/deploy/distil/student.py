@@ -1,9 +1,8 @@
 """Fine-tuning a network on images without labels, with a policy's predictions as targets.
 
-The student sees what it will be given later, the plain image, or its mirror image where the policy
-has mirrored views, and learns what the policy predicts of it. Statistics of BatchNorm stay as they
-are. What is kept is a running mean of its weights, from the epoch that comes nearest to the
-targets of images which were held back.
+The student is trained on the plain image, as in use, or its mirror image if the policy has mirrored
+views. Statistics of BatchNorm stay fixed. The result is a running mean of the weights, from the
+epoch that comes nearest to the targets of images held back.
 """
 
 from __future__ import annotations
@@ -35,22 +34,21 @@ from relook.policy import Policy
 from relook.transforms import TRANSFORMS
 
 HELD_BACK = 0.1
-"""The share of the images that decides which epoch is kept."""
+"""The share of the images that selects the epoch."""
 
-FEWEST = 20
-"""With fewer images nothing can be learned."""
+FEWEST = 20  # images
 
 _DECAY = 0.99  # of the running mean of weights, per step
-_WARM_UP = 10  # steps in which that mean is shorter
-_MIRROR_SLOT = 2**31 + 2  # away from those of `relook.models.checkpoint`
+_WARM_UP = 10  # steps, in which that mean is shorter
+_MIRROR_SLOT = 2**31 + 2  # after the slots of `relook.models.checkpoint`
 _HELD_SLOT = _MIRROR_SLOT + 1
-_FASTER: Any = torch.channels_last  # of convolutions; the weights' values are the same
+_CHANNELS_LAST: Any = torch.channels_last  # faster convolutions, the same values
 _TEMPERATURES = np.geomspace(0.2, 5.0, 200)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What decides a student's weights, besides the network, the images and their targets."""
+    """The settings of a student's training."""
 
     epochs: int = 12
     learning_rate: float = 3e-4
@@ -72,7 +70,7 @@ class Training:
 class Epoch:
     """An epoch's mean loss, and the distance of the mean weights to the targets held back.
 
-    Both are cross-entropies above what the targets themselves leave open (Kullback-Leibler).
+    Both are Kullback-Leibler divergences.
     """
 
     loss: float
@@ -81,10 +79,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Student:
-    """A network with new weights, the epochs it took, and which of them they are from: 0 for none.
+    """A network with new weights, its epochs, and the epoch that they are from: 0 for none.
 
-    `before` is the distance of the old weights to the targets; `temperatures` are those at which
-    the old and the new ones come nearest to them.
+    `before` is the distance of the old weights to the targets; at the two `temperatures`, the old
+    and the new weights come nearest to them.
     """
 
     predictor: TorchPredictor
@@ -102,16 +100,16 @@ def trainable(predictor: object) -> TorchPredictor:
         return predictor
     raise RelookError(
         f"expected one torch network to fine-tune, got a {type(predictor).__name__}: an ONNX file, "
-        "a function and an ensemble cannot be; give the network that it was made of, as "
+        "a function and an ensemble cannot be; give the network that it was made from, as "
         "timm:NAME@FILE, torch:MODULE:FACTORY@FILE, cifar:NAME@FILE or hf:DIR"
     )
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """Plain images, uint8 `[n, c, h, w]`, and what a policy predicts of each.
+    """Plain images, uint8 `[n, c, h, w]`, and a policy's predictions of them.
 
-    `targets` are probabilities `[n, class]`. With `mirrored`, the mirror image is as good.
+    `targets` are probabilities `[n, class]`; with `mirrored`, they hold for mirror images too.
     """
 
     images: Tensor
@@ -119,7 +117,7 @@ class Lesson:
     mirrored: bool
 
     def held_back(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places to learn from and those held back."""
+        """Return the indices of images to learn from, and of those held back."""
         count = len(self.targets)
         if count < FEWEST:
             raise RelookError(f"expected at least {FEWEST} images to learn from, got {count}")
@@ -161,15 +159,15 @@ def train_student(
     checkpoint: Path | None = None,
     progress: Progress | None = None,
 ) -> Student:
-    """Return a copy of the network that has learned the targets; the network is left alone.
+    """Return a copy of the network that is trained on the targets; the network does not change.
 
-    The state is kept in the file `checkpoint` after each epoch, from which the same call goes on to
-    the same weights. `progress` counts images.
+    The state is written to the file `checkpoint` after each epoch, from which the same call resumes
+    to the same weights. `progress` counts images.
     """
     learn, held = lesson.held_back(settings.seed)
     measure = partial(_distance, lesson.images[torch.from_numpy(held)], lesson.targets[held])
     before, temperature = measure(predictor)
-    own = _Nets(predictor.module)
+    own = _Networks(predictor.module)
     optimizer = torch.optim.Adam(own.student.parameters(), lr=settings.learning_rate)
     found: list[float] = []
     mark = ""
@@ -179,7 +177,7 @@ def train_student(
     steps = math.ceil(len(learn) / settings.batch)
 
     def rate(step: int) -> float:
-        """Fall from the learning rate to 0, as a cosine."""
+        """Return the learning rate of a step: a cosine that falls to 0."""
         done = step / (settings.epochs * steps)
         return settings.learning_rate * (1 + math.cos(math.pi * done)) / 2
 
@@ -213,13 +211,13 @@ def save_weights(predictor: TorchPredictor, path: Path) -> None:
 
 
 def own_network(predictor: TorchPredictor) -> nn.Module:
-    """Return the user's own network, out of what relook has put around it."""
+    """Return the user's own network, without relook's wrapper."""
     module = predictor.module
     return module.network if isinstance(module, Logits) else module
 
 
 def copy_of(predictor: TorchPredictor, module: nn.Module | None = None) -> TorchPredictor:
-    """Return a predictor like another, with a copy of its module, or with one that is given."""
+    """Return a predictor like another, with the given module or a copy of its own."""
     mean, std = predictor.normalisation
     return TorchPredictor(
         deepcopy(predictor.module) if module is None else module,
@@ -231,13 +229,13 @@ def copy_of(predictor: TorchPredictor, module: nn.Module | None = None) -> Torch
     )
 
 
-class _Nets(nn.Module):
+class _Networks(nn.Module):
     """The student, the running mean of its weights, and that mean after the best epoch."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.student, self.average, self.best = (deepcopy(module).eval() for _ in range(3))
-        self.student.to(memory_format=_FASTER)  # type: ignore[call-overload]
+        self.student.to(memory_format=_CHANNELS_LAST)  # type: ignore[call-overload]
         for weights in self.student.parameters():
             weights.requires_grad_(weights.is_floating_point())
 
@@ -254,8 +252,8 @@ class _Nets(nn.Module):
 
 
 def _run_epoch(
-    like: TorchPredictor,
-    own: _Nets,
+    predictor: TorchPredictor,
+    own: _Networks,
     optimizer: torch.optim.Optimizer,
     batches: Iterable[tuple[int, tuple[Tensor, Tensor]]],
     temperature: float,
@@ -263,15 +261,16 @@ def _run_epoch(
 ) -> float:
     """Make one step per batch; return the mean distance to the targets per image."""
     total, done = 0.0, 0
-    half = like.device.type == "cuda" and torch.cuda.is_bf16_supported()
+    half = predictor.device.type == "cuda" and torch.cuda.is_bf16_supported()
     for step, (images, targets) in batches:
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
-        targets = targets.to(like.device)
-        with torch.autocast(like.device.type, dtype=torch.bfloat16, enabled=half):
-            results: Tensor = own.student(like.inputs(images).contiguous(memory_format=_FASTER))
+        targets = targets.to(predictor.device)
+        with torch.autocast(predictor.device.type, dtype=torch.bfloat16, enabled=half):
+            inputs = predictor.inputs(images).contiguous(memory_format=_CHANNELS_LAST)
+            results: Tensor = own.student(inputs)
         results = results.float()
-        if like.outputs == "probabilities":
+        if predictor.outputs == "probabilities":
             results = results.clamp_min(1e-12).log()
         loss = -(targets * (results / temperature).log_softmax(dim=1)).sum(dim=1).mean()
         optimizer.zero_grad()
@@ -290,7 +289,7 @@ def _entropy(targets: Tensor) -> Tensor:
 def _distance(
     images: Tensor, targets: FloatArray, predictor: TorchPredictor
 ) -> tuple[float, float]:
-    """Return how far plain predictions are from their targets, at the best temperature, and it."""
+    """Return the divergence of plain predictions from targets at the best temperature, and that."""
     log_probs = torch.cat([predictor(part) for part in torch.split(images, 256)]).double()
     wanted = torch.from_numpy(targets)
     entropy = float(_entropy(wanted))

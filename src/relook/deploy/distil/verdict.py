@@ -1,4 +1,4 @@
-"""What one pass of a distilled network is worth, on labelled images that nothing was learned on."""
+"""Evaluates one pass of a distilled network on labelled images that nothing was learned on."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from relook.numerics.arrays import FloatArray
 from relook.numerics.intervals import Interval, paired_interval
 
 ROWS = ("original, plain", "original, policy", "distilled, plain", "distilled, policy")
-"""What is compared, in the order of the table."""
+"""The rows of the comparison, in order."""
 
-_WIDEST = 20.0  # shares of the gain that are looked at
-_HALVINGS = 40
+_WIDEST = 20.0  # largest share of the gain that an interval may end at, from its centre
+_BISECTIONS = 40
 
 
 @dataclass(frozen=True)
 class Line:
-    """One network with one way to use it, and how it differs from the original's plain pass."""
+    """A network with the plain image or the policy, and its gain over the original's plain pass."""
 
     name: str
     views: int
@@ -35,11 +35,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What labelled images say of a distilled network.
+    """The verdict on a distilled network, from labelled images.
 
-    `share` is how much of the policy's gain in cLL one plain pass keeps; None where the policy has
-    no proven gain. `helps`: the gain of the plain pass is beyond doubt, and no accuracy is lost
-    beyond doubt. `doubt` says what is not known of the images.
+    `share` is the part of the policy's gain in cLL that one plain pass keeps; None if the policy
+    has no proven gain. `helps`: the gain of the plain pass is proven, and no loss of accuracy is.
+    `doubt` says if something may have been learned on the images.
     """
 
     lines: tuple[Line, ...]
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Say whether to use the new weights, and why."""
+        """Whether to use the new weights, and why."""
         _, policy, one, _ = self.lines
         gains, many = one.over_plain or {}, policy.over_plain or {}
         found = (
@@ -99,8 +99,8 @@ def share_kept(
 ) -> Interval | None:
     """Return the mean of `own` `[n]` as a share of that of `whole`, with its interval (Fieller).
 
-    It holds the shares s at which the images do not show a difference between `own` and s times
-    `whole`; None where they do not show that `whole` is above 0.
+    The interval holds the shares s for which no difference between `own` and s times `whole` is
+    shown; None if `whole` is not shown to be above 0.
     """
     every = paired_interval(whole, groups=groups)
     if every.low <= 0:
@@ -109,7 +109,7 @@ def share_kept(
 
     def end(outside: float) -> float:
         inside = estimate
-        for _ in range(_HALVINGS):
+        for _ in range(_BISECTIONS):
             middle = (inside + outside) / 2
             one = paired_interval(own - middle * whole, groups=groups)
             inside, outside = (middle, outside) if one.low <= 0 <= one.high else (inside, middle)

@@ -1,8 +1,8 @@
 """Learning an early exit from predictions of images that the selection did not use.
 
-A price for each further view, in nats, makes one rule: backwards from the last view, an image
-goes on where going on is worth more than it costs, judged by isotonic regression of that worth
-on the confidence. Prices make a family of rules; the target picks one of it.
+A price per view, in nats, defines a rule: backwards from the last view, an image gets the next view
+if the gain exceeds the price, decided by a threshold on the confidence. Prices define a family of
+rules, from which the target selects one.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ TargetKind = Literal["accuracy-loss", "views"]
 Thresholds = tuple[float, ...]
 
 PRICES: tuple[float, ...] = tuple(float(price) for price in np.geomspace(1e-5, 1.0, 76))
-"""What a view may cost, in nats of log-likelihood; rising, so views fall."""
+"""Prices of a view, in nats of log-likelihood; rising, so that views fall."""
 
-_VIEWS_ERROR = 0.1  # of a budget: how far off the mean number of views may be
+_VIEWS_ERROR = 0.1  # allowed error of the mean number of views, as a share of the budget
 _Z95 = 1.96
 _BISECTIONS = 40
 _BLENDS = (0.25, 0.5, 0.75, 1.0)
@@ -52,7 +52,7 @@ _BLENDS = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class ExitTarget:
-    """What an early exit is learned for: at most this loss of accuracy, or this mean of views."""
+    """The target of an early exit: a largest loss of accuracy, or a mean number of views."""
 
     kind: TargetKind
     value: float
@@ -81,7 +81,7 @@ def parse_target(text: str) -> ExitTarget:
 def check_target(
     target: ExitTarget, images: int, views: int, groups: ArrayLike | None = None
 ) -> None:
-    """Raise where no rule for this number of distinct views can be learned on `images` images."""
+    """Raise if no rule for this number of distinct views can be learned on `images` images."""
     if views < 2:
         raise RelookError("expected a policy of at least 2 distinct views for early exit, got 1")
     if target.kind == "views" and target.value > views:
@@ -91,7 +91,7 @@ def check_target(
     if known < needed:
         raise RelookError(
             f"{target}: {known:,} {_units(groups)} to learn on are too few to support it: at least "
-            f"{needed:,} are needed, half of them to make the rule and half to check it"
+            f"{needed:,} are needed, half of them to learn the rule and half to check it"
         )
 
 
@@ -111,11 +111,11 @@ def learn_early_exit(
 ) -> EarlyExit:
     """Learn thresholds and temperatures from the distinct views' predictions `[view, n, class]`.
 
-    Images that the policy was found on are refused, by their `identities` (those of a data set),
-    and the rule remembers all. For a loss of accuracy, half of them (whole `groups`) make rules and
-    the other half must support the one that is chosen: rules are tried from the most careful on,
-    each by a one-sided 95 % bound, for which the images of a group are one, until one fails. Too
-    few images to support the target are an error that says how many it takes.
+    Images that the policy was found on, by their `identities` in a data set, are refused, and the
+    rule records all. For a loss of accuracy, rules are learned on half of the images (whole
+    `groups`) and tested on the other half, from the most careful one on, each by a one-sided 95 %
+    bound that counts a group as one image, until one fails. If there are too few images to support
+    the target, the error states how many are needed.
     """
     wanted = parse_target(target) if isinstance(target, str) else target
     counts = exit_counts(policy)
@@ -127,19 +127,19 @@ def learn_early_exit(
             f"expected a label for each of {log_probs.shape[1]} images, got {list(labels.shape)}"
         )
     log_probs = policy.tempered(log_probs)
-    make = prove = np.arange(len(labels))
+    train = test = np.arange(len(labels))
     if wanted.kind == "accuracy-loss":
-        make, prove = stratified_split(labels, 0.5, seed, groups)
-    own = None if groups is None else np.asarray(groups)[make]
+        train, test = stratified_split(labels, 0.5, seed, groups)
+    own = None if groups is None else np.asarray(groups)[train]
     kappa = policy.view_temperature
-    temperatures = fit_temperatures(log_probs[:, make], labels[make], counts, own, kappa)
+    temperatures = fit_temperatures(log_probs[:, train], labels[train], counts, own, kappa)
     exits = ScoredExits.of(log_probs, labels, counts, temperatures)
     if wanted.kind == "views":
         thresholds = rule_within(wanted.value, exits)
     else:
-        proof = None if groups is None else np.asarray(groups)[prove]
+        test_groups = None if groups is None else np.asarray(groups)[test]
         thresholds = _cheapest_supported(
-            _family(exits.part(make)), exits.part(prove), wanted, proof
+            _family(exits.part(train)), exits.part(test), wanted, test_groups
         )
     views = first_exits(exits.confidence, thresholds)
     if wanted.kind == "views":
@@ -156,7 +156,7 @@ def learn_early_exit(
 
 
 def check_unseen(identities: Identities, seen: bytes) -> None:
-    """Raise where images are among those that a policy or a rule was found on."""
+    """Raise if images are among those that a policy or a rule was found on."""
     again = int(is_in(identities, seen).sum())
     if again:
         raise RelookError(
@@ -180,22 +180,22 @@ def fit_temperatures(
 
 
 def thresholds_at(price: float, fitted: ScoredExits) -> Thresholds:
-    """Return the thresholds of the rule for a price of a view, in nats, backwards."""
-    worth = fitted.likelihood[-1]
+    """Return the thresholds of the rule for a price per view, in nats."""
+    value = fitted.likelihood[-1]  # of an image that gets the next view
     thresholds = []
     for row in range(len(fitted.confidence) - 2, -1, -1):
-        going_on, stopping = worth - price, fitted.likelihood[row]
+        going_on, stopping = value - price, fitted.likelihood[row]
         threshold = _threshold(fitted.confidence[row], going_on - stopping)
-        worth = np.where(fitted.confidence[row] > threshold, stopping, going_on)
+        value = np.where(fitted.confidence[row] > threshold, stopping, going_on)
         thresholds.append(threshold)
     return tuple(reversed(thresholds))
 
 
 def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
-    """Return the confidence up to which going on pays: the best cut of the sorted images."""
+    """Return the confidence up to which the next view pays: the best cut of the sorted images."""
     order = np.argsort(confidence, kind="stable")
     sums = np.concatenate([[0.0], np.cumsum(gain[order])])
-    # A cut between equal confidences cannot be made by a threshold.
+    # No threshold separates equal confidences.
     cut = np.concatenate([[True], np.diff(confidence[order]) > 0, [True]])
     best = int(np.argmax(np.where(cut, sums, -np.inf)))
     if best in (0, len(order)):
@@ -204,7 +204,7 @@ def _threshold(confidence: FloatArray, gain: FloatArray) -> float:
 
 
 def rule_within(budget: float, fitted: ScoredExits) -> Thresholds:
-    """Return the rule whose mean number of views is the budget or just below it, if that pays."""
+    """Return the rule that spends a budget of mean views, or less if more views do not pay."""
 
     def within(rule: Thresholds) -> bool:
         return bool(first_exits(fitted.confidence, rule).mean() <= budget)
@@ -260,10 +260,10 @@ def _cheapest_supported(
     target: ExitTarget,
     groups: ArrayLike | None = None,
 ) -> Thresholds:
-    """Go through rules from the most careful on, and return the last one before the first failure.
+    """Test rules from the most careful on, and return the last one before the first failure.
 
     In a fixed order and up to the first failure, each rule may be tested at the full level. The
-    images of a group may all be lost together: as many count as there are groups.
+    images of a group may all be lost together, so that a group counts as one image.
     """
     full = exits.correct[-1] > 0
     images = independent_images(np.ones(len(full)), groups)
@@ -288,7 +288,7 @@ def _cheapest_supported(
 
 
 def _more_images(lost: float, gained: float, images: float, loss: float) -> str:
-    """Say how many images would do if the rates stayed as they are."""
+    """Say how many images would be enough at the same rates."""
     if (lost - gained) / images >= loss:
         return "allow a larger loss"
     factor = 1

@@ -1,4 +1,4 @@
-"""What an early exit is worth on images that it has not seen, against fixed numbers of views."""
+"""Evaluates an early exit on unseen images, against fixed numbers of views."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from relook.numerics.intervals import Interval, likely_variance, paired_interval
 from relook.policy import Policy
 
 BUDGETS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 30.0, 50.0)
-"""Mean numbers of views that the curve is drawn for, as far as the policy goes."""
+"""Mean numbers of views on the curve, up to the policy's own."""
 
-_SAMPLE = 256  # images whose predictions say how much a difference in cLL varies
+_SAMPLE = 256  # images from which the variance of a difference in cLL is estimated
 
 
 @dataclass(frozen=True)
 class ExitPoint:
-    """One way to spend views: their mean number, and what it reaches."""
+    """A mean number of views, and the scores with it."""
 
     views: float
     cll: float
@@ -44,8 +44,8 @@ class ExitPoint:
 class Difference:
     """Early exit minus a number of views that is the same for every image.
 
-    A number between two whole ones gives each image the mean of what it scores with both: the
-    fewer for some images, the more for others, drawn at random.
+    For a number between two whole ones, an image's score is the weighted mean of its scores with
+    both, as if each image got one of them at random.
     """
 
     views: float
@@ -76,7 +76,7 @@ class ExitReport:
 
     @property
     def saving(self) -> float:
-        """How many times fewer views than the whole policy."""
+        """The policy's number of views divided by the mean number used."""
         return self.rule.views / self.own.views
 
     @property
@@ -110,9 +110,9 @@ def report_early_exit(
 ) -> ExitReport:
     """Score a rule on predictions `[view, n, class]` of the policy's distinct views.
 
-    The curve's rules are made of the predictions and labels that it was `learned_on`. Intervals
-    are over images (whole `groups`). Images that the rule or the policy was found on are refused,
-    by their `identities` (those of a data set).
+    The curve's rules are learned from the predictions and labels `learned_on`, as this one was.
+    Intervals are over images (whole `groups`). Images that the rule or the policy was found on,
+    by their `identities` in a data set, are refused.
     """
     rule.check_policy(policy)
     known = np.zeros(len(labels), np.uint64) if identities is None else identities
@@ -132,10 +132,10 @@ def report_early_exit(
 
     def over(number: float) -> Difference:
         cll, accuracy = (
-            take_exits(scores, views) - _at(scores, number)
+            take_exits(scores, views) - _score_at(scores, number)
             for scores in (exits.likelihood, exits.correct)
         )
-        likely = likely_variance(take_exits(sample, views[some]), _at(sample, number))
+        likely = likely_variance(take_exits(sample, views[some]), _score_at(sample, number))
         return Difference(
             number,
             paired_interval(cll, groups=groups, likely=likely),
@@ -150,7 +150,7 @@ def report_early_exit(
         over_same=over(float(views.mean())),
         over_next=over(math.ceil(views.mean())),
         over_full=over(rule.views),
-        # Budgets beyond what pays have one and the same rule.
+        # From some budget on, all have the same rule.
         curve=tuple(
             _point(exits, first_exits(exits.confidence, one)) for one in dict.fromkeys(rules)
         ),
@@ -161,13 +161,13 @@ def report_early_exit(
 
 
 def _point(exits: ScoredExits, views: Indices) -> ExitPoint:
-    """Return what images reach with their own numbers of views `[n]`."""
+    """Return the scores of images with their own numbers of views `[n]`."""
     cll, correct = take_exits(exits.likelihood, views), take_exits(exits.correct, views)
     return ExitPoint(float(views.mean()), float(cll.mean()), float(correct.mean()))
 
 
-def _at(scores: FloatArray, views: float) -> FloatArray:
-    """Return what images score `[n, …]` with a number of views, from `[exit, n, …]`."""
+def _score_at(scores: FloatArray, views: float) -> FloatArray:
+    """Return images' scores `[n, …]` with a number of views, from `[exit, n, …]`."""
     low, high = math.floor(views), math.ceil(views)
     share = views - low
     return np.asarray((1 - share) * scores[low - 1] + share * scores[high - 1])

@@ -1,7 +1,7 @@
-"""Early exit: after each view, a calibrated rule decides which images need no more of them.
+"""Early exit: after each view, a calibrated rule decides which images need no more views.
 
-The paper names object-dependent policies as what comes next; this is a first step: the order
-of the views is the policy's, how many of them an image gets is its own.
+It is a first step towards the object-dependent policies that the paper names as future work: the
+order of the views is the policy's, but their number depends on the image.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from relook.policy.file import subpolicy_to_json
 
 @dataclass(frozen=True)
 class EarlyExit:
-    """When an image has had enough views: exit k is after the k-th distinct view.
+    """A rule for how many views an image gets: exit k is after the k-th distinct view.
 
-    The mean of the views so far, at `temperatures[k − 1]`, is the prediction of exit k; its
-    largest probability above `thresholds[k − 1]` ends the image. The last exit ends all, so it
-    has no threshold. `target` is what the rule was learned for, on `images` images, where it took
-    `mean_views`; `policy` is the fingerprint of the views that it belongs to, `seen` the set of
-    images that the rule or the policy was found on (`relook.io.identities`).
+    The mean of the views so far, at `temperatures[k − 1]`, is the prediction of exit k. An image
+    leaves there if its largest probability is above `thresholds[k − 1]`; the last exit has no
+    threshold. The rule was learned for the `target`, on `images` images, which took `mean_views`.
+    `policy` is the fingerprint of the views that it belongs to, `seen` the set of images that the
+    rule or the policy was found on (`relook.io.identities`).
     """
 
     thresholds: tuple[float, ...]
@@ -59,11 +59,11 @@ class EarlyExit:
 
     @property
     def views(self) -> int:
-        """How many views an image may get at most."""
+        """The most views that an image gets."""
         return len(self.temperatures)
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise where the rule was learned for other views."""
+        """Raise if the rule was learned for other views."""
         if policy_fingerprint(policy) != self.policy:
             raise RelookError(
                 "the early exit belongs to another policy or to another budget of views: learn "
@@ -80,7 +80,7 @@ class EarlyExit:
 
     @classmethod
     def load(cls, path: str | Path) -> EarlyExit:
-        """Read a rule; a damaged file raises a FileFormatError that says what is wrong."""
+        """Read a rule; a damaged file raises a FileFormatError."""
         return EARLY_EXIT.read(path)
 
 
@@ -89,20 +89,20 @@ EARLY_EXIT = Kind(EarlyExit, "relook-early-exit", 2, "a relook early exit", "ear
 
 @dataclass(frozen=True)
 class Exited:
-    """What images got: calibrated log-probabilities `[n, class]` and views `[n]`."""
+    """Images' calibrated log-probabilities `[n, class]` and numbers of views `[n]`."""
 
     log_probs: FloatArray
     views: Indices
 
 
 def policy_fingerprint(policy: Policy) -> str:
-    """Return what identifies a policy's views, their order and average, without temperatures."""
+    """Return a fingerprint of a policy's views, their order and average, without temperatures."""
     average = () if policy.view_temperature == 1 else (policy.view_temperature,)
     return fingerprint([subpolicy_to_json(sub) for sub in policy], *average)
 
 
 def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> Exited:
-    """Return what the rule makes of all views' `Policy.tempered` predictions `[view, n, class]`."""
+    """Apply the rule to the predictions of all views `[view, n, class]` (`Policy.tempered`)."""
     exits = calibrated_exits(log_probs, counts, rule.temperatures)
     views = first_exits(confidence_of(exits), rule.thresholds)
     return Exited(take_exits(exits, views), views)
@@ -111,12 +111,12 @@ def apply_early_exit(rule: EarlyExit, log_probs: LogProbs, counts: Indices) -> E
 def run_early_exit(
     rule: EarlyExit, counts: Indices, images: int, predict: Callable[[int, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Return scaled log-probabilities float32 `[n, class]`, and how many views each image got.
+    """Return scaled log-probabilities float32 `[n, class]`, and the number of views per image.
 
-    `predict(view, places)` gives one view's log-probabilities `[place, class]` of the images that
-    need it. The softmax is the calibrated prediction of an exit.
+    `predict(view, places)` returns one view's log-probabilities `[place, class]` of the images that
+    need it. The softmax of the result is the calibrated prediction.
     """
-    # A view that an exit has not seen has no share of it; its logarithm is never read.
+    # Views after an exit have no share in it; the logarithm of theirs is never read.
     shares = np.maximum(counts / counts.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     places = torch.arange(images)
     seen: list[Tensor] = []
@@ -169,7 +169,7 @@ class ScoredExits:
 
 
 def exit_counts(policy: Policy) -> Indices:
-    """Return how often each distinct view counts at each exit `[exit, view]`: as in its budget."""
+    """Return how often each distinct view counts at each exit, `[exit, view]`."""
     if not policy.is_fixed:
         raise RelookError(
             "expected a fixed policy for early exit, got one of fresh draws: "
@@ -215,5 +215,5 @@ def first_exits(confidence: FloatArray, thresholds: tuple[float, ...]) -> Indice
 
 
 def take_exits(exits: FloatArray, views: Indices) -> FloatArray:
-    """Return what each image's own exit says, `[n, …]` of `[exit, n, …]`."""
+    """Return each image's values at its own exit: `[n, …]` of `[exit, n, …]`."""
     return np.asarray(exits[views - 1, np.arange(len(views))])

@@ -1,4 +1,4 @@
-"""A finished ONNX model against relook's own path: same views, same predictions."""
+"""Compares a finished ONNX model with relook itself: views to the byte, and predictions."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from relook.transforms.centre_crop import CentreCrop, Levels, centre_view
 from relook.transforms.full_images import FullImages, plain_views
 from relook.transforms.onnx.graph import Shape
 
-_GENERATED = 8
-# Of generated photos, as multiples of the input's sides.
+_GENERATED = 8  # images
+# Sides of generated photos, as multiples of the input's.
 _SIDES = ((1.3, 1.7), (0.6, 0.8), (2.9, 1.4), (1.1, 4.2), (1.0, 1.0), (3.7, 4.4))
 
 
 @dataclass(frozen=True)
 class Check:
-    """How far a model is from relook's own predictions, in probability, at most.
+    """The largest difference between a model's probabilities and relook's own.
 
-    `byte_equal_views` says whether the views were compared too, byte by byte.
+    `byte_equal_views` is true if the views were compared too, and equal to the byte.
     """
 
     images: int
@@ -60,7 +60,7 @@ def check_model(
     generated: bool,
     tolerance: float,
 ) -> Check:
-    """Run a model's bytes on images as it takes them; raise if it differs."""
+    """Run a model on images in the form that it takes; raise if views or predictions differ."""
     _check_views(plan, images)
     found = as_probabilities(_run(data, plan.output, plan.input, images), plan.output)
     check = compare(found, own_predictions(plan, predictor, images), generated, tolerance)
@@ -72,7 +72,7 @@ def compare(
 ) -> Check:
     """Compare probabilities `[n, class]` with relook's own; raise if they differ."""
     difference = float(np.abs(found - own).max())
-    if not difference <= tolerance:  # NaN is no number to allow
+    if not difference <= tolerance:  # NaN fails too
         raise RelookError(
             f"the exported model differs from relook's own predictions by {difference:.2g} (in "
             f"probability; at most {tolerance:g} is allowed): nothing was written; check that the "
@@ -82,7 +82,7 @@ def compare(
 
 
 def generated_images(shape: Shape) -> Tensor:
-    """Return a few images for a check where none are given: noise, and blocks of flat colour."""
+    """Return a few images for a check: noise, and blocks of flat colour."""
     side = max(shape.height, shape.width)
     numbers = uniforms(0, image=np.arange(_GENERATED)[:, None], slot=np.arange(3 * shape.pixels))
     noise = numbers.reshape(_GENERATED, 3, shape.height, shape.width)[:, : shape.channels]
@@ -95,7 +95,7 @@ def generated_images(shape: Shape) -> Tensor:
 
 
 def generated_photos(plan: CentreCrop) -> FullImages:
-    """Return a few photos for a check where none are given: small and large, wide and high."""
+    """Return a few photos for a check: small and large, wide and high."""
     photos: list[Levels] = []
     for down, across in _SIDES:
         sides = round(down * plan.size[0]), round(across * plan.size[1])
@@ -105,7 +105,7 @@ def generated_photos(plan: CentreCrop) -> FullImages:
 
 
 def as_network_takes(images: Tensor | FullImages, given: ImageInput) -> Tensor:
-    """Return images brought to the network's size as relook does when it reads them."""
+    """Return images resized to the network's size as when relook reads them."""
     if isinstance(images, FullImages):
         return plain_views(kept(images))
     if given.preparation is None:
@@ -119,7 +119,7 @@ def as_network_takes(images: Tensor | FullImages, given: ImageInput) -> Tensor:
 
 
 def as_session_takes(given: ImageInput, images: Tensor | FullImages) -> list[NDArray[np.uint8]]:
-    """Return images as arrays in the file's layout: all at once, photos one by one."""
+    """Return arrays in the file's layout: one of all images, or one per photo."""
     if isinstance(images, FullImages):
         levels = [images.levels(place)[None] for place in range(len(images))]
     else:
@@ -132,13 +132,13 @@ def as_session_takes(given: ImageInput, images: Tensor | FullImages) -> list[NDA
 def own_predictions(
     plan: ModelPlan, predictor: Predictor, images: Tensor | FullImages
 ) -> NDArray[np.float64]:
-    """Return relook's own probabilities `[n, class]` of images as the file takes them."""
+    """Return relook's own probabilities `[n, class]` of images in the form that the file takes."""
     log_probs = np.stack([predictor(view).numpy() for view in _own_views(plan, images)])
     return np.exp(temper(plan.views.average(log_probs), plan.views.temperature))
 
 
 def as_probabilities(results: NDArray[Any], output: Output) -> NDArray[np.float64]:
-    """Return what a model gives as probabilities `[n, class]`."""
+    """Return a model's outputs as probabilities `[n, class]`."""
     values = results.astype(np.float64)
     if output == "probabilities":
         return values
@@ -167,7 +167,7 @@ def _check_views(plan: ModelPlan, images: Tensor | FullImages) -> None:
 
 
 def _run(data: bytes, output: str, given: ImageInput, images: Tensor | FullImages) -> NDArray[Any]:
-    """Run all images at once, photos one by one; results `[view · n, …]` or `[n, …]`."""
+    """Return a model's results `[view · n, …]` or `[n, …]`; photos run one by one."""
     session = open_session(data)
     try:
         results = [

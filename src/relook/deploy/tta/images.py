@@ -1,4 +1,4 @@
-"""Images on their way into a TTA module: checked, and turned into grey levels."""
+"""Images as a TTA module takes them: checked, and converted to grey levels."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ CUT_FROM_INPUT = (
 )
 
 
-def as_levels(images: Images) -> Tensor | FullImages:
+def _as_levels(images: Images) -> Tensor | FullImages:
     """Return images as uint8 `[n, c, h, w]`; floats in [0, 1] are rounded to grey levels.
 
-    Full-size images stay as they are: views are cut from them. While a graph is made, values are
-    not looked at.
+    Full-size images stay as they are: views are cut from them. During tracing, values are not
+    checked.
     """
     if isinstance(images, np.ndarray):
         images = torch.from_numpy(np.array(images))
@@ -61,7 +61,7 @@ def as_levels(images: Images) -> Tensor | FullImages:
 def preparation_for(
     size: Size, channels: int, spec: InputSpec | None, searched: CentreCrop | None
 ) -> CentreCrop:
-    """Return how images become an input: as in the policy's search, or as the model says."""
+    """Return how images are brought to a size: as in the search, or by the model's spec."""
     if searched is not None and searched.size == size:
         return replace(searched, channels=channels)
     spec = spec or InputSpec(size)
@@ -70,15 +70,18 @@ def preparation_for(
 
 
 def as_photos(images: Photos, plan: CentreCrop) -> FullImages:
-    """Return photos at their own size: tensors `[c, h, w]`, uint8 arrays `[h, w, c]`, Pillow's.
+    """Return photos at their own size: tensors `[c, h, w]`, arrays `[h, w, c]`, Pillow images.
 
-    Those of Pillow's are turned upright and brought to the plan's channels, as files are.
+    Arrays are uint8. Pillow images are turned upright and converted to the plan's channels, as
+    files are.
     """
     if not len(images):
         raise RelookError("expected at least 1 image, got none")
     if isinstance(images, FullImages):
         return replace(images, plan=plan)
-    return FullImages.of([_photo(one, plan, place) for place, one in enumerate(images)], plan)
+    return FullImages.of(
+        [_photo_levels(one, plan, place) for place, one in enumerate(images)], plan
+    )
 
 
 def cuts_photos(policy: Policy) -> bool:
@@ -89,7 +92,7 @@ def cuts_photos(policy: Policy) -> bool:
     return any(TRANSFORMS[name].full_size is not None for name in first)
 
 
-def _photo(photo: Photo, plan: CentreCrop, place: int) -> Levels:
+def _photo_levels(photo: Photo, plan: CentreCrop, place: int) -> Levels:
     """Return one photo's levels `[h, w, c]`, or raise."""
     try:
         if isinstance(photo, Image.Image):
@@ -102,51 +105,56 @@ def _photo(photo: Photo, plan: CentreCrop, place: int) -> Levels:
         if levels.dtype != np.uint8 or levels.ndim != 3 or levels.shape[2] != plan.channels:
             wanted = f"uint8 [h, w, {plan.channels}] (a tensor: [{plan.channels}, h, w])"
             raise ValueError(f"expected {wanted}, got {levels.dtype} {list(levels.shape)}")
-        resized_size((levels.shape[0], levels.shape[1]), plan)  # raises where a view would fail
+        resized_size((levels.shape[0], levels.shape[1]), plan)  # raises if a view cannot be made
     except (ValueError, RelookError) as error:
         raise RelookError(f"photo {place}: {error}") from None
     return np.ascontiguousarray(levels)
 
 
-def opened(
+def open_images(
     images: Images, policy: Policy, size: Size | None, channels: int | None, spec: InputSpec | None
 ) -> Tensor | FullImages:
-    """Return images as `as_levels` does, and photos kept at full size.
+    """Return uint8 images `[n, c, h, w]`, or photos at full size, that fit network and policy.
 
-    Photos are what comes in a list and, for a policy that was searched on them, a batch of
-    another size than the input's.
+    Photos are a list or, for a policy that was searched on photos, a batch whose size is not the
+    input's.
     """
     searched = policy.preparation
-    if not isinstance(images, list | tuple):
-        levels = as_levels(images)
-        full = searched is not None and searched.full_size and not is_traced()
-        if isinstance(levels, FullImages) or not full or tuple(levels.shape[2:]) == size:
-            return levels
-        images = levels
-    if size is None:
-        raise RelookError("expected size=… to take photos: the model does not say its input's size")
-    channels = channels or (3 if searched is None else searched.channels)
-    return kept(as_photos(images, preparation_for(size, channels, spec, searched)))
+
+    def at_full_size(photos: Photos) -> FullImages:
+        if size is None:
+            raise RelookError(
+                "expected size=… to take photos: the model does not say its input's size"
+            )
+        wanted = channels or (3 if searched is None else searched.channels)
+        return kept(as_photos(photos, preparation_for(size, wanted, spec, searched)))
+
+    levels = at_full_size(images) if isinstance(images, list | tuple) else _as_levels(images)
+    full = searched is not None and searched.full_size and not is_traced()
+    if full and isinstance(levels, Tensor) and tuple(levels.shape[2:]) != size:
+        levels = at_full_size(levels)
+    _check_fit(levels, channels, size, policy)
+    return levels
 
 
 def shape_of(images: Images, size: Size | None) -> Sequence[int]:
-    """Return the shape `[n, c, h, w]` of images, of photos in a list that of their views."""
+    """Return the shape `[n, c, h, w]` of images; for a list of photos, that of their views."""
     if isinstance(images, list | tuple) and images:
         return len(images), 3, *(size or (1, 1))
     if isinstance(images, Tensor | np.ndarray | FullImages):
         shape: Sequence[int] = images.shape
         if len(shape) == 4 and len(images):
             return shape
-    as_levels(images)  # says what is wrong
+    _as_levels(images)  # raises with the reason
     raise RelookError("expected at least 1 image, got none")
 
 
-def check_fit(
+def _check_fit(
     images: Tensor | FullImages, channels: int | None, size: Size | None, policy: Policy
 ) -> None:
-    """Raise where images `[n, c, h, w]` are not what network and policy were made for.
+    """Raise unless images `[n, c, h, w]` fit network and policy.
 
-    Without a stated size, a built-in recipe's policy takes from half to twice its image size.
+    If no size is given, the policy of a built-in recipe takes half to twice the recipe's size.
     """
     given, height, width = images.shape[1:]
     if channels is not None and given != channels:

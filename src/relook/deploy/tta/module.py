@@ -25,15 +25,8 @@ from relook.deploy.early_exit.rule import (
     exit_counts,
     run_early_exit,
 )
-from relook.deploy.tta.images import (
-    CUT_FROM_INPUT,
-    Images,
-    check_fit,
-    cuts_photos,
-    opened,
-    shape_of,
-)
-from relook.deploy.tta.network import evaluating, is_traced, network_of
+from relook.deploy.tta.images import CUT_FROM_INPUT, Images, cuts_photos, open_images, shape_of
+from relook.deploy.tta.network import batch_limit, evaluating, is_traced, network_of
 from relook.deploy.tta.view_plan import (
     Output,
     TemperatureChoice,
@@ -54,39 +47,34 @@ from relook.policy import DrawKind, Policy
 from relook.predictions.passes import View, distinct_views
 from relook.transforms.full_images import FullImages
 
-_BATCH = 256
-_LEAST_BATCH = 8
-# With early exit, of images taken up together: late views still fill batches.
+# With early exit, images are started this many batches at a time, so that late views fill batches.
 _EXIT_BATCHES = 32
-# Of a batch on the CPU, a thread: 16 images of 32×32, whose activations stay in the cache.
-_THREAD_PIXELS = 1 << 14
 
 
 class TTA(nn.Module):
     """Averages a model's predictions over the views of a policy, and calibrates them.
 
-    Takes uint8 images `[n, c, h, w]`, or float ones in [0, 1], which are rounded to grey
-    levels; returns `output` `[n, class]`, float32 on the model's device. Photos of any size do as
-    well: a list of them (uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, images of Pillow's), a data
-    set's full-size images or, with a policy that was searched on photos, a batch of another size
-    than the input's. Crops are then cut from them, as in the search. What returns arrays, such as
-    `predict_proba`, takes `[n, h, w, c]` and `[n, h, w]` too. Each distinct view runs once
-    and counts as often as the policy repeats it. `model` is a torch module (`mean`, `std`,
-    `outputs` as for `relook.search`) or a predictor; the module is `tta.model`.
+    Takes uint8 images `[n, c, h, w]`, or floats in [0, 1], which are rounded to grey levels;
+    returns `output` `[n, class]`, float32 on the model's device. It also takes photos of any size:
+    a list of them (uint8 tensors `[c, h, w]`, arrays `[h, w, c]`, Pillow images), a data set's
+    full-size images or, with a policy that was searched on photos, a batch whose size is not the
+    input's. Crops are then cut from them, as in the search. The methods that return arrays, such as
+    `predict_proba`, also take `[n, h, w, c]` and `[n, h, w]`. Each distinct view runs once and
+    counts as often as the policy repeats it. `model` is a torch module (`mean`, `std`, `outputs` as
+    for `relook.search`) or a predictor; the module is `tta.model`.
 
-    `policy` may be a policy's file, or the name of a preset (`flip`, `preset:10c` …), which is not
-    calibrated until `calibrate` has seen labelled images. `views` is a budget of model passes per
-    image. `temperature` is the policy's for that budget, a number, or None for none; a warning says
-    where it was fitted on another network. A policy of
-    fresh draws is frozen by `seed`, unless `draws="fresh"`: then views are drawn by counter, one
-    index per image. `max_batch` views go through the model at once (default: by the images' size).
-    `size` (height, width) is what images must have; `classes` are names for `predict`.
-    `early_exit`, a rule or its file, ends each image after as many views as it needs, with the
-    rule's own temperatures.
+    `policy` may be a policy's file or the name of a preset (`flip`, `preset:10c` …), which is not
+    calibrated until `calibrate` gets labelled images. `views` is a budget of model passes per
+    image. `temperature` is the policy's for that budget, a number, or None for none; a warning is
+    given if it was fitted on another network. A policy of fresh draws is frozen by `seed`, unless
+    `draws="fresh"`: then views are drawn by counter, one index per image. At most `max_batch` views
+    go through the model at once (default: by the images' size). Images must have the `size`
+    (height, width); `classes` are names for `predict`. `early_exit`, a rule or its file, stops each
+    image after as many views as it needs, at the rule's own temperatures.
 
-    The model runs in eval mode and without gradients. Compiled and exported, all views go
-    through the model at once and values are not checked; an exported graph makes its views of
-    torch's own operations.
+    The model runs in eval mode and without gradients. Compiled or exported, all views go through
+    the model at once and values are not checked; the views in an exported graph consist of torch's
+    own operations.
     """
 
     def __init__(
@@ -130,10 +118,10 @@ class TTA(nn.Module):
             known = searched.size
         self.size = (size, size) if isinstance(size, int) else size or known
         self.next_index = 0
-        self._outputs: int | None = None
-        self._told = False
-        fixed = [view.subpolicy for view in self.plan.views] if self.plan.is_fixed else []
-        self._texts = [subpolicy_text(subpolicy) for subpolicy in fixed]
+        self._class_count: int | None = None
+        self._warned = False
+        fixed = self.plan.views if self.plan.is_fixed else ()
+        self._subpolicy_texts = [subpolicy_text(view.subpolicy) for view in fixed]
 
     @property
     def policy(self) -> Policy:
@@ -142,18 +130,19 @@ class TTA(nn.Module):
 
     @property
     def views(self) -> int:
-        """How many model passes each image costs."""
+        """The number of model passes per image."""
         return len(self.plan.views)
 
     @property
     def temperature(self) -> float:
-        """What the averaged log-probabilities are divided by; 1 without calibration."""
+        """The divisor of the averaged log-probabilities; 1 without calibration."""
         return self.plan.temperature
 
     def forward(self, images: Images, first_index: int | None = None) -> Tensor:
-        """Return `output` `[n, class]`; `first_index` is the first image's, for fresh draws.
+        """Return `output` `[n, class]`.
 
-        Without it, the images count on from those of the last call.
+        For fresh draws, `first_index` is the index of the first image; by default, indices continue
+        from the last call.
         """
         with torch.no_grad():
             if self.early_exit is not None:
@@ -168,7 +157,7 @@ class TTA(nn.Module):
     def view_log_probs(self, images: Images, first_index: int | None = None) -> Tensor:
         """Return each distinct view's log-probabilities `[view, n, class]`, float32.
 
-        They are as they are averaged: at the policy's view temperature.
+        They are at the policy's view temperature, ready to be averaged.
         """
         levels = self._levels(images)
         if is_traced() and isinstance(levels, Tensor):
@@ -183,7 +172,7 @@ class TTA(nn.Module):
                 part = levels[start : start + limit]
                 indices = np.arange(first + start, first + start + len(part))
                 parts.append(self._part_log_probs(part, indices, limit))
-        return _joined(parts, dim=1)
+        return _concatenate(parts, dim=1)
 
     def predict_proba(self, images: Images, *, first_index: int = 0) -> NDArray[np.float32]:
         """Return probabilities float32 `[n, class]` of an array of any length, in batches."""
@@ -193,14 +182,14 @@ class TTA(nn.Module):
         return np.concatenate([self.probabilities(part.cpu().numpy()) for part in parts])
 
     def probabilities(self, log_probs: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Return calibrated probabilities `[n, class]` of what `view_log_probs` gives."""
+        """Return calibrated probabilities `[n, class]` from the result of `view_log_probs`."""
         if self.early_exit is not None:
             exited = apply_early_exit(self.early_exit, log_probs, exit_counts(self.policy))
             return np.exp(exited.log_probs).astype(np.float32)
         return np.exp(temper(self.plan.mean(log_probs), self.temperature)).astype(np.float32)
 
     def exit_early(self, images: Images) -> Exited:
-        """Return calibrated log-probabilities `[n, class]`, and how many views each image got."""
+        """Return calibrated log-probabilities `[n, class]` and the number of views per image."""
         if self.early_exit is None:
             raise RelookError("expected a TTA with early_exit=…, got one that runs all views")
         parts = self._parts(images, _EXIT_BATCHES)
@@ -210,14 +199,14 @@ class TTA(nn.Module):
         return Exited(rows.numpy(), torch.cat([views for _, views in found]).numpy())
 
     def predict(self, images: Images, *, first_index: int = 0) -> NDArray[Any]:
-        """Return the most probable class of each image: its name where `classes` are known."""
+        """Return the most probable class of each image: its name if there are `classes`."""
         best = self.predict_proba(images, first_index=first_index).argmax(axis=1)
         return best if self.classes is None else np.asarray(np.array(self.classes)[best])
 
     def predict_set(self, images: Images, *, first_index: int = 0) -> NDArray[np.bool_]:
-        """Return which classes are in each image's prediction set, `[n, class]`.
+        """Return whether each class is in an image's prediction set, `[n, class]`.
 
-        The policy has to have sets: `relook conformal` and `FoundPolicy.conformal` make them.
+        The policy needs sets, which `relook conformal` and `FoundPolicy.conformal` make.
         """
         rule = None if self.early_exit is not None else self.plan.sets
         if rule is None:
@@ -228,9 +217,9 @@ class TTA(nn.Module):
         return rule.sets(self.predict_proba(images, first_index=first_index))
 
     def uncertainty(self, images: Images, *, first_index: int = 0) -> Uncertainty:
-        """Return how unsure the predictions are, and how far the views disagree, `[n]` each.
+        """Return the entropies of the predictions and the disagreement of the views, `[n]` each.
 
-        All views run: an early exit does not count here.
+        All views run, even with an early exit.
         """
         batches = self._batches(images, first_index)
         found = [self.plan.uncertainty(log_probs.cpu().numpy()) for log_probs in batches]
@@ -240,7 +229,7 @@ class TTA(nn.Module):
     def calibrate(self, images: Images, labels: ArrayLike, *, first_index: int = 0) -> TTA:
         """Fit the view temperature and the temperatures on labelled images; returns itself.
 
-        The policy remembers the images: on them no gain is claimed.
+        The policy records these images, as no gain can be claimed on them.
         """
         if self.early_exit is not None:
             raise RelookError("each exit has temperatures of its own: leave early_exit out")
@@ -248,10 +237,13 @@ class TTA(nn.Module):
         batches = [part.cpu().numpy() for part in self._batches(images, first_index)]
         _, order = distinct_views(View(sub, index) for index, sub in enumerate(self.policy))
         log_probs = np.concatenate(batches, axis=1)[order]
-        numbers = np.asarray(labels, dtype=np.int64)
-        known = identities_of(self._levels(channels_first(images)))
-        mark = network_mark(self.network.predictor)
-        policy = fitted_policy(self.policy, log_probs, numbers, known, mark)
+        policy = fitted_policy(
+            self.policy,
+            log_probs,
+            np.asarray(labels, dtype=np.int64),
+            identities_of(self._levels(channels_first(images))),
+            network_mark(self.network.predictor),
+        )
         temperature = (policy.temperatures or (1.0,))[-1]
         self.plan = replace(self.plan, policy=policy, temperature=temperature)
         return self
@@ -261,7 +253,7 @@ class TTA(nn.Module):
         return torch.frombuffer(bytearray(self._record()), dtype=torch.uint8)
 
     def set_extra_state(self, state: object) -> None:
-        """Raise where a state dict belongs to other views: weights alone would fit silently."""
+        """Raise if a state dict belongs to other views: its weights would load without an error."""
         given = bytes(state.cpu().tolist()) if isinstance(state, Tensor) else b""
         if given != self._record():
             raise RelookError(
@@ -271,7 +263,7 @@ class TTA(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Say what runs, besides the model, when the module is printed."""
+        """Return the settings that are printed with the module."""
         kappa = self.policy.view_temperature
         views_at = "" if kappa == 1 else f"view_temperature={kappa:.4g}, "
         return (
@@ -285,36 +277,29 @@ class TTA(nn.Module):
 
     def _levels(self, images: Images) -> Tensor | FullImages:
         """Return uint8 images `[n, c, h, w]` or full-size ones that fit network and policy."""
-        levels = opened(images, self.policy, self.size, self._channels, self._input)
-        check_fit(levels, self._channels, self.size, self.policy)
-        if isinstance(levels, Tensor) and not self._told and not is_traced():
-            self._told = cuts_photos(self.policy)
-            if self._told:
+        levels = open_images(images, self.policy, self.size, self._channels, self._input)
+        if isinstance(levels, Tensor) and not self._warned and not is_traced():
+            self._warned = cuts_photos(self.policy)
+            if self._warned:
                 warn(CUT_FROM_INPUT)
         return levels
 
     def _limit(self, shape: Sequence[int]) -> int:
-        """Return how many views of images of a shape `[n, c, h, w]` go through together."""
-        if self.max_batch is not None:
-            return self.max_batch
-        first = next(self.model.parameters(), None)
-        if first is not None and first.device.type not in ("cpu", "meta"):
-            return _BATCH
-        pixels = _THREAD_PIXELS * torch.get_num_threads()
-        return min(_BATCH, max(_LEAST_BATCH, pixels // (shape[2] * shape[3])))
+        """Return the most views in a batch, for images of shape `[n, c, h, w]`."""
+        return self.max_batch or batch_limit(self.model, shape[2] * shape[3])
 
     def _part_log_probs(
         self, images: Tensor | FullImages, indices: NDArray[np.int64], limit: int
     ) -> Tensor:
-        """Run a few images, as many views of them at once as the limit allows."""
+        """Run a few images, with as many of their views at once as the limit allows."""
         together = max(1, limit // len(images))
         results = []
         for start in range(0, self.views, together):
             group = range(start, min(start + together, self.views))
             made = [self.plan.make(view, images, indices) for view in group]
-            rows = self._predicted(_joined(made), f"images {indices[0]}…{indices[-1]}")
+            rows = self._predict_views(_concatenate(made), f"images {indices[0]}…{indices[-1]}")
             results.append(rows.view(len(group), len(images), -1))
-        return _joined(results)
+        return _concatenate(results)
 
     def _exit_early(self, rule: EarlyExit, images: Images) -> tuple[Tensor, Tensor]:
         """Return scaled log-probabilities `[n, class]` and views `[n]` of images in memory."""
@@ -327,23 +312,23 @@ class TTA(nn.Module):
             rows = []
             for part in torch.split(places, limit):
                 own = levels[part.to(levels.device) if isinstance(levels, Tensor) else part]
-                # A fixed view is the same for every image index.
+                # Indices do not matter: a fixed view is the same for every image.
                 made = self.plan.make(view, own, np.zeros(len(own), dtype=np.int64))
-                rows.append(self._predicted(made, f"{len(own)} images, view {view + 1}"))
-            return _joined(rows)
+                rows.append(self._predict_views(made, f"{len(own)} images, view {view + 1}"))
+            return _concatenate(rows)
 
         with evaluating(self.model):
             return run_early_exit(rule, exit_counts(self.policy), len(levels), predict)
 
-    def _predicted(self, views: Tensor, which: str) -> Tensor:
-        """Run the model on views; `which` says what is at work if it hangs."""
+    def _predict_views(self, views: Tensor, which: str) -> Tensor:
+        """Run the model on views; `which` names them in the watchdog's message."""
         with watched(lambda: which):
-            rows = self._tempered(views)
+            rows = self._tempered_log_probs(views)
         self._check_classes(rows.shape[-1])
         return rows
 
-    def _tempered(self, views: Tensor) -> Tensor:
-        """Return views' log-probabilities as they are averaged: `Policy.tempered` in torch."""
+    def _tempered_log_probs(self, views: Tensor) -> Tensor:
+        """Return views' log-probabilities at the view temperature: `Policy.tempered` in torch."""
         rows = self.network(self.model, views)
         kappa = self.policy.view_temperature
         return rows if kappa == 1 else (rows.clamp(min=LOG_FLOOR) / kappa).log_softmax(dim=-1)
@@ -357,10 +342,10 @@ class TTA(nn.Module):
         if self.model.training:
             raise RelookError("expected a model in eval mode to compile or export: call .eval()")
         if torch.compiler.is_dynamo_compiling():
-            made = [fixed_view(images, text) for text in self._texts]
+            made = [fixed_view(images, text) for text in self._subpolicy_texts]
         else:
             made = [traced_view(view.subpolicy, images) for view in self.plan.views]
-        rows = self._tempered(torch.cat(made))
+        rows = self._tempered_log_probs(torch.cat(made))
         return rows.view(self.views, -1, rows.shape[-1])
 
     def _average(self, log_probs: Tensor) -> Tensor:
@@ -370,7 +355,7 @@ class TTA(nn.Module):
         return torch.logsumexp(log_probs + weights[:, None, None], dim=0)
 
     def _batches(self, images: Images, first_index: int) -> Iterator[Tensor]:
-        """Yield the views' log-probabilities of a few images at a time, in any layout."""
+        """Yield the views' log-probabilities of a few images at a time; images in any layout."""
         start = first_index
         for part in self._parts(images):
             yield self.view_log_probs(part, start)
@@ -384,16 +369,16 @@ class TTA(nn.Module):
             yield images[start : start + step * batches]
 
     def _check_classes(self, count: int) -> None:
-        if self._outputs not in (None, count):
+        if self._class_count not in (None, count):
             raise RelookError(
-                f"expected {self._outputs} classes from the model, as before, got {count}"
+                f"expected {self._class_count} classes from the model, as before, got {count}"
             )
-        self._outputs = count
+        self._class_count = count
         if self.classes is not None and len(self.classes) != count:
             raise RelookError(
                 f"expected a name for each of the model's {count} classes, got {len(self.classes)}"
             )
 
 
-def _joined(parts: list[Tensor], dim: int = 0) -> Tensor:
+def _concatenate(parts: list[Tensor], dim: int = 0) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

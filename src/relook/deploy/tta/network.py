@@ -16,11 +16,16 @@ from relook.models.base import Outputs, to_log_probs
 from relook.models.predictors import network_failed, normalised
 from relook.numerics.calibration import LOG_FLOOR
 
+_BATCH = 256
+_LEAST_BATCH = 8
+# Per thread, on the CPU: 16 images of 32×32, whose activations stay in the cache.
+_THREAD_PIXELS = 1 << 14
+
 
 class PredictorModule(nn.Module):
-    """A predictor that is no torch module (an ONNX file, an ensemble, a function) as one.
+    """A torch module around another kind of predictor: an ONNX file, an ensemble, a function.
 
-    It has no parameters: the predictor stays on the device that it was made for.
+    It has no parameters: the predictor stays on its device.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -39,21 +44,21 @@ class PredictorModule(nn.Module):
 
 @dataclass(frozen=True)
 class Network:
-    """How a predictor's module is run, on whatever device it, or a copy of it, is by now."""
+    """Runs a predictor's module, or a copy of it, on its current device."""
 
     predictor: Predictor
 
     def __call__(self, module: nn.Module, views: Tensor) -> Tensor:
         """Return float32 log-probabilities `[n, class]` on the module's device."""
-        known = self.predictor
-        if not isinstance(known, TorchPredictor):
-            return to_log_probs(module(views), "log_probs", len(views), known.classes)
+        predictor = self.predictor
+        if not isinstance(predictor, TorchPredictor):
+            return to_log_probs(module(views), "log_probs", len(views), predictor.classes)
         parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
         device = views.device if parameter is None else parameter.device
         dtype = torch.float32 if parameter is None else parameter.dtype
-        inputs = normalised(views.to(device, non_blocking=True), known.normalisation).to(dtype)
+        inputs = normalised(views.to(device, non_blocking=True), predictor.normalisation).to(dtype)
         if is_traced():
-            return _unchecked_log_probs(module(inputs), known.outputs)
+            return _unchecked_log_probs(module(inputs), predictor.outputs)
         try:
             results = module(inputs)
         except RelookError:
@@ -61,15 +66,15 @@ class Network:
         except Exception as error:
             raise network_failed(error, inputs) from error
         if isinstance(results, Tensor) and results.device.type != "cpu" and results.ndim == 2:
-            # The checks of to_log_probs would wait for the device at each call.
-            return _unchecked_log_probs(results, known.outputs)
-        return to_log_probs(results, known.outputs, len(views), known.classes)
+            # The checks of to_log_probs would synchronize with the device at each call.
+            return _unchecked_log_probs(results, predictor.outputs)
+        return to_log_probs(results, predictor.outputs, len(views), predictor.classes)
 
     def record(self) -> str:
-        """Return what decides the module's inputs and what its outputs are, as text."""
-        known = self.predictor
-        if isinstance(known, TorchPredictor):
-            return str((*known.normalisation, known.outputs))
+        """Return the normalisation and the kind of outputs as text."""
+        predictor = self.predictor
+        if isinstance(predictor, TorchPredictor):
+            return str((*predictor.normalisation, predictor.outputs))
         return str((0.0, 1.0, "logits"))
 
 
@@ -86,9 +91,17 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling()
 
 
+def batch_limit(module: nn.Module, pixels: int) -> int:
+    """Return how many images of so many pixels a module predicts fastest at once."""
+    first = next(module.parameters(), None)
+    if first is not None and first.device.type not in ("cpu", "meta"):
+        return _BATCH
+    return min(_BATCH, max(_LEAST_BATCH, _THREAD_PIXELS * torch.get_num_threads() // pixels))
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into eval mode and, afterwards, what was training back into train mode."""
+    """Put a module into eval mode, and the parts that were training back at the end."""
     training = [part for part in module.modules() if part.training]
     for part in training:
         part.training = False

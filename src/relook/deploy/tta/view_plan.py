@@ -1,4 +1,4 @@
-"""Which views a TTA module runs, how often each counts, and what they say together."""
+"""The plan of a TTA module: its distinct views, how often each counts, and their average."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ _NOT_CALIBRATED = (
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Entropies in nats, float64 `[n]`: `entropy` is that of the calibrated prediction.
+    """Entropies in nats, float64 `[n]`.
 
-    The others are of the views as they are averaged (at the policy's view temperature), before the
-    temperature: `predictive_entropy` that of their mean, `expected_entropy` the mean of theirs.
+    `entropy` is that of the calibrated prediction. Before calibration, with the views at the
+    policy's view temperature, `predictive_entropy` is the entropy of their mean and
+    `expected_entropy` the mean of their entropies.
     """
 
     entropy: FloatArray
@@ -50,7 +51,7 @@ class Uncertainty:
 
     @property
     def mutual_information(self) -> FloatArray:
-        """The difference of these two, at least 0: how much the views disagree."""
+        """Predictive minus expected entropy, at least 0: how much the views disagree."""
         return np.maximum(self.predictive_entropy - self.expected_entropy, 0.0)
 
 
@@ -58,8 +59,7 @@ class Uncertainty:
 class ViewPlan:
     """The distinct views of a policy in order of first use; `counts[i]` weighs view i.
 
-    `policy` is what runs: frozen, and cut to the budget. `temperature` is 1 where the
-    predictions are not calibrated.
+    `policy` is frozen and cut to the budget. `temperature` is 1 if predictions are not calibrated.
     """
 
     policy: Policy
@@ -70,12 +70,12 @@ class ViewPlan:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every image gets the same views at every call."""
+        """Whether every image always gets the same views."""
         return self.policy.is_fixed
 
     @property
     def sets(self) -> SetRule | None:
-        """Which classes are in a prediction set; None where the policy's do not hold here."""
+        """The rule for prediction sets; None without one, or if it has another temperature."""
         rule = self.policy.sets
         return None if rule is None or rule.temperature != self.temperature else rule
 
@@ -96,15 +96,15 @@ class ViewPlan:
         return self.average(log_probs[:-1]), log_probs[-1].astype(np.float64)
 
     def average(self, log_probs: LogProbs) -> FloatArray:
-        """Return the mean `[n, class]` of what the model says of the views `[view, n, class]`."""
+        """Return the mean `[n, class]` of the model's log-probabilities `[view, n, class]`."""
         return self.mean(self.policy.tempered(log_probs))
 
     def mean(self, log_probs: LogProbs) -> FloatArray:
-        """Return the mean `[n, class]` of views' log-probabilities as they are averaged."""
+        """Return the mean `[n, class]` of log-probabilities at the view temperature."""
         return mean_log_probs(log_probs, counts=np.array(self.counts))
 
     def uncertainty(self, log_probs: LogProbs) -> Uncertainty:
-        """Return how unsure views are, of log-probabilities as they are averaged."""
+        """Return the entropies of log-probabilities `[view, n, class]` at the view temperature."""
         average = self.mean(log_probs)
         shares = np.array(self.counts, dtype=np.float64) / sum(self.counts)
         return Uncertainty(
@@ -114,7 +114,7 @@ class ViewPlan:
         )
 
     def record(self) -> str:
-        """Return what decides the views and their mean as JSON: the same text for the same."""
+        """Return all that the views and their mean depend on, as JSON; equal plans, equal text."""
         content = policy_to_json(self.policy)
         kept = {name: content[name] for name in ("format", "subpolicies")}
         kept |= {"version": 1, "temperature": self.temperature}
@@ -134,7 +134,7 @@ def plan_views(
 ) -> ViewPlan:
     """Return the plan for a policy, its file or a preset's name, at a budget of model passes.
 
-    What was fitted on no images, as a preset, runs without calibration, and a warning says so.
+    A policy fitted on no images, such as a preset, runs without calibration, with a warning.
     """
     given = policy if isinstance(policy, Policy) else Policy.load(policy)
     if temperature == "policy" and given.temperatures is None and given.seen == b"":
@@ -153,11 +153,11 @@ def plan_views(
         running = running.for_budget(views)
     distinct, order = distinct_views(View(sub, index) for index, sub in enumerate(running))
     counts = np.bincount(order, minlength=len(distinct))
-    number = _temperature(running, temperature, frozen)
-    return ViewPlan(running, distinct, tuple(int(c) for c in counts), number, seed)
+    number = _chosen_temperature(running, temperature, frozen)
+    return ViewPlan(running, distinct, tuple(counts.tolist()), number, seed)
 
 
-def _temperature(policy: Policy, wanted: TemperatureChoice, frozen: bool) -> float:
+def _chosen_temperature(policy: Policy, wanted: TemperatureChoice, frozen: bool) -> float:
     if wanted is None:
         return 1.0
     if wanted == "policy":
@@ -183,7 +183,7 @@ def plan_with_exits(
     draws: DrawKind,
     seed: int | None,
 ) -> tuple[ViewPlan, EarlyExit | None]:
-    """Return the plan of the views and the rule, whose last temperature is that of all views."""
+    """Return the plan of the views and the early-exit rule, which brings its temperatures."""
     if given is None:
         return plan_views(policy, views, temperature, draws, seed), None
     rule = given if isinstance(given, EarlyExit) else EarlyExit.load(given)
@@ -199,11 +199,11 @@ def plan_with_exits(
 
 
 # Fixed views inside a graph: plain operations for torch.export, whose graphs run without relook;
-# one operator for torch.compile, as the kernels that it would make are compiled already.
+# one operator for torch.compile, as the kernels behind it are compiled already.
 
 
 def traced_view(subpolicy: SubPolicy, images: Tensor) -> Tensor:
-    """Return a fixed view of uint8 images `[n, c, h, w]` in operations that a graph can hold."""
+    """Return a fixed view of uint8 images `[n, c, h, w]`, made of torch's own operations."""
     with naming_steps(subpolicy):
         return apply_kernels(images, fixed_steps(subpolicy))
 

@@ -119,7 +119,7 @@ def test_images_of_the_proof_are_left_out(digits: Dataset) -> None:
     left, again, doubt = without_proof(digits, proof)
     assert (len(left), again, doubt) == (80, 40, "")
     assert not set(left.identities) & set(proof.identities)
-    refused("got these alone", without_proof, proof, digits)
+    refused("got only these", without_proof, proof, digits)
     # The same pixels from a file cannot be told from others: that is said.
     unknown = Dataset(
         *(digits.images, digits.labels, digits.classes, "files"),
@@ -139,7 +139,7 @@ def test_a_policy_that_was_found_on_the_proof_proves_nothing(
 def test_what_has_no_weights_is_refused(network: TorchPredictor) -> None:
     function = CallablePredictor(lambda images: images, outputs="logits")
     for model in (function, EnsemblePredictor([network, network])):
-        refused("cannot be; give the network that it was made of", trainable, model)
+        refused("cannot be; give the network that it was made from", trainable, model)
 
 
 def test_images_come_from_folders_at_any_depth_and_from_arrays(
