@@ -40,7 +40,7 @@ def relook(tmp_path: Path) -> Callable[..., Ended]:
 
     def command(*arguments: object, site: Path | None) -> Ended:
         def installed() -> None:
-            registry._plugins_wanted = True
+            registry._plugins_loaded = False
             sys.path[:0] = [str(site)] if site else []
 
         return run(tmp_path / "log", *arguments, before=installed)
