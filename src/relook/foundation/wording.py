@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 _ROUNDING = 1e-6
@@ -105,6 +106,11 @@ def duration(seconds: float) -> str:
 def with_minus_signs(text: str) -> str:
     """Return a text with true minus signs before numbers; hyphens in names stay."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, with `, …` if there are more."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def first_line(error: BaseException) -> str:

@@ -40,7 +40,7 @@ def test_labels_become_int64(images: Tensor) -> None:
         ({"labels": np.full(16, 2**63, dtype=np.uint64)}, "got 9223372036854775808"),
         ({"labels": np.zeros(15, dtype=int)}, "expected 16 labels, one per image, got 15"),
         ({"labels": np.zeros((16, 3), dtype=int)}, r"got shape \[16, 3\]: .*argmax\(axis=1\)"),
-        ({"labels": np.zeros((16, 3))}, r"float64 of shape \[16, 3\]: of one-hot .*argmax"),
+        ({"labels": np.zeros((16, 3))}, r"float64 of shape \[16, 3\]: for one-hot .*argmax"),
         ({"classes": ("cat",)}, "at least two classes"),
         ({"classes": ()}, "at least two classes"),
         ({"classes": "cat"}, "at least two classes"),

@@ -94,7 +94,7 @@ def test_links_in_a_circle_are_harmless(root: Path) -> None:
 def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relook.data.image_files.look_at", None)
+    monkeypatch.setattr("relook.data.image_files.read_heads", None)
     how = r"with classes \(--classes FILE\): one name per line, 10 lines"
     says = f"got 3 in folder:.* and 10 from the model: .*{how}"
     refused(says, as_dataset, root, outputs=10)

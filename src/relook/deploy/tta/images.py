@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from relook.data.decode import upright
-from relook.data.image_files import kept
+from relook.data.image_files import reduce_photos
 from relook.data.prepare import in_mode
 from relook.deploy.tta.network import is_traced
 from relook.errors import RelookError
@@ -126,7 +126,7 @@ def opened(
     if size is None:
         raise RelookError("expected size=… to take photos: the model does not say its input's size")
     channels = channels or (3 if searched is None else searched.channels)
-    return kept(as_photos(images, preparation_for(size, channels, spec, searched)))
+    return reduce_photos(as_photos(images, preparation_for(size, channels, spec, searched)))
 
 
 def shape_of(images: Images, size: Size | None) -> Sequence[int]:
