@@ -91,7 +91,7 @@ def test_search_and_compare_use_all_that_a_package_brings(
     without = relook("show", run / "policy.json", site=None)
     assert "expected the transform 'dim' of toy_relook, which is not registered" in refused(without)
     of_run = refused(relook("show", run, site=None))  # its comparison has the policy too
-    assert "import toy_relook first; for the command line, it takes a package" in of_run
+    assert "import toy_relook first; the command line needs a package" in of_run
     assert "(docs/howto/extend.md)" in of_run
     assert "again" not in of_run
 

@@ -107,7 +107,7 @@ def _read(images: Any, labels: ArrayLike | None, wanted: Preparation, name: str)
         if labels is None:
             raise RelookError(
                 f"{name}: expected labels with a {type(images).__name__}, got none: give both, as "
-                "relook.search(model, images, labels)"
+                "in relook.search(model, images, labels)"
             )
         numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
         levels = images if isinstance(images, FullImages) else _to_uint8(images, name)

@@ -131,7 +131,7 @@ def numbered_classes(labels: ArrayLike, where: str) -> tuple[str, ...]:
     highest = int(numbers.max()) if whole else 1
     if highest >= _MOST_CLASSES:
         raise RelookError(
-            f"{where}: expected labels below {_MOST_CLASSES} where no classes are named, "
+            f"{where}: expected labels below {_MOST_CLASSES} unless classes are named, "
             f"got {highest}"
         )
     return tuple(map(str, range(max(1, highest) + 1)))
@@ -240,8 +240,8 @@ def _read_json_classes(path: Path, outputs: int) -> tuple[str, ...]:
     for name, index in content.items():
         if type(index) is not int or not 0 <= index < _MOST_CLASSES or index in by_index:
             raise FileFormatError(
-                f"{path}: expected an index of its own from 0 for {describe(name)}, "
-                f"got {describe(index)}"
+                f"{path}: expected a different index from 0 on for each class, "
+                f"got {describe(index)} for {describe(name)}"
             )
         by_index[index] = name.strip()
     count = max(max(by_index) + 1, outputs)

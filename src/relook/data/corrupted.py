@@ -82,8 +82,8 @@ class CorruptedArrays:
         count, blocks = len(self.labels), len(self.severities)
         if severity not in self.severities:
             raise RelookError(
-                f"{one_line(str(self.root))}: expected severity {severity}, but it holds "
-                f"{', '.join(map(str, self.severities))} alone"
+                f"{one_line(str(self.root))}: expected severity {severity}, but it holds only "
+                f"{', '.join(map(str, self.severities))}"
             )
         if not path.is_file():
             raise RelookError(

@@ -130,7 +130,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _too_large(size: str) -> Unreadable:
-    return Unreadable(f"it declares {size} than the {MOST_PIXELS:,} pixels that one may have")
+    return Unreadable(f"it declares {size} than the allowed {MOST_PIXELS:,} pixels")
 
 
 def _orientation(image: Image.Image) -> int:

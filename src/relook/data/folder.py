@@ -138,7 +138,7 @@ def _rows(file: Path) -> dict[str, list[str]]:
                 f"{file}: line {line}: expected {len(heading)} cells, got {len(row)}"
             )
     if len(table) < 2:
-        raise FileFormatError(f"{file}: expected a row for each image, got the heading alone")
+        raise FileFormatError(f"{file}: expected a row for each image, got only the heading")
     cells = zip(*(row for _, row in table[1:]), strict=True)
     return {
         name: [cell.strip() for cell in column] for name, column in zip(heading, cells, strict=True)

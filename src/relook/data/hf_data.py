@@ -98,7 +98,7 @@ def _load(datasets: Any, name: str) -> Any:
         return datasets.load_dataset(str(directory))
     if not _HUB_NAME.fullmatch(name):
         raise RelookError(
-            f"hf:{one_line(name)}: expected a directory or a name of the hub like beans or "
+            f"hf:{one_line(name)}: expected a directory or a name on the hub such as beans or "
             "owner/name; there is no such directory"
         )
     return datasets.load_dataset(name)
@@ -150,7 +150,7 @@ def _labels(
     values = list(column)
     if None in values:
         raise RelookError(
-            f"{where}: expected a label for each image, row {values.index(None)}: none"
+            f"{where}: expected a label for each image, but row {values.index(None)} has none"
         )
     if all(isinstance(value, str) for value in values):
         return named_labels(values)

@@ -107,7 +107,7 @@ def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str
         low, high = min(found, key=math.prod), max(found, key=math.prod)
         raise RelookError(
             f"{where}: expected images of one size, got {len(found)} sizes from "
-            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give a size, as 224"
+            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give a size, such as 224"
         )
     channels = wanted.channels or (1 if grey else 3)
     return wanted.plan(target, channels)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
@@ -36,7 +35,6 @@ _KEYS = (("image", "img", "images", "pixel_values"), ("label", "labels"))
 
 def from_torch(
     source: Iterable[Any] | Any,
-    classes: Sequence[str] | None = None,
     *,
     preparation: Preparation | None = None,
     name: str = "torch data set",
@@ -46,7 +44,7 @@ def from_torch(
     It yields pairs (image, label) or, from a DataLoader, batches of them; dictionaries with Hugging
     Face's keys work too. An image is a PIL image, a tensor `[c, h, w]` or `[h, w]`, or an array
     `[h, w, c]` or `[h, w]`, of uint8 or floats in 0…1: leave the normalisation to the model.
-    `classes` names the labels; the default is `source.classes`, which torchvision's data sets have.
+    The classes are those of `source.classes`, which torchvision's data sets have, else numbers.
     """
     pairs = list(_pairs(source, name))
     if not pairs:
@@ -64,16 +62,10 @@ def from_torch(
         except (OSError, ValueError) as error:
             raise RelookError(f"{name}: image {i} cannot be used: {error}") from None
     labels = np.array([label for _, label in pairs])
-    names = _classes(classes, source, labels)
-    return Dataset(images, labels, names, name, identities=identities)
-
-
-def _classes(
-    given: Sequence[str] | None, source: object, labels: NDArray[np.int64]
-) -> tuple[str, ...]:
     inner = source.dataset if isinstance(source, DataLoader) else source
-    names = given or getattr(inner, "classes", None)
-    return numbered_classes(labels, "labels") if names is None else tuple(map(str, names))
+    names = getattr(inner, "classes", None)
+    classes = numbered_classes(labels, "labels") if names is None else tuple(map(str, names))
+    return Dataset(images, labels, classes, name, identities=identities)
 
 
 def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:

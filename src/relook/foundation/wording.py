@@ -108,9 +108,9 @@ def with_minus_signs(text: str) -> str:
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
-def first_few(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, with `, …` if there are more."""
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+def first_few(names: Sequence[str]) -> str:
+    """Return the first three names, with `, …` if there are more."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def first_line(error: BaseException) -> str:

@@ -19,9 +19,7 @@ _FORMULA = tuple("=+-@＝＋－＠")  # full-width ones count in Chinese and Jap
 LARGEST_JSON = 16_000_000
 """The largest JSON file that is read by default, in bytes."""
 
-LARGEST_TOML = 1_000_000
-"""The largest TOML file that is read, in bytes."""
-
+_LARGEST_TOML = 1_000_000  # in bytes
 _MOST_DIGITS = 400
 _LONGEST_SHOWN = 40
 _LONGEST_KEY = 60
@@ -103,7 +101,7 @@ def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
     except (OSError, ValueError) as error:
         raise FileFormatError(f"cannot read {one_line(str(path))}: {reason_of(error)}") from None
     if len(data) > max_bytes:
-        raise _unexpected(path, what, f"more than the {max_bytes:,} bytes that one may have")
+        raise _unexpected(path, what, f"more than the allowed {max_bytes:,} bytes")
     return data
 
 
@@ -130,10 +128,10 @@ def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> 
     raise _unexpected(path, what, f"unusable JSON: {problem}")
 
 
-def read_toml(path: str | Path, *, what: str, max_bytes: int = LARGEST_TOML) -> dict[str, Any]:
+def read_toml(path: str | Path, *, what: str) -> dict[str, Any]:
     """Read a TOML file; besides broken TOML, it refuses NaN, Infinity and too deep nesting."""
     path = Path(path)
-    data = read_bytes(path, what=what, max_bytes=max_bytes)
+    data = read_bytes(path, what=what, max_bytes=_LARGEST_TOML)
     try:
         return tomllib.loads(data.decode("utf-8"), parse_float=_finite)
     except ValueError as error:  # broken TOML, bytes that are not UTF-8, huge integers
@@ -223,7 +221,7 @@ def _parse(text: str) -> object:
         raise _RefusedError(f"{why} ({_place(text, token)})")
 
     def constant(token: str) -> NoReturn:
-        refuse(token, f"{token} is not a number of JSON")
+        refuse(token, f"{token} is not a JSON number")
 
     def whole(token: str) -> int:
         if len(token) > _MOST_DIGITS:

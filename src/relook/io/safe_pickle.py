@@ -101,7 +101,7 @@ class _Machine:
                 _refuse(f"the opcode {opcode.name} at byte {position} is not for data")
             operation(self, argument)
         if self.below or len(self.stack) != 1:
-            _refuse("it ends in the middle")
+            _refuse("it does not end with one object")
         return self.stack[0]
 
     def pop_mark(self) -> list[Any]:
@@ -157,14 +157,14 @@ def _mark(machine: _Machine, _: object) -> None:
 def _append(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     if type(target) is not list:
-        _refuse("it appends to something that is no list")
+        _refuse("it appends to something that is not a list")
     target.extend(items)
 
 
 def _set_items(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     if type(target) is not dict or len(items) % 2:
-        _refuse("it sets items of something that is no dict")
+        _refuse("it sets items of something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
         # Hashing a tuple nested a million deep would exhaust the interpreter's own stack.
         if type(key) not in (str, bytes, int):
@@ -185,7 +185,7 @@ def _get(machine: _Machine, key: int) -> None:
 
 def _name(machine: _Machine, module: object, name: object) -> None:
     if not isinstance(module, str) or not isinstance(name, str):
-        _refuse("it names something by other than text")
+        _refuse("it names something by a value that is not text")
     try:
         machine.stack.append(_Symbol((_MODULE_ALIASES.get(module, module), name)))
     except ValueError:

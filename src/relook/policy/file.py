@@ -251,7 +251,7 @@ def _set_rule(file: _Sets, temperatures: tuple[float, ...] | None, where: str) -
     if (file.temperature,) != (temperatures or ())[-1:]:
         raise FileFormatError(
             f"{where}.temperature: expected the last of the policy's temperatures, got "
-            f"{describe(file.temperature)}: make the sets anew with  relook conformal"
+            f"{describe(file.temperature)}: make the sets again with  relook conformal"
         )
     return SetRule(**structs.asdict(file))
 
@@ -303,7 +303,7 @@ def _transform(written: str, where: str) -> str:
     if is_users:
         raise NotRegisteredError(
             f"{where}: expected the transform {name!r} of {module}, which is not registered: "
-            f"in Python, import {module} first; for the command line, it takes a package with a "
+            f"in Python, import {module} first; the command line needs a package with a "
             "plug-in (docs/howto/extend.md)"
         )
     # Finding the nearest name takes time that grows with its length.

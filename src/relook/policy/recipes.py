@@ -121,11 +121,11 @@ def _problems_of_group(recipe: Recipe, group: Group) -> Iterator[str]:
         if not 0 <= magnitude <= 60:
             yield f"expected a magnitude from 0 to 60, got {magnitude!r}"
     if group.start is not None and recipe.start is None:
-        yield "a group says how far its start goes, but there is no start"
+        yield "a group has a magnitude for the start, but the recipe has no start"
     if group.length and not recipe.transforms:
-        yield f"{group.length} steps asked for, but no transform is left"
+        yield f"a group has {group.length} steps, but the recipe has no transforms"
     if not group.length and recipe.start is None and recipe.finish is None:
-        yield "length 0 without start or finish is the plain image alone"
+        yield "length 0 without start or finish is only the plain image"
 
 
 def _without(recipe: Recipe, name: str) -> Recipe:
@@ -141,7 +141,8 @@ def _without(recipe: Recipe, name: str) -> Recipe:
     if recipe.finish is not None and recipe.finish.transform == name:
         return replace(recipe, finish=None)
     if name not in recipe.transforms:
-        known = unknown_name("transform", name, _removable(recipe))
+        ends = [step.transform for step in (recipe.start, recipe.finish) if step is not None]
+        known = unknown_name("transform", name, ["flip", *recipe.transforms, *ends])
         raise RelookError(f"recipe {recipe.name!r}: cannot leave out {name!r}; {known}")
     return replace(recipe, transforms=tuple(t for t in recipe.transforms if t != name))
 
@@ -155,11 +156,6 @@ def _unflipped(step: Step | None) -> Step | None:
     if step is None:
         return None
     return replace(step, transform=_WITHOUT_FLIP.get(step.transform, step.transform))
-
-
-def _removable(recipe: Recipe) -> list[str]:
-    ends = [step.transform for step in (recipe.start, recipe.finish) if step is not None]
-    return ["flip", *recipe.transforms, *ends]
 
 
 _CIFAR = (

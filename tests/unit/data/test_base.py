@@ -145,7 +145,11 @@ def test_a_json_file_gives_each_class_its_index(tmp_path: Path) -> None:
         ("a.txt", "\udcff", "UTF-8"),
         ("a.json", "[]", "a list of 0"),
         ("a.json", "{}", "got an object"),
-        ("a.json", '{"cat": 0, "dog": 0}', 'of its own from 0 for "dog", got 0'),
+        (
+            "a.json",
+            '{"cat": 0, "dog": 0}',
+            'different index from 0 on for each class, got 0 for "dog"',
+        ),
         ("a.json", '{"cat": -1}', "got -1"),
         ("a.json", '{"cat": true, "dog": 1}', "got true"),
         ("a.json", '{"cat": "0"}', 'got "0"'),
