@@ -111,7 +111,6 @@ def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> 
     Besides broken JSON, it refuses NaN and Infinity, numbers beyond the range of a float, repeated
     keys in an object, and nesting that is too deep.
     """
-    path = Path(path)
     data = read_bytes(path, what=what, max_bytes=max_bytes)
     try:
         text = data.decode("utf-8-sig")
@@ -130,7 +129,6 @@ def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> 
 
 def read_toml(path: str | Path, *, what: str) -> dict[str, Any]:
     """Read a TOML file; besides broken TOML, it refuses NaN, Infinity and too deep nesting."""
-    path = Path(path)
     data = read_bytes(path, what=what, max_bytes=_LARGEST_TOML)
     try:
         return tomllib.loads(data.decode("utf-8"), parse_float=_finite)
@@ -212,7 +210,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _unexpected(path: Path, what: str, got: str) -> FileFormatError:
+def _unexpected(path: str | Path, what: str, got: str) -> FileFormatError:
     return FileFormatError(f"{one_line(str(path))}: expected {what}, got {got}")
 
 

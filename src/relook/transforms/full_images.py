@@ -48,7 +48,7 @@ class FullImages:
         """Return images `[h, w, c]` joined, with empty fingerprints."""
         sizes = np.array([levels.size for levels in images], dtype=np.int64)
         shapes = np.array([levels.shape[:2] for levels in images], dtype=np.int64).reshape(-1, 2)
-        joined = np.concatenate([np.zeros(0, np.uint8), *(one.reshape(-1) for one in images)])
+        joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in images)])
         unknown = np.full(len(images), "", "U32")
         return cls(joined, np.cumsum(sizes) - sizes, shapes, unknown, plan)
 

@@ -181,7 +181,7 @@ def _resize_axis(images: Tensor, axis: int, spans: list[tuple[int, int]], size: 
     shape = [*images.shape[:axis], size, *images.shape[axis + 1 :]]
     total = torch.full(shape, 1 << (BITS - 1), dtype=torch.int32, device=images.device)
     for tap in range(max(len(weights) for _, weights in taps)):
-        # Past the box the weight is zero; the index only has to be a valid one.
+        # Past the box the weight is zero; the index only has to be valid.
         index = [
             start + np.minimum(first + tap, length - 1)
             for (start, length), (first, _) in zip(spans, taps, strict=True)

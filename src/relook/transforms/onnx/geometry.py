@@ -91,7 +91,7 @@ def _taps(graph: Graph, images: str, shape: Shape, columns: Tensor, rows: Tensor
 
 def _along(graph: Graph, taps: str, fraction: Floats) -> str:
     """Append the cubic across of one row's taps: float64 `[1, 1, n · c, pixel]`."""
-    parts = [graph.cast(one, np.float32) for one in _parts(graph, taps, 1, 4)]
+    parts = [graph.cast(tap, np.float32) for tap in _parts(graph, taps, 1, 4)]
     return _exact_cubic(graph, parts, fraction)
 
 
@@ -107,7 +107,7 @@ def _exact_cubic(graph: Graph, v: list[str], d: Floats) -> str:
     before, after = graph.add("Sub", v[0], v[1]), graph.add("Sub", v[2], v[3])
     both = graph.add("Add", before, after)
     terms = both, graph.add("Add", both, before), graph.add("Sub", v[2], v[0]), v[1]
-    p4, p3, p2, p1 = (graph.cast(one, np.float64) for one in terms)
+    p4, p3, p2, p1 = (graph.cast(term, np.float64) for term in terms)
     value = graph.add("Sub", p3, graph.add("Mul", p4, d))  # p4 has the opposite sign
     value = graph.add("Add", graph.add("Mul", value, d), p2)
     return graph.add("Add", graph.add("Mul", value, d), p1)

@@ -131,8 +131,8 @@ class Span:
 def open_photos(graph: Graph, images: str, plan: CentreCrop) -> Photos:
     """Append the photos at the size that they are kept at (`kept_size`)."""
     height, width = (
-        Number(graph, graph.cast(one, np.float64))
-        for one in graph.add_several(
+        Number(graph, graph.cast(side, np.float64))
+        for side in graph.add_several(
             "Split", graph.add("Shape", images, start=2), np.array([1, 1]), outputs=2
         )
     )
@@ -258,7 +258,9 @@ def _resized(graph: Graph, images: str, across: Span, down: Span, interpolation:
 
 def _transposed_if(graph: Graph, images: str, times: Number) -> str:
     """Append a transposition that is made once or not at all."""
-    return graph.loop(times.scalar(), images, lambda body, _, one: transposed(body, one), np.uint8)
+    return graph.loop(
+        times.scalar(), images, lambda body, _, value: transposed(body, value), np.uint8
+    )
 
 
 def _rows(graph: Graph, images: str, span: Span, interpolation: str) -> str:
@@ -324,4 +326,4 @@ def _number(graph: Graph, value: float) -> Number:
 
 
 def _joined(graph: Graph, *numbers: Number) -> str:
-    return graph.add("Concat", *(one.whole() for one in numbers), axis=0)
+    return graph.add("Concat", *(number.whole() for number in numbers), axis=0)
