@@ -1,6 +1,6 @@
 """Learned test-time augmentation for trained image classifiers.
 
-The public names are loaded when they are used: `relook --help` does not wait for torch.
+The public names are loaded on first use, so that `relook --help` does not wait for torch.
 """
 
 from importlib import import_module
@@ -70,7 +70,7 @@ __all__ = [
     "search",
 ]
 
-_HOMES = {
+_MODULES = {
     "relook.adapters.estimator": "TTAClassifier",
     "relook.api.found": "FoundPolicy",
     "relook.api.judging": "distil",
@@ -95,15 +95,15 @@ _HOMES = {
     "relook.transforms": "TRANSFORMS",
     "relook.transforms.table": "register_transform",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-torchvision_import.install()  # so that `import timm` works beside a torch for the CPU
+torchvision_import.install()  # lets `import timm` work with a CPU build of torch
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'relook' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

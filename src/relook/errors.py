@@ -1,4 +1,4 @@
-"""The errors that relook raises on purpose: one line each, for people to read."""
+"""The errors that relook raises on purpose, each with a one-line message for people."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from types import FrameType
 
-_BETWEEN = ("relook", "torch", "contextlib", "functools")  # torch calls the forward of a module
+# `warn` skips their frames; torch is between relook's own when a module's forward is called.
+_SKIPPED_PACKAGES = ("relook", "torch", "contextlib", "functools")
 
 
 class RelookError(Exception):
-    """Something a user can correct: the message says expected, got, where and what to do."""
+    """An error that a user can correct: the message says expected, got, where and what to do."""
 
 
 class FileFormatError(RelookError):
-    """A file from outside does not hold what it should."""
+    """A file has unexpected content."""
 
 
 class NotRegisteredError(FileFormatError):
-    """A file needs what a user registers: to write it again would not help."""
+    """A file needs something that the user must register; writing it again would not help."""
 
 
 class RunError(RelookError):
@@ -37,22 +38,25 @@ class MissingExtraError(RelookError):
 
 
 class RelookWarning(UserWarning):
-    """What a reader of the results should know; see `warn`."""
+    """Something to know before trusting the results; issued by `warn`."""
 
 
 def warn(text: str) -> None:
-    """Warn at the line of the user's program that led here, which Python shows below the text."""
+    """Warn at the line of the user's program that called relook, which Python prints below."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _BETWEEN:
+    while (
+        frame is not None
+        and str(frame.f_globals.get("__name__")).split(".")[0] in _SKIPPED_PACKAGES
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, RelookWarning, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> RelookError:
-    """Build the error for a name that is in no table, with the nearest known one."""
+    """Return the error for an unknown name, with the closest known one as a hint."""
     names = list(known)
-    lower = {one.lower(): one for one in names}
+    lower = {each.lower(): each for each in names}
     near = get_close_matches(str(name).lower(), lower, n=1)
     hint = f"did you mean {lower[near[0]]!r}?" if near else f"known: {', '.join(names)}"
     return RelookError(f"unknown {kind} {name!r}: {hint}")

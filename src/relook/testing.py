@@ -20,7 +20,7 @@ from relook.models import Predictor, load_model
 from relook.policy import DrawKind
 from relook.policy.file import policy_from_json, policy_to_json
 from relook.policy.recipes import RECIPES, Recipe
-from relook.policy.views import apply_subpolicy, outcome
+from relook.policy.views import apply_subpolicy, to_draw
 from relook.selection.objectives import OBJECTIVES, Objective, own_objective
 from relook.transforms import DRAWS, TRANSFORMS, Transform
 from relook.transforms.table import own_transform
@@ -143,7 +143,7 @@ def parameters(row: Transform, magnitudes: Sequence[float], seed: int = 0) -> di
     signs = [(-1) ** i if row.signed else 1 for i in range(len(magnitudes))]
     values = [sign * row.value(m) for sign, m in zip(signs, magnitudes, strict=True)]
     generator = np.random.default_rng(seed)
-    draws = {name: outcome(name, generator.random(len(values))) for name in row.draws}
+    draws = {name: to_draw(name, generator.random(len(values))) for name in row.draws}
     tensors = {name: torch.from_numpy(draw) for name, draw in draws.items()}
     return {"values": torch.tensor(values, dtype=torch.float64), **tensors}
 

@@ -78,7 +78,7 @@ def test_a_folder_with_hostile_files_is_named_then_skipped(
     assert "bomb.png" in done.err
     done = search(relook, tmp_path / "run", *sources, "--skip-bad")
     assert done.code == 2
-    assert "give a size, as 224" in done.err
+    assert "give a size, such as 224" in done.err
     (tmp_path / "classes.txt").write_text(f"red\ngreen\n{HOSTILE_NAME}\n")
     mapped = ("--size", "24", "--skip-bad", "--classes", "classes.txt")
     done = search(relook, tmp_path / "run", *sources, *mapped)

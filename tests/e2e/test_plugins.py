@@ -40,7 +40,7 @@ def relook(tmp_path: Path) -> Callable[..., Ended]:
 
     def command(*arguments: object, site: Path | None) -> Ended:
         def installed() -> None:
-            registry._plugins_wanted = True
+            registry._plugins_loaded = False
             sys.path[:0] = [str(site)] if site else []
 
         return run(tmp_path / "log", *arguments, before=installed)
@@ -91,7 +91,7 @@ def test_search_and_compare_use_all_that_a_package_brings(
     without = relook("show", run / "policy.json", site=None)
     assert "expected the transform 'dim' of toy_relook, which is not registered" in refused(without)
     of_run = refused(relook("show", run, site=None))  # its comparison has the policy too
-    assert "import toy_relook first; for the command line, it takes a package" in of_run
+    assert "import toy_relook first; the command line needs a package" in of_run
     assert "(docs/howto/extend.md)" in of_run
     assert "again" not in of_run
 

@@ -23,7 +23,7 @@ from relook.data import Preparation
 from relook.data.adapt import read_groups
 from relook.data.arrays import load_npz
 from relook.data.base import Dataset, read_classes
-from relook.data.decode import FORMATS, Bad, decoded, look_at, report_faults
+from relook.data.decode import FORMATS, Unreadable, decode_image, read_heads, report_faults
 from relook.data.folder import load_csv
 from relook.deploy.early_exit.rule import EarlyExit
 from relook.errors import RelookError
@@ -249,10 +249,12 @@ def _read_foreign(name: str) -> Callable[[Path], object]:
 
 
 def _read_picture(path: Path) -> object:
-    heads, faults = look_at([path], Preparation())
+    heads, faults = read_heads([path], Preparation())
     report_faults(faults, [path], Preparation(), "a picture")
-    found = decoded(path, lambda image: np.asarray(image.convert("RGB")).sum())
-    report_faults({0: found.reason} if isinstance(found, Bad) else {}, [path], Preparation(), "it")
+    found = decode_image(path, lambda image: np.asarray(image.convert("RGB")).sum())
+    report_faults(
+        {0: found.reason} if isinstance(found, Unreadable) else {}, [path], Preparation(), "it"
+    )
     return heads
 
 

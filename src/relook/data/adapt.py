@@ -1,4 +1,4 @@
-"""Whatever a user has for images, as a data set: the one place that knows all kinds."""
+"""Converts images of any kind to a data set."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def as_dataset(
 ) -> Dataset:
     """Return anything that has images and labels as a data set.
 
-    Images are an array or a tensor (uint8, or floats in 0…1; `[n, c, h, w]`, `[n, h, w, c]` or
-    `[n, h, w]`) or a list of PIL images, with their labels; or, bringing labels along, a data set,
-    a DataLoader, a torch or Hugging Face data set, a spec such as `folder:DIR`, or a directory with
-    a folder per class. `classes` are names in the model's order, or their file; `groups` are ids
-    `[n]`, a column or a file. `like` is a data set to share size and classes with, `outputs` the
-    number of the model's classes.
+    With `labels`, images are an array or a tensor (uint8, or floats in 0…1; `[n, c, h, w]`,
+    `[n, h, w, c]` or `[n, h, w]`) or a list of PIL images. Without, they are a data set of relook,
+    torch or Hugging Face, a DataLoader, a spec such as `folder:DIR`, or a directory with a folder
+    per class. `classes` are names in the model's order, or their file; `groups` are ids `[n]`, a
+    column or a file. `like` is a data set to take size and classes from, `outputs` the number of
+    the model's classes.
     """
     wanted = preparation or Preparation()
     if like is not None:
@@ -63,13 +63,13 @@ def as_dataset(
         wanted = replace(wanted, outputs=outputs)
     dataset = _read(images, labels, wanted, name)
     named = not are_numbers(dataset.classes)
-    own = data_spec(images) is None  # where bare numbers are places among the names already
+    in_memory = data_spec(images) is None  # then numbered labels are indices into the names
     if isinstance(classes, str | Path):
         dataset = with_classes(dataset, read_classes(classes, outputs), str(classes))
     elif classes is not None:
-        dataset = _named(dataset, tuple(map(str, classes)), "classes", own)
-    elif like is not None and like.classes != dataset.classes and (own or named):
-        dataset = _named(dataset, like.classes, like.name, own)
+        dataset = _named(dataset, tuple(map(str, classes)), "classes", in_memory)
+    elif like is not None and like.classes != dataset.classes and (in_memory or named):
+        dataset = _named(dataset, like.classes, like.name, in_memory)
     check_class_count(dataset, outputs)
     if groups is None:
         return dataset
@@ -78,28 +78,27 @@ def as_dataset(
 
 
 def as_images(images: Any) -> Tensor:
-    """Return anything that has images as uint8 `[n, c, h, w]`; labels are not needed."""
+    """Return images of any kind as uint8 `[n, c, h, w]`; labels are not needed."""
     bare = _is_array(images) or isinstance(images, list)
     return as_dataset(images, np.zeros(len(images), np.int64) if bare else None).plain
 
 
 def channels_first(images: Any) -> Any:
-    """Return an array or a tensor as `[n, c, h, w]`, by its shape as `as_dataset`; others as is."""
+    """Return an array or a tensor as `[n, c, h, w]`, by its shape; anything else as it is."""
     if not isinstance(images, Tensor | np.ndarray):
         return images
-    is_so = images.ndim == 4 and images.shape[1] in CHANNELS
-    return images if is_so else _levels(images, "images")
+    if images.ndim == 4 and images.shape[1] in CHANNELS:
+        return images
+    return _to_uint8(images, "images")
 
 
 def data_spec(images: object) -> str | None:
-    """Return the spec of images that have one, else None; a bare path gets its source."""
-    if not isinstance(images, str | Path):
-        return None
-    return full_spec(str(images))
+    """Return the spec of images given by a spec or a path, else None."""
+    return full_spec(str(images)) if isinstance(images, str | Path) else None
 
 
 def prepared_for(images: object, wanted: Preparation, model: object) -> Preparation:
-    """Return how images are brought to a model: arrays come as they are, unless told otherwise."""
+    """Return how images are prepared for a model: arrays and data sets only as wanted."""
     return wanted if _is_array(images) or isinstance(images, Dataset) else wanted.for_model(model)
 
 
@@ -108,13 +107,13 @@ def _read(images: Any, labels: ArrayLike | None, wanted: Preparation, name: str)
         if labels is None:
             raise RelookError(
                 f"{name}: expected labels with a {type(images).__name__}, got none: give both, as "
-                "relook.search(model, images, labels)"
+                "in relook.search(model, images, labels)"
             )
         numbers = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-        levels = images if isinstance(images, FullImages) else _levels(images, name)
+        levels = images if isinstance(images, FullImages) else _to_uint8(images, name)
         dataset = Dataset(levels, numbers, numbered_classes(numbers, name), name)
-        asked = wanted.size or wanted.channels or wanted.crop
-        return fitted(dataset, wanted) if asked and isinstance(levels, Tensor) else dataset
+        changed = wanted.size or wanted.channels or wanted.crop
+        return fitted(dataset, wanted) if changed and isinstance(levels, Tensor) else dataset
     if isinstance(images, list | tuple) and labels is not None:
         numbers = np.asarray(labels)
         if len(numbers) != len(images):
@@ -139,7 +138,7 @@ def _is_array(images: object) -> bool:
     return isinstance(images, Tensor | np.ndarray | FullImages)
 
 
-def _levels(images: Any, name: str) -> Tensor:
+def _to_uint8(images: Any, name: str) -> Tensor:
     """Return an array or a tensor as uint8 `[n, c, h, w]`."""
     found = torch.from_numpy(np.array(images)) if isinstance(images, np.ndarray) else images.cpu()
     if found.is_floating_point():
@@ -148,19 +147,19 @@ def _levels(images: Any, name: str) -> Tensor:
     return to_nchw(found.numpy(), layout, name)
 
 
-def _named(dataset: Dataset, names: tuple[str, ...], where: str, own: bool) -> Dataset:
-    """Bring labels into the order of names."""
-    if own and are_numbers(dataset.classes):
+def _named(dataset: Dataset, names: tuple[str, ...], where: str, in_memory: bool) -> Dataset:
+    """Relabel a data set in the order of names."""
+    if in_memory and are_numbers(dataset.classes):
         return replace(dataset, classes=names)
     return with_classes(dataset, names, where)
 
 
 def read_groups(spec: str, dataset: Dataset) -> Column:
-    """Return which images belong together, as ids `[n]`.
+    """Return the ids `[n]` of groups of images.
 
     `spec` is `groups` or another column of the data set, or a file with one id per image: an
-    `.npy` array, a text file with one id per line, or `FILE.csv?column=NAME` for a table with
-    a heading.
+    `.npy` array, a text file with one id per line, or `FILE.csv?column=NAME`, a table with a
+    heading.
     """
     known = {**dataset.columns, **({} if dataset.groups is None else {"groups": dataset.groups})}
     if spec in known:

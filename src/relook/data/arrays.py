@@ -1,4 +1,4 @@
-"""Sources of images that are arrays already: NumPy's archives, MNIST's files, digits."""
+"""Sources of images in arrays: NumPy archives, MNIST's files, digits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from PIL import Image
 
 from relook.data.base import Column, Dataset, numbered_classes
 from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.foundation.memory import half_of_memory
 from relook.foundation.registry import split_query
-from relook.io.arrays import Header, read_npz
+from relook.io.arrays import Header, check_memory, read_npz
 from relook.io.files import one_line
 from relook.numerics.randomness import uniforms
 
 LAYOUTS = ("nchw", "nhwc", "nhw")
 CHANNELS = (1, 3)
-_NEEDED = ("images", "labels")
+_REQUIRED = ("images", "labels")
 IDENTITIES = "relook_identities"
-"""An array that says which images these are, where they were made of others."""
-_KNOWN = (*_NEEDED, "classes", "groups", IDENTITIES)
+"""The array of identities, for images that were made from others."""
+_KNOWN = (*_REQUIRED, "classes", "groups", IDENTITIES)
 
 _PREFIXES = {"test": ("t10k", "test"), "train": ("train",)}
 _UINT8 = 0x08
@@ -46,12 +45,12 @@ def load_npz(rest: str) -> Dataset:
     The archive holds `images` (uint8) and `labels` (whole numbers), and may hold `classes`
     (their names), `groups`, and further columns with one entry per image.
     """
-    file, said = split_query(rest, "npz", {"layout": LAYOUTS})
+    file, options = split_query(rest, "npz", {"layout": LAYOUTS})
     path = Path(file).expanduser()
-    arrays = read_npz(path, lambda headers: _chosen(headers, path))
+    arrays = read_npz(path, lambda headers: _select_arrays(headers, path))
     images = arrays["images"]
-    how_to_say = f"say npz:{path}?layout=nchw or npz:{path}?layout=nhwc"
-    layout = said.get("layout") or layout_of(images.shape, path, how_to_say)
+    hint = f"say npz:{path}?layout=nchw or npz:{path}?layout=nhwc"
+    layout = options.get("layout") or layout_of(images.shape, path, hint)
     labels = arrays["labels"]
     classes = _classes(arrays.get("classes"), labels, path)
     columns = {name: column for name, column in arrays.items() if name not in _KNOWN}
@@ -66,9 +65,9 @@ def load_npz(rest: str) -> Dataset:
     )
 
 
-def _chosen(headers: Mapping[str, Header], path: Path) -> list[str]:
-    """Return the arrays that relook knows, and those with one entry per image."""
-    for name in _NEEDED:
+def _select_arrays(headers: Mapping[str, Header], path: Path) -> list[str]:
+    """Return the names of known arrays and of those with one entry per image."""
+    for name in _REQUIRED:
         if name not in headers:
             raise FileFormatError(
                 f"{path}: expected arrays 'images' and 'labels', but there is no {name!r} among "
@@ -101,15 +100,13 @@ def to_nchw(images: Column, layout: str, where: object) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
-def layout_of(shape: tuple[int, ...], where: object, how_to_say: str) -> str:
-    """Name the layout that the axis of 1 or 3 channels gives away; raise when two do."""
+def layout_of(shape: tuple[int, ...], where: object, hint: str) -> str:
+    """Return the layout by which axis has 1 or 3 channels; raise, with a hint, if both do."""
     if len(shape) == 3:
         return "nhw"
     first, last = (len(shape) == 4 and shape[axis] in CHANNELS for axis in (1, -1))
     if first and last:
-        raise RelookError(
-            f"{where}: images of shape {list(shape)} can be read two ways: {how_to_say}"
-        )
+        raise RelookError(f"{where}: images of shape {list(shape)} can be read two ways: {hint}")
     if not first and not last:
         raise RelookError(
             f"{where}: expected images [n, h, w], or [n, h, w, c] or [n, c, h, w] with 1 or 3 "
@@ -131,14 +128,14 @@ def _classes(names: Column | None, labels: Column, path: Path) -> tuple[str, ...
 def load_idx(rest: str) -> Dataset:
     """Return the grey images of `DIR[?part=test|train]`, the test part by default.
 
-    The files are named as MNIST's, `t10k-images-idx3-ubyte` and so on, gzipped or not. They
-    hold no names of classes, so these are numbers.
+    The files are named like MNIST's, `t10k-images-idx3-ubyte` and so on, gzipped or not. They have
+    no class names, so classes are numbered.
     """
-    folder, said = split_query(rest, "idx", {"part": tuple(_PREFIXES)})
-    part = said.get("part", "test")
+    folder, options = split_query(rest, "idx", {"part": tuple(_PREFIXES)})
+    part = options.get("part", "test")
     root = Path(folder).expanduser()
-    images = _read(_file(root, part, "images-idx3-ubyte"), axes=3)
-    labels = _read(_file(root, part, "labels-idx1-ubyte"), axes=1)
+    images = _read_idx(_find_idx(root, part, "images-idx3-ubyte"), axes=3)
+    labels = _read_idx(_find_idx(root, part, "labels-idx1-ubyte"), axes=1)
     where = f"idx:{one_line(rest)}"
     return Dataset(
         torch.from_numpy(images[:, None]),
@@ -148,7 +145,7 @@ def load_idx(rest: str) -> Dataset:
     )
 
 
-def _file(root: Path, part: str, name: str) -> Path:
+def _find_idx(root: Path, part: str, name: str) -> Path:
     dotted = name.replace("-idx", ".idx")
     wanted = [f"{p}-{n}" for p in _PREFIXES[part] for n in (name, dotted)]
     for candidate in wanted:
@@ -161,17 +158,17 @@ def _file(root: Path, part: str, name: str) -> Path:
     )
 
 
-def _read(path: Path, axes: int) -> NDArray[np.uint8]:
-    """Return the array in an idx file; what it declares must be what it holds."""
+def _read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
+    """Return the array in an idx file, whose size must be the declared one."""
     try:
         with path.open("rb") as raw:
             packed = path.suffix == ".gz"
-            return _array(gzip.GzipFile(fileobj=raw) if packed else raw, path, axes)
+            return _parse_idx(gzip.GzipFile(fileobj=raw) if packed else raw, path, axes)
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path}: expected an idx file: {error}") from None
 
 
-def _array(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArray[np.uint8]:
+def _parse_idx(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArray[np.uint8]:
     head = file.read(4 + 4 * axes)
     if len(head) < 4 + 4 * axes or head[:4] != bytes([0, 0, _UINT8, axes]):
         raise FileFormatError(
@@ -180,12 +177,7 @@ def _array(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArr
         )
     shape = struct.unpack(f">{axes}I", head[4:])
     count = math.prod(shape)
-    half = half_of_memory()
-    if count > half:
-        raise FileFormatError(
-            f"{path}: expected at most half of this machine's memory ({half / 1e9:.1f} GB), got "
-            f"{list(shape)}: {count / 1e9:.1f} GB"
-        )
+    check_memory(count, path)
     content = file.read(count + 1)
     if len(content) != count:
         more = "more" if len(content) > count else f"{len(content):,}"
@@ -199,8 +191,8 @@ def _array(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArr
 def load_digits(part: str = "") -> Dataset:
     """Return the 1797 digits, 32×32 grey, or their `train` (10 %) or `test` (90 %) part.
 
-    The parts are drawn class by class, the same on every machine; most go to `test`, for a
-    search and its proof need more images than the small network does.
+    The parts are drawn class by class, the same on every machine. Most digits are in `test`, as a
+    search and its evaluation need more images than training the small network.
     """
     if part not in _DIGITS_PARTS:
         raise unknown_name("part of digits", part, _DIGITS_PARTS[1:])

@@ -1,7 +1,8 @@
-"""What a data set is to relook: images, labels, and what is known of each image."""
+"""The data set: images, labels, and what is known about each image."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, from_numpy
 
 from relook.errors import FileFormatError, RelookError
+from relook.foundation.wording import first_few
 from relook.io.files import describe, one_line, read_bytes, read_json
 from relook.io.fingerprint import fingerprint
 from relook.io.identities import Identities, copy_numbers, pixel_identities
@@ -24,7 +26,6 @@ from relook.transforms.full_images import FullImages, content_of, plain_views
 Column = NDArray[Any]
 _MOST_CLASSES = 1_000_000
 _LARGEST_CLASS_FILE = 64_000_000
-_NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,11 +34,10 @@ class Dataset:
 
     `images` is uint8 `[n, c, h, w]`, or holds images of many shapes at full size; `labels` is
     int64 `[n]`, each an index into `classes`.
-    `groups` says which images belong together (one patient, one video …), as whole numbers
-    or text `[n]`; `columns` holds what else the source knows about each image. `prepared` says
-    how images are brought to their size, where relook does it. `identities` say which images
-    these are, however they are read: those of their source, which changed images keep, or else of
-    their pixels. What splits or counts images goes by `units`.
+    `groups` are ids of images that belong together (one patient, one video …), whole numbers
+    or text `[n]`; `columns` holds further columns of the source `[n]`. `prepared` says how relook
+    brought the images to their size. `identities` identify the images however they are read: by
+    their source (changed images keep these) or else by their pixels. Splits and counts use `units`.
     """
 
     images: Tensor | FullImages
@@ -62,8 +62,8 @@ class Dataset:
         if self.groups is not None:
             groups = checked_groups(self.groups, len(self.images), f"{self.name}: groups")
             object.__setattr__(self, "groups", groups)
-        known = _checked_identities(self.identities, self.images, self.name)
-        object.__setattr__(self, "identities", known)
+        identities = _checked_identities(self.identities, self.images, self.name)
+        object.__setattr__(self, "identities", identities)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -76,25 +76,25 @@ class Dataset:
 
     @property
     def plain(self) -> Tensor:
-        """The plain view of each image, uint8 `[n, c, h, w]`: itself, or a large one's centre."""
+        """The plain view of each image, uint8 `[n, c, h, w]`: itself, or the centre of a photo."""
         return plain_views(self.images)
 
     @cached_property
     def fingerprint(self) -> str:
-        """What the data set holds, as a short text; its name is no part of that."""
+        """A short text that identifies the content; the name is not part of it."""
         return fingerprint(content_of(self.images), self.labels, self.classes, self.groups)
 
     @property
     def source_fingerprint(self) -> str | None:
-        """Which images these are, in their order and groups, however they are read; None: unknown.
+        """A text that identifies the images, their order and groups, however read; None: unknown.
 
-        Labels are no part of it: a model's order of classes changes them.
+        Labels are not part of it, as a model's order of classes changes them.
         """
         return fingerprint(self.identities, self.groups) if self.identities.all() else None
 
     @cached_property
     def units(self) -> Column | None:
-        """Which images count as one `[n]`: the groups, and copies of an image; None: all differ."""
+        """Ids `[n]` shared by the images of a group and by copies of an image; None: all differ."""
         groups, copies = self.groups, copy_numbers(self.identities)
         if copies is None:
             return groups
@@ -125,20 +125,20 @@ class Dataset:
 
 
 def numbered_classes(labels: ArrayLike, where: str) -> tuple[str, ...]:
-    """Return the names of classes that are known by number alone, at least two."""
+    """Return the names of numbered classes, at least two."""
     numbers = np.asarray(labels)
-    whole = numbers.size > 0 and numbers.dtype.kind in "iu"  # the data set's own check says more
+    whole = numbers.size > 0 and numbers.dtype.kind in "iu"  # `Dataset` refuses the rest
     highest = int(numbers.max()) if whole else 1
     if highest >= _MOST_CLASSES:
         raise RelookError(
-            f"{where}: expected labels below {_MOST_CLASSES} where no classes are named, "
+            f"{where}: expected labels below {_MOST_CLASSES} unless classes are named, "
             f"got {highest}"
         )
     return tuple(map(str, range(max(1, highest) + 1)))
 
 
 def named_labels(names: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels `[n]` for the names of classes, and the classes, which are sorted."""
+    """Return labels `[n]` for a class name per image, and the sorted classes."""
     classes = sorted(set(names))
     place = {name: i for i, name in enumerate(classes)}
     return np.array([place[name] for name in names]), tuple(map(one_line, classes))
@@ -155,7 +155,7 @@ def checked_groups(groups: ArrayLike, images: int, where: str) -> Column:
 
 
 def check_class_count(dataset: Dataset, outputs: int | None) -> None:
-    """Raise where a model's outputs cannot be a data set's classes, see `check_classes`."""
+    """Raise if a model's outputs cannot be a data set's classes, as `check_classes` does."""
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
     if low and high == outputs and are_numbers(dataset.classes):
         raise RelookError(
@@ -166,7 +166,7 @@ def check_class_count(dataset: Dataset, outputs: int | None) -> None:
 
 
 def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> None:
-    """Raise unless there are as many outputs, or more where classes are numbers of labels."""
+    """Raise unless there are as many outputs as classes, or more if classes have only numbers."""
     count = len(classes)
     if outputs is None or outputs == count or (outputs > count and are_numbers(classes)):
         return
@@ -178,19 +178,19 @@ def check_classes(classes: Sequence[str], where: str, outputs: int | None) -> No
 
 
 def are_numbers(classes: Sequence[str]) -> bool:
-    """Whether classes have no names but the numbers of their labels."""
+    """Whether classes are named by their numbers: 0, 1, 2 …"""
     return tuple(classes) == tuple(map(str, range(len(classes))))
 
 
 def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...]:
     """Return the names of a model's outputs, in its order.
 
-    The file is text with one name per line, or JSON `{"name": index}`; indices that JSON leaves
-    out, up to the model's `outputs`, are called by their number.
+    The file is text with one name per line, or JSON `{"name": index}`; missing indices, up to the
+    model's `outputs`, are named `class INDEX`.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() == ".json":
-        return _from_json(path, outputs or 0)
+        return _read_json_classes(path, outputs or 0)
     data = read_bytes(path, what="one class name per line", max_bytes=_LARGEST_CLASS_FILE)
     try:
         text = data.decode("utf-8-sig")
@@ -201,14 +201,14 @@ def read_classes(path: str | Path, outputs: int | None = None) -> tuple[str, ...
         raise FileFormatError(
             f"{path}: expected one class name per line, but line {names.index('') + 1} is empty"
         )
-    return _unique(names, path)
+    return _checked_names(names, path)
 
 
 def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
-    """Relabel a data set so that its labels are places in `names`.
+    """Relabel a data set so that its labels are indices into `names`.
 
-    Labels that are numbers without names keep their value. A class that has images and no
-    place in `names` raises.
+    Labels of classes without names keep their value. A class with images that is not among `names`
+    raises.
     """
     if are_numbers(dataset.classes) and not set(dataset.classes) <= set(names):
         order = np.arange(len(dataset.classes))
@@ -222,16 +222,15 @@ def with_classes(dataset: Dataset, names: Sequence[str], where: str) -> Dataset:
         used = [dataset.classes[label] for label in np.unique(dataset.labels)]
         missing = [name for name in used if name not in place]
         if missing:
-            more = ", …" if len(missing) > _NAMES_SHOWN else ""
             raise RelookError(
                 f"{where}: expected every class of {dataset.name}, but {len(missing)} of "
-                f"{len(used)} are not in it: {', '.join(missing[:_NAMES_SHOWN])}{more}"
+                f"{len(used)} are not in it: {first_few(missing)}"
             )
         order = np.array([place.get(name, 0) for name in dataset.classes])
     return replace(dataset, labels=order[dataset.labels], classes=tuple(names))
 
 
-def _from_json(path: Path, outputs: int) -> tuple[str, ...]:
+def _read_json_classes(path: Path, outputs: int) -> tuple[str, ...]:
     content = read_json(path, what="class names with their indices")
     if not isinstance(content, dict) or not content:
         raise FileFormatError(
@@ -241,37 +240,39 @@ def _from_json(path: Path, outputs: int) -> tuple[str, ...]:
     for name, index in content.items():
         if type(index) is not int or not 0 <= index < _MOST_CLASSES or index in by_index:
             raise FileFormatError(
-                f"{path}: expected an index of its own from 0 for {describe(name)}, "
-                f"got {describe(index)}"
+                f"{path}: expected a different index from 0 on for each class, "
+                f"got {describe(index)} for {describe(name)}"
             )
         by_index[index] = name.strip()
     count = max(max(by_index) + 1, outputs)
-    return _unique([by_index.get(i, f"class {i}") for i in range(count)], path)
+    return _checked_names([by_index.get(i, f"class {i}") for i in range(count)], path)
 
 
-def _unique(names: list[str], path: Path) -> tuple[str, ...]:
-    shown = [one_line(name) for name in names]
-    seen: set[str] = set()
-    for name in shown:
-        if name in seen:
-            raise FileFormatError(f"{path}: expected each class once, but {name!r} is there twice")
-        seen.add(name)
+def _checked_names(names: list[str], path: Path) -> tuple[str, ...]:
+    shown = tuple(map(one_line, names))
+    twice = _repeated(shown)
+    if twice is not None:
+        raise FileFormatError(f"{path}: expected each class once, but {twice!r} is there twice")
     if len(shown) < 2:
         raise FileFormatError(f"{path}: expected at least two classes, got {len(shown)}")
-    return tuple(shown)
+    return shown
+
+
+def _repeated(names: tuple[str, ...]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def names_of(classes: tuple[str, ...], outputs: int | None) -> tuple[str, ...] | None:
-    """Return classes as the names of a model's outputs, where there is one for each.
+    """Return classes as the names of a model's outputs, or None.
 
-    Bare numbers may be the labels' own, fewer than the outputs: they count where that is known.
+    Numbered classes count only if there is one per output, as labels may leave some out.
     """
     known = outputs is None and not are_numbers(classes)
     return classes if known or outputs == len(classes) else None
 
 
 def identities_of(images: Tensor | FullImages) -> Identities:
-    """Return what identifies images by their pixels; of full-size ones only their source knows."""
+    """Return the identities of images by their pixels; those of full-size images are unknown."""
     if isinstance(images, FullImages):
         return np.zeros(len(images), np.uint64)
     return pixel_identities(images)
@@ -280,7 +281,7 @@ def identities_of(images: Tensor | FullImages) -> Identities:
 def _checked_identities(
     identities: Identities, images: Tensor | FullImages, where: str
 ) -> Identities:
-    """Return the identities that are given, or else those of the images."""
+    """Return the given identities, checked, or else those of the images."""
     if not len(identities):
         return identities_of(images)
     if identities.shape != (len(images),) or identities.dtype != np.uint64:
@@ -297,8 +298,8 @@ def _checked_classes(classes: object, where: str) -> tuple[str, ...]:
         raise RelookError(
             f"{where}: expected the names of at least two classes, got {classes!r:.60}"
         )
-    if len(set(names)) != len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
+    twice = _repeated(names)
+    if twice is not None:
         raise RelookError(f"{where}: expected each class once, but {twice!r} is there twice")
     return names
 
@@ -323,7 +324,7 @@ def _checked_labels(labels: ArrayLike, images: int, classes: int, where: str) ->
 
 
 def _one_hot(labels: Column) -> str:
-    return ": of one-hot labels give labels.argmax(axis=1)" if labels.ndim == 2 else ""
+    return ": for one-hot labels give labels.argmax(axis=1)" if labels.ndim == 2 else ""
 
 
 def _size(array: Column) -> str:

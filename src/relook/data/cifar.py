@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors publish them: the Python and the binary version."""
+"""CIFAR-10 and CIFAR-100 as published by their authors: the Python and the binary version."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from relook.foundation.registry import split_query
 from relook.io.files import describe, one_line, read_bytes
 from relook.io.safe_pickle import load_pickle
 
+Batch = tuple[NDArray[np.uint8], list[Column]]
+"""The pixels `[n, 3072]` and the labels of one file, fine ones first."""
+
 _PIXELS = 3 * 32 * 32
 _LARGEST_FILE = 400_000_000
 
 
 @dataclass(frozen=True)
 class CifarVersion:
-    """How one of the two data sets is laid out: its files, and the labels of an image."""
+    """The layout of one of the two data sets: its files, and the labels of an image."""
 
     name: str
     classes: int
@@ -31,8 +34,9 @@ class CifarVersion:
     test: tuple[str, ...]
     train: tuple[str, ...]
     labels: tuple[str, ...]
-    """Keys of the Python version; in the binary one, a byte each, in another order."""
-    bytes_before: tuple[int, ...]
+    """The keys of the labels in the Python version."""
+    label_bytes: tuple[int, ...]
+    """The places of the labels, in the same order, in a record of the binary version."""
     names: tuple[str, str, str]
     """The Python version's file of names, the key in it, and the binary version's file."""
 
@@ -65,9 +69,9 @@ def load_cifar(version: CifarVersion, rest: str) -> Dataset:
     CIFAR-100's column `coarse` is the superclass.
     """
     parts = {"test": version.test, "train": version.train, "all": version.train + version.test}
-    folder, said = split_query(rest, version.name, {"part": tuple(parts)})
-    root = _found(version, Path(folder).expanduser())
-    batches = [_batch(version, root, name) for name in parts[said.get("part", "test")]]
+    folder, options = split_query(rest, version.name, {"part": tuple(parts)})
+    root = _find_root(version, Path(folder).expanduser())
+    batches = [_read_batch(version, root, name) for name in parts[options.get("part", "test")]]
     images = np.concatenate([images for images, _ in batches]).reshape(-1, 3, 32, 32)
     labels = [np.concatenate(column) for column in zip(*(rows for _, rows in batches), strict=True)]
     columns = {"coarse": labels[1]} if len(labels) > 1 else {}
@@ -77,13 +81,13 @@ def load_cifar(version: CifarVersion, rest: str) -> Dataset:
     )
 
 
-def _found(version: CifarVersion, folder: Path) -> Path:
-    """Return where the files are: the folder itself, or the one that the archive unpacks to."""
+def _find_root(version: CifarVersion, folder: Path) -> Path:
+    """Return the folder with the files: the given one, or the archive's folder in it."""
     first = version.test[0]
     places = [folder, *(folder / name for name in version.folders)]
     for place in places:
         names = version.test + version.train
-        if any((place / f"{name}{end}").is_file() for name in names for end in _ENDS):
+        if any((place / f"{name}{end}").is_file() for name in names for end in _READERS):
             return place
     raise RelookError(
         f"{one_line(str(folder))}: expected the files of {version.name} ({first} or {first}.bin, "
@@ -91,9 +95,8 @@ def _found(version: CifarVersion, folder: Path) -> Path:
     )
 
 
-def _batch(version: CifarVersion, root: Path, name: str) -> tuple[NDArray[np.uint8], list[Column]]:
-    """Return the pixels `[n, 3072]` and the labels of one file, fine ones first."""
-    for end, read in _ENDS.items():
+def _read_batch(version: CifarVersion, root: Path, name: str) -> Batch:
+    for end, read in _READERS.items():
         path = root / f"{name}{end}"
         if path.is_file():
             data = read_bytes(path, what=f"a batch of {version.name}", max_bytes=_LARGEST_FILE)
@@ -101,10 +104,8 @@ def _batch(version: CifarVersion, root: Path, name: str) -> tuple[NDArray[np.uin
     raise RelookError(f"{root}: expected the file {name} or {name}.bin of {version.name}, got none")
 
 
-def _from_pickle(
-    version: CifarVersion, data: bytes, path: Path
-) -> tuple[NDArray[np.uint8], list[Column]]:
-    content = _named(load_pickle(data, str(path)), path)
+def _from_pickle(version: CifarVersion, data: bytes, path: Path) -> Batch:
+    content = _text_keyed(load_pickle(data, str(path)), path)
     pixels = content.get("data")
     if (
         not isinstance(pixels, np.ndarray)
@@ -113,7 +114,7 @@ def _from_pickle(
         or pixels.shape[1] != _PIXELS
     ):
         raise FileFormatError(
-            f"{path}: expected 'data' as uint8 [n, {_PIXELS}], got {_shown(pixels)}"
+            f"{path}: expected 'data' as uint8 [n, {_PIXELS}], got {_description(pixels)}"
         )
     return pixels, [_labels(content.get(key), key, len(pixels), path) for key in version.labels]
 
@@ -123,48 +124,46 @@ def _labels(values: object, key: str, count: int, path: Path) -> Column:
     small = all(type(number) is int and 0 <= number < 256 for number in numbers)
     if not small or len(numbers) != count:
         raise FileFormatError(
-            f"{path}: expected {key!r} as {count} small whole numbers, got {_shown(values)}"
+            f"{path}: expected {key!r} as {count} small whole numbers, got {_description(values)}"
         )
     return np.array(numbers, dtype=np.int64)
 
 
-def _from_binary(
-    version: CifarVersion, data: bytes, path: Path
-) -> tuple[NDArray[np.uint8], list[Column]]:
-    before = len(version.bytes_before)
+def _from_binary(version: CifarVersion, data: bytes, path: Path) -> Batch:
+    before = len(version.label_bytes)
     if not data or len(data) % (before + _PIXELS):
         raise FileFormatError(
             f"{path}: expected records of {before + _PIXELS} bytes, got {len(data):,} bytes: "
             "damaged or cut off"
         )
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, before + _PIXELS)
-    labels = [records[:, place].astype(np.int64) for place in version.bytes_before]
+    labels = [records[:, place].astype(np.int64) for place in version.label_bytes]
     return records[:, before:], labels
 
 
-_Reader = Callable[[CifarVersion, bytes, Path], tuple[NDArray[np.uint8], list[Column]]]
-_ENDS: dict[str, _Reader] = {"": _from_pickle, ".bin": _from_binary}
+_Reader = Callable[[CifarVersion, bytes, Path], Batch]
+_READERS: dict[str, _Reader] = {"": _from_pickle, ".bin": _from_binary}
 
 
 def _classes(version: CifarVersion, root: Path) -> tuple[str, ...]:
-    """Return the names of the classes, or their numbers where the file of names is missing."""
+    """Return the names of the classes, or their numbers if the file of names is missing."""
     pickled, key, listed = version.names
-    names: list[str] = [str(i) for i in range(version.classes)]
-    if (root / pickled).is_file():
-        path = root / pickled
-        data = read_bytes(path, what="names of classes", max_bytes=_LARGEST_FILE)
-        found = _named(load_pickle(data, str(path)), path).get(key)
+    is_pickled = (root / pickled).is_file()
+    path = root / (pickled if is_pickled else listed)
+    if not path.is_file():
+        return tuple(map(str, range(version.classes)))
+    data = read_bytes(path, what="names of classes", max_bytes=_LARGEST_FILE)
+    if is_pickled:
+        found = _text_keyed(load_pickle(data, str(path)), path).get(key)
         names = [_text(name) for name in found] if isinstance(found, list) else []
-    elif (root / listed).is_file():
-        path = root / listed
-        data = read_bytes(path, what="names of classes", max_bytes=_LARGEST_FILE)
+    else:
         names = _text(data).split()
     if len(names) != version.classes:
         raise FileFormatError(f"{path}: expected {version.classes} names, got {len(names)}")
     return tuple(map(one_line, names))
 
 
-def _named(content: object, path: Path) -> dict[str, Any]:
+def _text_keyed(content: object, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FileFormatError(f"{path}: expected a batch as a dict, got {describe(content)}")
     return {_text(key): value for key, value in content.items()}
@@ -174,7 +173,7 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _shown(value: object) -> str:
+def _description(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {list(value.shape)}"
     return "nothing" if value is None else describe(value)

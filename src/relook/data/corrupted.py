@@ -1,4 +1,4 @@
-"""Corrupted data sets in their published layouts: CIFAR-10-C's arrays, ImageNet-C's folders."""
+"""Corrupted data sets in their published layouts: CIFAR-10-C's arrays and ImageNet-C's folders."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from relook.data.base import Dataset
 from relook.data.folder import load_folder
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.errors import FileFormatError, RelookError, unknown_name
-from relook.foundation.registry import split_query
+from relook.errors import FileFormatError, RelookError
+from relook.foundation.registry import check_names, split_query
 from relook.io.arrays import map_npy, read_npy, read_npz
 from relook.io.files import one_line
 from relook.io.identities import Identities
@@ -33,18 +33,18 @@ FAMILIES: Mapping[str, str] = {
     }.items()
     for name in names
 }
-"""The fifteen corruptions of the published sets, in their order, each with its family."""
+"""The fifteen corruptions of the published sets, in their order, and their families."""
 SEVERITIES = (1, 2, 3, 4, 5)
 
 LABELS = "labels.npy"
 RECORD = "corruptions.json"
 SOURCES = "sources.npz"
-"""Which clean images those of a set that relook wrote were made of, and their paths in folders."""
+"""In a set written by relook: the identities of the clean images, and their names."""
 
 
 @dataclass(frozen=True)
 class CorruptionsRecord:
-    """What a corrupted set that relook wrote was made of, and how."""
+    """How relook made a corrupted set, and from which data."""
 
     data: str
     images: int
@@ -65,10 +65,10 @@ Source = Callable[[str, int], Tensor]
 
 
 @dataclass(frozen=True)
-class Arrays:
-    """A folder with one `.npy` file per corruption: all images at one severity after another.
+class CorruptedArrays:
+    """A folder with one `.npy` file per corruption: all images at one severity, then the next.
 
-    The published sets hold the severities 1 to 5; one that relook wrote says which it holds.
+    The published sets hold severities 1 to 5; the record of one written by relook lists its own.
     `labels` is int64 `[n]`, of one severity.
     """
 
@@ -82,8 +82,8 @@ class Arrays:
         count, blocks = len(self.labels), len(self.severities)
         if severity not in self.severities:
             raise RelookError(
-                f"{one_line(str(self.root))}: expected severity {severity}, but it holds "
-                f"{', '.join(map(str, self.severities))} alone"
+                f"{one_line(str(self.root))}: expected severity {severity}, but it holds only "
+                f"{', '.join(map(str, self.severities))}"
             )
         if not path.is_file():
             raise RelookError(
@@ -107,10 +107,8 @@ class Arrays:
 
 
 def check_corruptions(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the corruptions asked for in their order; None: all."""
-    for name in names or ():
-        if name not in FAMILIES:
-            raise unknown_name("corruption", name, FAMILIES)
+    """Return the named corruptions in their published order; None: all."""
+    check_names("corruption", names or (), FAMILIES)
     chosen = FAMILIES if names is None else names
     if not chosen:
         raise RelookError(f"expected at least one corruption of {', '.join(FAMILIES)}, got none")
@@ -118,15 +116,15 @@ def check_corruptions(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def check_severities(severities: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the severities asked for, rising; None: all five."""
+    """Return the given severities in ascending order; None: all five."""
     chosen = SEVERITIES if severities is None else tuple(severities)
     if not chosen or any(isinstance(s, bool) or s not in SEVERITIES for s in chosen):
         raise RelookError(f"expected severities from 1 to 5, got {list(chosen)}")
     return tuple(sorted({int(severity) for severity in chosen}))
 
 
-def open_arrays(folder: str | Path) -> Arrays:
-    """Return what a folder of `.npy` files holds, by its labels and its record."""
+def open_arrays(folder: str | Path) -> CorruptedArrays:
+    """Open a folder of `.npy` files; check its record and its labels."""
     root = Path(folder).expanduser()
     path = root / LABELS
     if not path.is_file():
@@ -150,54 +148,54 @@ def open_arrays(folder: str | Path) -> Arrays:
     table = blocks.reshape(len(severities), -1)
     if (table != table[0]).any():
         raise FileFormatError(f"{path}: expected the same labels for every severity")
-    return Arrays(root, severities, table[0])
+    return CorruptedArrays(root, severities, table[0])
 
 
 def corrupted_source(folder: str | Path, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
-    """Return how to read the corrupted versions of a data set's images from a folder.
+    """Return a function that reads the corrupted versions of a data set's images from a folder.
 
-    `indices` are the images' places in the whole set that the corrupted one was made of; in
-    folders an image is found by its class and the name of its file.
+    `indices` are the images' places in the data set that was corrupted; in folders, images are
+    found by their class and file name.
     """
     root = Path(folder).expanduser()
     if (root / LABELS).is_file():
-        return _from_arrays(open_arrays(root), dataset, indices)
+        return _array_source(open_arrays(root), dataset, indices)
     if not root.is_dir() or not any(_family_folder(root, name).is_dir() for name in FAMILIES):
         raise RelookError(
             f"{one_line(str(root))}: expected a corrupted set: {LABELS} with an .npy file for each "
             "corruption, or folders CORRUPTION/SEVERITY/CLASS"
         )
-    return _from_folders(root, dataset)
+    return _folder_source(root, dataset)
 
 
 def load_cifarc(classes: int, rest: str) -> Dataset:
     """Return a part of CIFAR-10-C or CIFAR-100-C: `DIR?corruption=NAME&severity=1…5`."""
     source = f"cifar{classes}c"
-    folder, corruption, severity = _parsed(rest, source)
+    folder, corruption, severity = _parse_spec(rest, source)
     arrays = open_arrays(folder)
     images = _to_tensor(arrays.images(corruption, severity))
     names = tuple(map(str, range(classes)))
     where = f"{source}:{one_line(rest)}"
-    identities = _identities(arrays.root, np.arange(len(images)).astype(str))
+    identities = _clean_identities(arrays.root, np.arange(len(images)).astype(str))
     return Dataset(images, arrays.labels, names, where, identities=identities)
 
 
 def load_imagenetc(rest: str, wanted: Preparation) -> Dataset:
     """Return a part of ImageNet-C, or of folders like it: `DIR?corruption=NAME&severity=1…5`."""
-    folder, corruption, severity = _parsed(rest, "imagenetc")
+    folder, corruption, severity = _parse_spec(rest, "imagenetc")
     root = Path(folder).expanduser()
     loaded = load_folder(str(_severity_folder(root, corruption, severity)), wanted)
-    identities = _identities(root, without_endings(loaded.columns["path"]))
+    identities = _clean_identities(root, without_endings(loaded.columns["path"]))
     return replace(loaded, name=f"imagenetc:{one_line(rest)}", identities=identities)
 
 
 def without_endings(paths: Iterable[object]) -> NDArray[np.str_]:
-    """Return the paths of images without their files' endings, which corrupting can change."""
+    """Return the paths of images without file endings, which corrupting can change."""
     return np.array([Path(str(path)).with_suffix("").as_posix() for path in paths])
 
 
-def _identities(root: Path, names: NDArray[np.str_]) -> Identities:
-    """Return the clean images that corrupted ones were made of, by name; 0 where nobody says."""
+def _clean_identities(root: Path, names: NDArray[np.str_]) -> Identities:
+    """Return the identities of the clean images by name; 0 if unknown."""
     known: dict[str, int] = {}
     if (root / SOURCES).is_file():
         arrays = read_npz(root / SOURCES, list)
@@ -211,7 +209,7 @@ def _identities(root: Path, names: NDArray[np.str_]) -> Identities:
     return np.array([known.get(str(name), 0) for name in names], dtype=np.uint64)
 
 
-def _parsed(rest: str, source: str) -> tuple[str, str, int]:
+def _parse_spec(rest: str, source: str) -> tuple[str, str, int]:
     """Read `DIR?corruption=NAME&severity=1…5`."""
     folder, options = split_query(rest, source, {"corruption": (), "severity": ()})
     if len(options) < 2 or options["severity"] not in map(str, SEVERITIES):
@@ -222,7 +220,7 @@ def _parsed(rest: str, source: str) -> tuple[str, str, int]:
     return folder, corruption, int(options["severity"])
 
 
-def _from_arrays(arrays: Arrays, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
+def _array_source(arrays: CorruptedArrays, dataset: Dataset, indices: NDArray[np.int64]) -> Source:
     count = len(arrays.labels)
     where = one_line(str(arrays.root))
     if len(indices) and int(indices.max()) >= count:
@@ -251,7 +249,7 @@ def _from_arrays(arrays: Arrays, dataset: Dataset, indices: NDArray[np.int64]) -
     return read
 
 
-def _from_folders(root: Path, dataset: Dataset) -> Source:
+def _folder_source(root: Path, dataset: Dataset) -> Source:
     if "path" not in dataset.columns:
         raise RelookError(
             f"{one_line(str(root))}: expected clean images from folder:DIR, to find their "
@@ -259,20 +257,20 @@ def _from_folders(root: Path, dataset: Dataset) -> Source:
         )
     names = [Path(str(name)) for name in dataset.columns["path"]]
     channels, height, width = dataset.images.shape[1:]
-    # Published images are cropped already; another size is resized whole.
+    # Published images are cropped already, so the whole image is resized.
     wanted = Preparation((int(height), int(width)), 1.0, channels=int(channels))
 
     def read(corruption: str, severity: int) -> Tensor:
         folder = _severity_folder(root, corruption, severity)
-        files, where = _matched(folder, names), one_line(str(folder))
+        files, where = _match_files(folder, names), one_line(str(folder))
         images, *_ = read_images(files, dataset.classes, wanted, where)
         return plain_views(images)
 
     return read
 
 
-def _matched(folder: Path, names: list[Path]) -> list[Path]:
-    """Return the file for each image: the same class and name, whatever its ending."""
+def _match_files(folder: Path, names: list[Path]) -> list[Path]:
+    """Return the file for each image: of the same class and name, with any ending."""
     listed: dict[Path, dict[str, Path]] = {}
     found = []
     for name in names:
@@ -302,7 +300,7 @@ def _severity_folder(root: Path, corruption: str, severity: int) -> Path:
 
 
 def _family_folder(root: Path, corruption: str) -> Path:
-    """Return a corruption's folder, which may lie in one of its family, as in the archives."""
+    """Return a corruption's folder, which may be in its family's, as in the archives."""
     grouped = root / FAMILIES[corruption] / corruption
     return grouped if grouped.is_dir() else root / corruption
 

@@ -1,4 +1,4 @@
-"""Image files decoded without trust, in a pool of threads: sound images, or reasons why not."""
+"""Decodes untrusted image files in threads, to images or to the reason why it failed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _NAMED = 20
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Faults = dict[int, str]
-"""Why files cannot be read, by their places."""
+"""The reasons why files cannot be read, by the files' places."""
 
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """An image file within another file: a name for people, its bytes, and what identifies it."""
+    """An image file within another file: its name for messages, its bytes, and an identifier."""
 
     name: str
     read: Callable[[], bytes]
@@ -50,91 +50,93 @@ ImageFile = Path | EncodedImage
 
 
 @dataclass(frozen=True)
-class Bad:
-    """Why a file cannot be used."""
+class Unreadable:
+    """The reason why a file cannot be used."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a file's head says; the size is that of the upright image."""
+class ImageHead:
+    """What the head of an image file declares; the size is that of the upright image."""
 
     size: Size
     grey: bool
 
 
-def look_at(files: Sequence[ImageFile], wanted: Preparation) -> tuple[dict[int, Seen], Faults]:
-    """Return what the heads of files say, and which cannot be read, by their places."""
-    _formats()  # loads Pillow's decoders, before there are threads
-    with quiet():
-        seen = dict(enumerate(mapped(_inspect, files, wanted, "looking at files")))
-    heads = {i: head for i, head in seen.items() if isinstance(head, Seen)}
-    return heads, {i: head.reason for i, head in seen.items() if isinstance(head, Bad)}
+def read_heads(
+    files: Sequence[ImageFile], wanted: Preparation
+) -> tuple[dict[int, ImageHead], Faults]:
+    """Return the heads of files, and why others cannot be read, by the files' places."""
+    _formats()  # load Pillow's decoders before threads start
+    with quiet_pillow():
+        found = dict(enumerate(map_in_threads(_read_head, files, wanted, "looking at files")))
+    heads = {i: head for i, head in found.items() if isinstance(head, ImageHead)}
+    return heads, {i: bad.reason for i, bad in found.items() if isinstance(bad, Unreadable)}
 
 
-def _inspect(file: ImageFile) -> Seen | Bad:
-    def head(image: Image.Image) -> Seen:
-        if image.format == "TIFF":  # Pillow turns these itself, when they are loaded
+def _read_head(file: ImageFile) -> ImageHead | Unreadable:
+    def head(image: Image.Image) -> ImageHead:
+        if image.format == "TIFF":  # Pillow turns these itself when it loads them
             image.load()
         size = image.size[::-1] if _orientation(image) not in _TURNED else image.size
-        return Seen(size, is_grey(image))
+        return ImageHead(size, is_grey(image))
 
-    return _with_image(file, head)
+    return _use_image(file, head)
 
 
-def decoded(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:
-    """Decode an image file, turn it upright and use it; whatever that raises is a reason."""
+def decode_image(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Unreadable:
+    """Return `use(image)` of the decoded, upright image; any error becomes an Unreadable."""
 
     def content(image: Image.Image) -> Result:
         image.load()
         return use(upright(image))
 
-    return _with_image(file, content)
+    return _use_image(file, content)
 
 
-def _with_image(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Bad:
-    """Open an image file and use it; whatever that raises becomes a reason."""
+def _use_image(file: ImageFile, use: Callable[[Image.Image], Result]) -> Result | Unreadable:
+    """Return `use(image)` of the opened image; any error becomes an Unreadable."""
     try:
-        source = _opened(file)
-        if isinstance(source, Bad):
+        source = _open(file)
+        if isinstance(source, Unreadable):
             return source
         with Image.open(source, formats=_formats()) as image:
             if image.width * image.height > MOST_PIXELS:
                 return _too_large(f"{image.height}×{image.width}, more")
             return use(image)
     except UnidentifiedImageError:
-        return Bad("it is not an image that Pillow can read")
+        return Unreadable("it is not an image that Pillow can read")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         return _too_large("more")
     except Exception as error:  # damaged files make decoders fail in any way
-        return Bad(one_line(first_line(error)))
+        return Unreadable(one_line(first_line(error)))
 
 
-def _opened(file: ImageFile) -> Path | IO[bytes] | Bad:
+def _open(file: ImageFile) -> Path | IO[bytes] | Unreadable:
     if isinstance(file, EncodedImage):
         content = file.read()
-        return io.BytesIO(content) if content else Bad("it is empty")
+        return io.BytesIO(content) if content else Unreadable("it is empty")
     if not file.is_file():
-        return Bad("there is no such file" if not file.exists() else "it is not a file")
-    return file if file.stat().st_size else Bad("it is empty")
+        return Unreadable("there is no such file" if not file.exists() else "it is not a file")
+    return file if file.stat().st_size else Unreadable("it is empty")
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Return those formats that this machine's Pillow was built with."""
+    """Return the formats that this Pillow was built with."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _too_large(size: str) -> Bad:
-    return Bad(f"it declares {size} than the {MOST_PIXELS:,} pixels that one may have")
+def _too_large(size: str) -> Unreadable:
+    return Unreadable(f"it declares {size} than the allowed {MOST_PIXELS:,} pixels")
 
 
 def _orientation(image: Image.Image) -> int:
     try:
         found = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # a damaged block next to a sound picture
+    except Exception:  # a damaged Exif block in an intact picture
         return 1
     return found if isinstance(found, int) else 1
 
@@ -146,13 +148,13 @@ def upright(image: Image.Image) -> Image.Image:
     return ImageOps.exif_transpose(image)
 
 
-def mapped(
+def map_in_threads(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     wanted: Preparation,
     stage: str,
 ) -> Iterator[Result]:
-    """Yield results in order, computed by a few threads that run only a little ahead."""
+    """Yield the results in order, computed by a few threads only a little ahead."""
     items = list(items)
     threads = max(1, min(_MOST_THREADS, os.cpu_count() or 1))
     with made_ahead(function, items, threads * _IN_FLIGHT, threads) as results:
@@ -163,8 +165,8 @@ def mapped(
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep Pillow's warnings about odd files to ourselves; a bomb's becomes an error."""
+def quiet_pillow() -> Iterator[None]:
+    """Ignore Pillow's warnings about odd files; raise those about decompression bombs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -174,7 +176,7 @@ def quiet() -> Iterator[None]:
 def report_faults(
     faults: Faults, files: Sequence[ImageFile], wanted: Preparation, where: str
 ) -> None:
-    """Raise for files that cannot be read, or report them where they may be skipped."""
+    """Raise for unreadable files, or report them if `skip_bad`."""
     if not faults:
         return
     named = [f"{one_line(str(files[i]))}: {reason}" for i, reason in faults.items()]
@@ -197,7 +199,7 @@ def report_faults(
 
 
 def nothing_left(where: str, files: int) -> RelookError:
-    """Build the error for a data set of which no file can be read."""
+    """Return the error for a data set without any readable file."""
     return FileFormatError(
         f"{where}: expected images, but none of the {files:,} files can be read as one"
     )

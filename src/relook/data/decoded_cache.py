@@ -1,8 +1,8 @@
-"""Decoded full-size images on disk: written whole or not at all, found again by their files.
+"""A cache of decoded full-size images on disk, written atomically.
 
 A directory `images-KEY` holds the pixels of all files one after another (`pixels.u8`), their
-heights and widths, what stands for their content and for their files', and which files could not
-be read. KEY follows from the files' names, sizes and times and from how they were prepared.
+heights and widths, fingerprints and identities, and which files could not be read. KEY follows
+from the files' names, sizes and times and from how they were prepared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relook.data.decode import EncodedImage, Faults, ImageFile
 from relook.errors import FileFormatError, RelookError
 from relook.io.arrays import read_npy
-from relook.io.files import lock_file, one_line, read_json, write_json_atomic
+from relook.io.files import lock_file, one_line, read_json, reason_of, write_json_atomic
 from relook.io.fingerprint import JSON, fingerprint
 from relook.io.identities import Identities
 from relook.transforms.centre_crop import Levels
@@ -32,7 +32,7 @@ from relook.transforms.centre_crop import Levels
 _FORMAT = "relook decoded images"
 _PIXELS, _SHAPES, _FINGERPRINTS, _ABOUT = "pixels.u8", "shapes.npy", "marks.npy", "about.json"
 _IDENTITIES = "identities.npy"
-_CHECKED = 8
+_SAMPLE = 8
 _KEY_LENGTH = 16
 
 Write = Callable[[Levels], None]
@@ -40,9 +40,9 @@ Write = Callable[[Levels], None]
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded files; of a bad one, `shapes` `[file, 2]` is 0 × 0, `fingerprints` `[file]` empty.
+    """Decoded files: `shapes` `[file, 2]` (an unreadable one's is 0 × 0), `fingerprints` `[file]`.
 
-    `pixels` holds the sound ones one after another, uint8 `[h, w, c]` each.
+    `pixels` holds the readable images one after another, uint8 `[h, w, c]` each.
     """
 
     pixels: Levels
@@ -54,11 +54,11 @@ class Decoded:
 
 
 def key_of(files: Sequence[ImageFile], preparation: JSON) -> str:
-    """Return what distinguishes these files, prepared in this way, from all others."""
-    return fingerprint([_identity(file) for file in files], preparation)[:_KEY_LENGTH]
+    """Return the cache's key for these files, prepared in this way."""
+    return fingerprint([_file_text(file) for file in files], preparation)[:_KEY_LENGTH]
 
 
-def _identity(file: ImageFile) -> str:
+def _file_text(file: ImageFile) -> str:
     if isinstance(file, EncodedImage):
         return file.identity
     path = file.absolute()
@@ -70,8 +70,8 @@ def _identity(file: ImageFile) -> str:
 
 
 def find_decoded(directory: Path, key: str) -> Decoded | None:
-    """Return the images that were decoded under this key, None where there are none."""
-    place = _place(directory, key)
+    """Return the images decoded under this key, or None."""
+    place = _directory_of(directory, key)
     if not place.is_dir():
         return None
     try:
@@ -102,30 +102,30 @@ def _read(place: Path) -> Decoded:
         pixels = map_file(file)
     faults = {int(i): str(reason) for i, reason in about["faults"].items()}
     found = Decoded(pixels, shapes, prints, identities, faults, channels)
-    _check_some(found)
+    _check_sample(found)
     return found
 
 
-def _check_some(found: Decoded) -> None:
-    """Compare a few images with what stands for them."""
+def _check_sample(found: Decoded) -> None:
+    """Compare a few images with their fingerprints."""
     sizes = found.shapes.prod(axis=1) * found.channels
     ends = np.cumsum(sizes)
-    sound = np.flatnonzero(sizes)
-    for i in sound[:: -(-len(sound) // _CHECKED)]:
+    readable = np.flatnonzero(sizes)
+    for i in readable[:: -(-len(readable) // _SAMPLE)]:
         levels = found.pixels[ends[i] - sizes[i] : ends[i]]
         if fingerprint(levels.reshape(*found.shapes[i], found.channels)) != found.fingerprints[i]:
             raise ValueError("its pixels are damaged")
 
 
 def map_file(file: IO[bytes]) -> Levels:
-    """Return a file's bytes as an array that is read from disk as it is used."""
+    """Return a file's bytes as a read-only memory map."""
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return np.ndarray((len(mapped),), np.uint8, mapped)
 
 
 @contextmanager
 def new_decoded(directory: Path, key: str) -> Iterator[tuple[Write, Callable[[Decoded], Decoded]]]:
-    """Yield how to write pixels, and how to keep all at the end; else nothing is left behind."""
+    """Yield a function that writes pixels and one that keeps them; if not kept, all is removed."""
     temporary = directory / f".relook-{secrets.token_hex(8)}.tmp"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -137,21 +137,20 @@ def new_decoded(directory: Path, key: str) -> Iterator[tuple[Write, Callable[[De
             def keep(decoded: Decoded) -> Decoded:
                 file.flush()
                 os.fsync(file.fileno())
-                return _keep(decoded, temporary, _place(directory, key))
+                return _keep(decoded, temporary, _directory_of(directory, key))
 
             yield partial(append_pixels, file), keep
     except OSError as error:
-        reason = error.strerror or str(error)
         raise RelookError(
-            f"cannot keep decoded images in {one_line(str(directory))}: {reason}: give another "
-            "cache, or full_size=False (--full-size no)"
+            f"cannot keep decoded images in {one_line(str(directory))}: {reason_of(error)}: give "
+            "another cache, or full_size=False (--full-size no)"
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def append_pixels(file: IO[bytes], levels: Levels) -> None:
-    """Write an image's levels `[h, w, c]` at the end of a file."""
+    """Append an image's levels `[h, w, c]` to a file."""
     file.write(np.ascontiguousarray(levels).reshape(-1).data)
 
 
@@ -172,12 +171,12 @@ def _keep(decoded: Decoded, temporary: Path, place: Path) -> Decoded:
 
 
 def _remove_stale(directory: Path) -> None:
-    """Remove what a killed process left behind: nobody holds its file any more."""
+    """Remove directories that killed processes left behind, whose files are no longer locked."""
     for pixels in directory.glob(f".relook-*.tmp/{_PIXELS}"):
         with suppress(OSError), pixels.open("rb") as file:
             lock_file(file.fileno(), wait=False)
             shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
-def _place(directory: Path, key: str) -> Path:
+def _directory_of(directory: Path, key: str) -> Path:
     return directory / f"images-{key}"

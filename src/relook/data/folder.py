@@ -15,29 +15,27 @@ from relook.data.base import Dataset, named_labels, numbered_classes
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
 from relook.errors import FileFormatError, RelookError
-from relook.io.files import one_line, read_bytes
+from relook.foundation.wording import first_few
+from relook.io.files import one_line, read_bytes, reason_of
 
-_NAMES_SHOWN = 3
 LARGEST_CSV = 512_000_000
-_NEEDED = ("path", "label")
+_REQUIRED = ("path", "label")
 
 
 def load_folder(rest: str, wanted: Preparation) -> Dataset:
     """Return the images of `DIR/CLASS/…`; the classes are the folders, sorted by name.
 
-    Hidden files and what lies next to the class folders are left alone; a class may be a link to a
-    folder, but inside a class links to folders are not followed. The column `path` says
-    which file an image comes from.
+    Hidden files and files next to the class folders are ignored. A class folder may be a link, but
+    links to folders inside it are not followed. The column `path` holds the images' files.
     """
     root = Path(rest).expanduser()
     where = f"folder:{one_line(rest)}"
     files = {folder: _files(folder) for folder in _class_folders(root)}
     empty = [one_line(folder.name) for folder, paths in files.items() if not paths]
     if empty:
-        some = ", ".join(empty[:_NAMES_SHOWN]) + (", …" if len(empty) > _NAMES_SHOWN else "")
         raise RelookError(
             f"{root}: expected images in each class folder, but {len(empty)} of {len(files)} hold "
-            f"none ({some}): remove them or fill them"
+            f"none ({first_few(empty)}): remove them or fill them"
         )
     paths = [path for found in files.values() for path in found]
     labels = np.repeat(np.arange(len(files)), [len(found) for found in files.values()])
@@ -52,10 +50,9 @@ def _class_folders(root: Path) -> list[Path]:
     try:
         entries = sorted(root.iterdir(), key=lambda path: path.name)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
         raise RelookError(
             f"{one_line(str(root))}: expected a folder with a folder of images for each class: "
-            f"{reason}"
+            f"{reason_of(error)}"
         ) from None
     folders = [path for path in entries if not path.name.startswith(".") and _is_folder(path)]
     if len(folders) < 2:
@@ -69,7 +66,7 @@ def _class_folders(root: Path) -> list[Path]:
 
 
 def _check_link(folder: Path, root: Path) -> None:
-    """Refuse a class that is a link to where other classes are: its images would count twice."""
+    """Refuse a class that links to a place with other classes, as its images would count twice."""
     if folder.is_symlink() and not leads_elsewhere(folder, root):
         raise RelookError(
             f"{one_line(str(folder))}: expected a class of its own, got a link into {root} or "
@@ -78,13 +75,13 @@ def _check_link(folder: Path, root: Path) -> None:
 
 
 def leads_elsewhere(link: Path, root: Path) -> bool:
-    """Whether a link leads neither into a folder nor above it."""
+    """Whether a link's target is neither in a folder nor above it."""
     target, home = link.resolve(), root.resolve()
     return not (target.is_relative_to(home) or home.is_relative_to(target))
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return what lies in a class folder, at any depth, in the order of the names."""
+    """Return the files in a class folder, at any depth, sorted by name."""
     found = []
     for directory, folders, names in os.walk(folder, followlinks=False):
         here = Path(directory)
@@ -102,10 +99,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def load_csv(rest: str, wanted: Preparation) -> Dataset:
-    """Return the images that a table names, with a heading `path,label` and further columns.
+    """Return the images listed in a table with a heading `path,label` and further columns.
 
-    A relative path counts from the table. Labels are the names of classes, which are sorted;
-    labels that are all whole numbers are the model's own. The other columns are kept.
+    Relative paths start at the table's folder. Labels are class names, which are sorted; if all are
+    whole numbers, they are the model's labels. The other columns are kept.
     """
     file = Path(rest).expanduser()
     rows = _rows(file)
@@ -120,7 +117,7 @@ def load_csv(rest: str, wanted: Preparation) -> Dataset:
 
 
 def _rows(file: Path) -> dict[str, list[str]]:
-    """Return the cells of each column, by its heading."""
+    """Return the cells of each column by its heading."""
     content = read_bytes(file, what="a table of path,label", max_bytes=LARGEST_CSV)
     try:
         text = io.StringIO(content.decode("utf-8-sig"), newline="")
@@ -129,7 +126,7 @@ def _rows(file: Path) -> dict[str, list[str]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise FileFormatError(f"{file}: expected a CSV table in UTF-8: {error}") from None
     heading = [cell.strip() for cell in table[0][1]] if table else []
-    if not set(_NEEDED) <= set(heading) or len(set(heading)) < len(heading):
+    if not set(_REQUIRED) <= set(heading) or len(set(heading)) < len(heading):
         shown = one_line(",".join(heading))[:80] or "nothing"
         raise FileFormatError(
             f"{file}: expected a first line with path,label and other columns, each once; "
@@ -141,7 +138,7 @@ def _rows(file: Path) -> dict[str, list[str]]:
                 f"{file}: line {line}: expected {len(heading)} cells, got {len(row)}"
             )
     if len(table) < 2:
-        raise FileFormatError(f"{file}: expected a row for each image, got the heading alone")
+        raise FileFormatError(f"{file}: expected a row for each image, got only the heading")
     cells = zip(*(row for _, row in table[1:]), strict=True)
     return {
         name: [cell.strip() for cell in column] for name, column in zip(heading, cells, strict=True)

@@ -1,11 +1,11 @@
-"""`hf:DIR_OR_NAME`: image data sets of Hugging Face, the one file that knows `datasets`."""
+"""`hf:DIR_OR_NAME`: image data sets of Hugging Face; only this file imports `datasets`."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,33 +19,35 @@ from relook.data.base import Dataset, named_labels, numbered_classes
 from relook.data.decode import EncodedImage
 from relook.data.image_files import read_images
 from relook.data.prepare import Preparation
-from relook.errors import MissingExtraError, RelookError, unknown_name
-from relook.foundation.registry import split_query
+from relook.errors import MissingExtraError, RelookError
+from relook.foundation.registry import check_names, split_query
 from relook.foundation.wording import first_line
 from relook.io.files import one_line, read_bytes
 
 FORM = "hf:DIR_OR_NAME[?part=NAME&image=COLUMN&label=COLUMN]"
 _OPTIONS = {"part": (), "image": (), "label": ()}
 _LARGEST_FILE = 1 << 29
+_CONTENT = {"image": "images", "label": "class labels"}
+_LABEL_TYPES = ("string", "large_string", "int8", "int16", "int32", "int64", "uint8")
 _USUAL_PARTS = ("test", "validation", "val")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 def load_hf_data(rest: str, wanted: Preparation) -> Dataset:
-    """Return the images of a directory that `save_to_disk` wrote, of one with Parquet files or
-    image folders, or of a data set of the hub by its name.
+    """Return the images of a data set on the hub, or of a directory with one.
 
-    The part is `test` or `validation` unless it is said or the only one; the columns are those
-    with images and with class labels. Code that comes with a data set is never run.
+    The directory was written by `save_to_disk`, or has Parquet files or image folders. Unless
+    chosen, the part is the only one, `test` or `validation`, and the columns are those with images
+    and with class labels. Code that comes with a data set is never run.
     """
-    name, said = split_query(rest, "hf", _OPTIONS)
+    name, options = split_query(rest, "hf", _OPTIONS)
     if not name:
         raise RelookError(f"expected a data set as {FORM}, got hf:{rest}")
     where = f"hf:{one_line(rest)}"
     datasets = import_datasets()
     with _quiet(datasets, where):
         found = _load(datasets, name)
-    return from_hf(found, wanted, said, where)
+    return from_hf(found, wanted, options, where)
 
 
 def is_hf_data(source: object) -> bool:
@@ -56,22 +58,18 @@ def is_hf_data(source: object) -> bool:
 def from_hf(
     found: Any,
     wanted: Preparation,
-    said: Mapping[str, str] = MappingProxyType({}),
+    options: Mapping[str, str] = MappingProxyType({}),
     where: str = "Hugging Face data set",
 ) -> Dataset:
-    """Return the images of a data set that is loaded; `said` names part and columns."""
+    """Return the images of a loaded data set; `options` may choose `part`, `image` and `label`."""
     datasets = import_datasets()
     with _quiet(datasets, where):
-        table = _part(found, said.get("part"), where).with_format(None)
+        table = _part(found, options.get("part"), where).with_format(None)
         features = table.features
-        image = _column(
-            features,
-            said.get("image"),
-            where,
-            lambda one: isinstance(one, datasets.Image),
-            "images",
-        )
-        label = _column(features, said.get("label"), where, _is_label(datasets), "class labels")
+        with_images = [name for name, kind in features.items() if isinstance(kind, datasets.Image)]
+        with_labels = [name for name, kind in features.items() if _is_label(kind, datasets)]
+        image = _column("image", options, with_images, features, where)
+        label = _column("label", options, with_labels, features, where)
         labels, classes = _labels(features[label], table[label], where)
         files = _files(table.select_columns([image]), image, datasets, where)
     images, kept, identities = read_images(files, classes, wanted, where)
@@ -100,21 +98,20 @@ def _load(datasets: Any, name: str) -> Any:
         return datasets.load_dataset(str(directory))
     if not _HUB_NAME.fullmatch(name):
         raise RelookError(
-            f"hf:{one_line(name)}: expected a directory or a name of the hub like beans or "
+            f"hf:{one_line(name)}: expected a directory or a name on the hub such as beans or "
             "owner/name; there is no such directory"
         )
     return datasets.load_dataset(name)
 
 
-def _part(found: Any, said: str | None, where: str) -> Any:
+def _part(found: Any, chosen: str | None, where: str) -> Any:
     if not isinstance(found, dict):
-        if said is not None:
-            raise RelookError(f"{where}: expected no part, as there is only one, got {said!r}")
+        if chosen is not None:
+            raise RelookError(f"{where}: expected no part, as there is only one, got {chosen!r}")
         return found
-    if said is not None:
-        if said not in found:
-            raise unknown_name(f"part of {where}", said, found)
-        return found[said]
+    if chosen is not None:
+        check_names(f"part of {where}", [chosen], found)
+        return found[chosen]
     usual = [name for name in _USUAL_PARTS if name in found]
     if not usual and len(found) > 1:
         raise RelookError(f"{where}: expected one of its parts, say ?part={'|'.join(found)}")
@@ -122,34 +119,29 @@ def _part(found: Any, said: str | None, where: str) -> Any:
 
 
 def _column(
+    key: str,
+    options: Mapping[str, str],
+    fitting: list[str],
     features: Mapping[str, Any],
-    said: str | None,
     where: str,
-    fits: Callable[[Any], bool],
-    what: str,
 ) -> str:
-    """Return the name of the one column that holds such things, or of the one that is said."""
-    fitting = [name for name, feature in features.items() if fits(feature)]
-    if said is not None:
-        if said not in features:
-            raise unknown_name(f"column of {where}", said, features)
-        return said
+    """Return the chosen column of images or labels (`key`), or else the one that fits."""
+    if key in options:
+        check_names(f"column of {where}", [options[key]], features)
+        return options[key]
     usual = [name for name in ("image", "img", "label", "labels") if name in fitting]
     if not fitting or (len(fitting) > 1 and not usual):
-        option = "image" if what == "images" else "label"
         raise RelookError(
-            f"{where}: expected one column with {what}, got {len(fitting)} among "
-            f"{', '.join(map(one_line, features))}: say ?{option}=COLUMN"
+            f"{where}: expected one column with {_CONTENT[key]}, got {len(fitting)} among "
+            f"{', '.join(map(one_line, features))}: say ?{key}=COLUMN"
         )
     return usual[0] if usual else fitting[0]
 
 
-def _is_label(datasets: Any) -> Callable[[Any], bool]:
-    kinds = ("string", "large_string", "int8", "int16", "int32", "int64", "uint8")
-    return lambda feature: (
-        isinstance(feature, datasets.ClassLabel)
-        or (isinstance(feature, datasets.Value) and feature.dtype in kinds)
-    )
+def _is_label(kind: Any, datasets: Any) -> bool:
+    if isinstance(kind, datasets.ClassLabel):
+        return True
+    return isinstance(kind, datasets.Value) and kind.dtype in _LABEL_TYPES
 
 
 def _labels(
@@ -158,7 +150,7 @@ def _labels(
     values = list(column)
     if None in values:
         raise RelookError(
-            f"{where}: expected a label for each image, row {values.index(None)}: none"
+            f"{where}: expected a label for each image, but row {values.index(None)} has none"
         )
     if all(isinstance(value, str) for value in values):
         return named_labels(values)
@@ -172,10 +164,10 @@ def _labels(
 
 
 def _files(table: Any, column: str, datasets: Any, where: str) -> list[EncodedImage]:
-    """Return the rows' images as files that are not decoded yet."""
+    """Return the rows' images as files, not decoded."""
     if not isinstance(table.features[column], datasets.Image):
         raise RelookError(f"{where}: expected images in the column {one_line(column)!r}")
-    # The fingerprint has no public name; without one, no earlier decoding is taken for this.
+    # There is no public fingerprint; without one, nothing decoded earlier is reused.
     identity = getattr(table, "_fingerprint", None) or secrets.token_hex(16)
     encoded = table.cast_column(column, datasets.Image(decode=False))
     return [
@@ -198,7 +190,7 @@ def _content(table: Any, row: int, column: str) -> bytes:
 
 @contextmanager
 def _quiet(datasets: Any, where: str) -> Iterator[None]:
-    """Keep progress bars and warnings to ourselves; what goes wrong is one line."""
+    """Hide progress bars and warnings; turn any error into one line."""
     shown = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:

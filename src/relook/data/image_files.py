@@ -1,6 +1,6 @@
-"""Image files → a data set's images: all of one size in memory, or kept at full size.
+"""Reads image files: all at one size into memory, or kept at full size.
 
-At full size each file is decoded once, reduced where it is far larger than needed, and kept.
+At full size each file is decoded once, reduced if it is far larger than needed, and kept.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from torch import Tensor
 
 from relook.data.base import check_classes
 from relook.data.decode import (
-    Bad,
     EncodedImage,
     Faults,
     ImageFile,
-    Seen,
-    decoded,
-    look_at,
-    mapped,
+    ImageHead,
+    Unreadable,
+    decode_image,
+    map_in_threads,
     nothing_left,
-    quiet,
+    quiet_pillow,
+    read_heads,
     report_faults,
 )
 from relook.data.decoded_cache import (
@@ -72,40 +72,40 @@ Result = TypeVar("Result")
 def read_images(
     files: Sequence[ImageFile], classes: Sequence[str], wanted: Preparation, where: str
 ) -> Found:
-    """Return the images of files, which of the files they are, and what identifies each.
+    """Return the images of files, the places of these files, and the images' identities.
 
-    They are uint8 `[n, c, h, w]`, or kept at full size where that is wanted and they are not of the
-    input's size already. Classes that cannot be the model's are refused before anything is decoded.
-    Files that cannot be read raise one error, or are left out and reported with `skip_bad`.
+    Images are uint8 `[n, c, h, w]`, or kept at full size if that is wanted and not all have the
+    input's size. Classes that cannot be the model's are refused before anything is decoded.
+    Unreadable files raise one error; with `skip_bad` they are left out and reported.
     """
     check_classes(classes, where, wanted.outputs)
     reader = _Reader(files, wanted, where)
     if wanted.full_size:
-        kept = reader.kept_before()
-        if kept is not None:
-            return kept
-    heads, faults = look_at(files, wanted)
+        cached = reader.read_cache()
+        if cached is not None:
+            return cached
+    heads, faults = read_heads(files, wanted)
     reader.report(faults)
     grey = all(head.grey for head in heads.values())
     plan = make_plan((head.size for head in heads.values()), grey, wanted, where)
-    some = sum(head.grey for head in heads.values())
-    if some and not grey and plan.channels > 1 and wanted.log is not None:
-        wanted.log(f"{where}: {count(some, 'grey image is', 'grey images are')} read as colour")
+    greys = sum(head.grey for head in heads.values())
+    if greys and not grey and plan.channels > 1 and wanted.log is not None:
+        wanted.log(f"{where}: {count(greys, 'grey image is', 'grey images are')} read as colour")
     if wanted.full_size and any(plan.changes(head.size) for head in heads.values()):
-        return reader.full_size(heads, faults, plan)
-    return reader.of_one_size(heads, plan)
+        return reader.read_full_size(heads, faults, plan)
+    return reader.read_one_size(heads, plan)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Files of images, how these are wanted, and what they are called in messages."""
+    """Image files, how to prepare them, and their name in messages."""
 
     files: Sequence[ImageFile]
     wanted: Preparation
     where: str
 
-    def kept_before(self) -> Found | None:
-        """Return the images if an earlier command has decoded and kept them."""
+    def read_cache(self) -> Found | None:
+        """Return the images if an earlier command has decoded and kept them, else None."""
         for directory in (self.wanted.cache, self.wanted.overflow):
             if directory is None or self.wanted.size is None:
                 continue
@@ -117,8 +117,8 @@ class _Reader:
                 return _images(found, plan)
         return None
 
-    def of_one_size(self, heads: dict[int, Seen], plan: CentreCrop) -> Found:
-        """Decode the files that have a head, into images `[n, c, h, w]`."""
+    def read_one_size(self, heads: dict[int, ImageHead], plan: CentreCrop) -> Found:
+        """Decode the files whose heads are given, into images `[n, c, h, w]`."""
         nbytes = check_memory(len(heads), plan, self.where)
         shown = plan.described(head.size for head in heads.values())
         self._log(f"{len(heads):,} images of {shown}, {size_text(nbytes)}")
@@ -126,8 +126,8 @@ class _Reader:
         rows, row_of = images.numpy(), {place: row for row, place in enumerate(heads)}
         places, identities = np.array(list(heads), np.int64), np.zeros(len(heads), np.uint64)
         failed: Faults = {}
-        with quiet():
-            for place, levels, identity in self._decoded(
+        with quiet_pillow():
+            for place, levels, identity in self._decode(
                 heads, lambda image, _: to_array(image, plan), failed
             ):
                 rows[row_of[place]], identities[row_of[place]] = levels, identity
@@ -139,8 +139,10 @@ class _Reader:
             raise nothing_left(self.where, len(self.files))
         return images[torch.from_numpy(kept)], places[kept], identities[kept]
 
-    def full_size(self, heads: dict[int, Seen], before: Faults, plan: CentreCrop) -> Found:
-        """Decode the files that have a head, and keep them; `before` has those that have none."""
+    def read_full_size(
+        self, heads: dict[int, ImageHead], before: Faults, plan: CentreCrop
+    ) -> Found:
+        """Decode the files whose heads are given and keep them; `before` has the others' faults."""
         reduced = [kept_size(head.size, plan) for head in heads.values()]
         nbytes = sum(height * width for height, width in reduced) * plan.channels
         shapes = np.zeros((len(self.files), 2), np.int64)
@@ -150,12 +152,12 @@ class _Reader:
         def content(image: Image.Image, size: Size) -> tuple[Levels, str]:
             if (image.height, image.width) != size:
                 got = f"{image.height}×{image.width}"
-                raise ValueError(f"its size is {got}, its head said another")
+                raise ValueError(f"its size is {got}, but its head declares another")
             levels = full_levels(image, plan)
             return levels, fingerprint(levels)
 
-        with quiet(), self._room(nbytes) as (write, keep, place):
-            for i, (levels, mark), identity in self._decoded(heads, content, failed):
+        with quiet_pillow(), self._pixel_store(nbytes) as (write, keep, place):
+            for i, (levels, mark), identity in self._decode(heads, content, failed):
                 shapes[i], prints[i], identities[i] = levels.shape[:2], mark, identity
                 write(levels)
             self.report(failed)
@@ -169,38 +171,43 @@ class _Reader:
         return _images(found, plan)
 
     def report(self, faults: Faults) -> None:
-        """Raise for files that cannot be read, or report them where they may be skipped."""
+        """Raise for unreadable files, or report them if `skip_bad`."""
         report_faults(faults, self.files, self.wanted, self.where)
 
-    def _decoded(
-        self, heads: dict[int, Seen], use: Callable[[Image.Image, Size], Result], failed: Faults
+    def _decode(
+        self,
+        heads: dict[int, ImageHead],
+        use: Callable[[Image.Image, Size], Result],
+        failed: Faults,
     ) -> Iterator[tuple[int, Result, int]]:
-        """Yield the place of each file that has a head, what `use` makes of it, what identifies it.
+        """Yield (place, result of `use`, identity) of each file whose head is given.
 
-        `use` gets the upright image, and the size that its head says. What cannot be decoded is
-        added to `failed`.
+        `use` gets the upright image and the size that its head declares. Files that cannot be
+        decoded are added to `failed`.
         """
 
-        def decode(place: int) -> tuple[Result, int] | Bad:
+        def decode(place: int) -> tuple[Result, int] | Unreadable:
             file = self.files[place]
-            result = decoded(file, lambda image: use(image, heads[place].size))
-            if isinstance(result, Bad):
+            result = decode_image(file, lambda image: use(image, heads[place].size))
+            if isinstance(result, Unreadable):
                 return result
             if isinstance(file, EncodedImage):
                 return result, file_identity(BytesIO(file.read()))
-            with file.open("rb") as content:  # it has just been read, so this reads no disk
+            with file.open(
+                "rb"
+            ) as content:  # it was just read, so it comes from the system's cache
                 return result, file_identity(content)
 
-        results = mapped(decode, heads, self.wanted, "decoding")
+        results = map_in_threads(decode, heads, self.wanted, "decoding")
         for place, found in zip(heads, results, strict=True):
-            if isinstance(found, Bad):
+            if isinstance(found, Unreadable):
                 failed[place] = found.reason
             else:
                 yield place, *found
 
     @contextmanager
-    def _room(self, nbytes: int) -> Iterator[tuple[Write, Keep, str]]:
-        """Yield how to write pixels and to keep them at the end, and where that is, in words."""
+    def _pixel_store(self, nbytes: int) -> Iterator[tuple[Write, Keep, str]]:
+        """Yield a function that writes pixels, one that keeps them, and the place in words."""
         directory = self.wanted.cache
         if directory is None and nbytes > IN_MEMORY:
             directory = self.wanted.overflow
@@ -236,9 +243,9 @@ class _Reader:
 
 
 def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
-    """Return an image uint8 `[h, w, c]` as it is kept; one too small for a view raises."""
+    """Return an image as it is kept, uint8 `[h, w, c]`; raise if no view can be cut from it."""
     size = (image.height, image.width)
-    resized_size(size, plan)  # a view of it must not fail later
+    resized_size(size, plan)  # raises now if a view would fail later
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
     height, width = kept_size(size, plan)
     if (height, width) != size:
@@ -246,8 +253,8 @@ def full_levels(image: Image.Image, plan: CentreCrop) -> Levels:
     return np.asarray(image).reshape(height, width, plan.channels)
 
 
-def kept(images: FullImages) -> FullImages:
-    """Return photos of their own size as they are kept, to cut views from them."""
+def reduce_photos(images: FullImages) -> FullImages:
+    """Return photos of their original size at the size that they are kept at."""
     levels = [full_levels(images.picture(place), images.plan) for place in range(len(images))]
     return FullImages.of(levels, images.plan)
 

@@ -1,4 +1,4 @@
-"""Images of any size and mode become arrays of one size: the plan for all, applied to each."""
+"""Brings images of any size and mode to arrays of one size, by one plan for all."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from relook.transforms.checks import SMALLEST_SIDE
 from relook.transforms.full_images import FullImages
 
 DEFAULT_CROP = 0.875
-GREY_MODES = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
+_DEEP_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+GREY_MODES = ("1", "L", "LA", "La", *_DEEP_MODES)
 _LARGEST_SIDE = 8_192
-_DEEPEST = 65_535
+_HIGHEST_LEVEL = 65_535
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a user, or the model, says about the images that a source yields.
+    """How the images of a source are prepared, as the user or the model wants it.
 
     `size` is (height, width) in pixels, `channels` 1 or 3; None leaves the choice to the images.
     `crop` is the share of the resized image that the centre crop keeps, of every image; None
-    means `usual_crop`, and no change of images that have the size already.
-    `skip_bad` leaves files out that cannot be read, instead of stopping. `full_size` keeps
-    files larger than the input, so that crops are cut from the originals: in memory, in a
-    directory `cache` where later calls find them, or, where they are too many for the memory,
-    in `overflow` (default: a temporary file). `outputs` is how many classes the model has, if
-    those of the images have to be as many. `log` gets lines for people, `progress` the
-    stage, the files done and their number.
+    means `usual_crop`, and images that have the size already stay as they are.
+    `skip_bad` leaves out unreadable files instead of raising. `full_size` keeps files larger than
+    the input, so that crops are cut from the originals: in memory, in a directory `cache` where
+    later calls find them, or, if there are too many for the memory, in `overflow` (default: a
+    temporary file). `outputs` is the number of the model's classes, if the data's must equal it.
+    `log` gets lines for people; `progress` gets the stage, the files done and their number.
     """
 
     size: Size | None = None
@@ -69,7 +69,7 @@ class Preparation:
             raise unknown_name("interpolation", self.interpolation, INTERPOLATIONS)
 
     def for_model(self, model: object) -> Preparation:
-        """Fill in what the model's `input` says, where it has one and the user said nothing."""
+        """Fill in what the user left open from the model's `input`, if it has one."""
         wanted = getattr(model, "input", None)
         if wanted is None:
             return self
@@ -82,7 +82,7 @@ class Preparation:
         )
 
     def as_searched(self, plan: CentreCrop | None) -> Preparation:
-        """Fill in how a search prepared images of this size, where the user said nothing."""
+        """Fill in what the user left open as a search prepared images of this size."""
         if plan is None or self.size not in (None, plan.size):
             return self
         return replace(
@@ -94,27 +94,27 @@ class Preparation:
         )
 
     def plan(self, size: Size, channels: int) -> CentreCrop:
-        """Return what is done to images that become this size."""
+        """Return the plan that brings images to this size."""
         crop = self.crop or self.usual_crop
         return CentreCrop(size, crop, channels, self.interpolation, every=self.crop is not None)
 
 
 def make_plan(sizes: Iterable[Size], grey: bool, wanted: Preparation, where: str) -> CentreCrop:
-    """Decide what all images become; `grey` says whether every one of them is."""
+    """Return the plan for images of these sizes; `grey` says whether all are grey."""
     found = set(sizes)
     target = wanted.size or (next(iter(found)) if len(found) == 1 else None)
     if target is None:
         low, high = min(found, key=math.prod), max(found, key=math.prod)
         raise RelookError(
             f"{where}: expected images of one size, got {len(found)} sizes from "
-            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give a size, as 224"
+            f"{low[0]}×{low[1]} to {high[0]}×{high[1]} (height × width): give a size, such as 224"
         )
     channels = wanted.channels or (1 if grey else 3)
     return wanted.plan(target, channels)
 
 
 def to_array(image: Image.Image, plan: CentreCrop) -> Levels:
-    """Return a loaded image as the plan wants it, uint8 `[c, h, w]`; a ValueError says why not."""
+    """Return a loaded image prepared by the plan, uint8 `[c, h, w]`; ValueError if that fails."""
     image = in_mode(image, "L" if plan.channels == 1 else "RGB")
     return _levels(centre_view(image, plan))
 
@@ -130,8 +130,8 @@ def _levels(image: Image.Image) -> Levels:
 
 
 def in_mode(image: Image.Image, mode: str) -> Image.Image:
-    """Return an image in `L` or `RGB`; what is transparent shows black."""
-    if image.mode in ("I", "I;16", "I;16L", "I;16B", "I;16N"):
+    """Return an image in mode `L` or `RGB`, on black where it is transparent."""
+    if image.mode in _DEEP_MODES:
         image = _from_16_bits(image)
     elif image.mode == "F":
         raise ValueError("its levels are floating-point numbers: save it as 8 or 16 bits")
@@ -150,7 +150,7 @@ def is_grey(image: Image.Image) -> bool:
 
 
 def check_memory(images: int, plan: CentreCrop, where: str) -> int:
-    """Return how many bytes the images take; more than half of the machine's memory raises."""
+    """Return how many bytes the images take; raise if more than half of the machine's memory."""
     nbytes = images * plan.channels * math.prod(plan.size)
     half = half_of_memory()
     if nbytes > half:
@@ -162,7 +162,7 @@ def check_memory(images: int, plan: CentreCrop, where: str) -> int:
 
 
 def fitted(dataset: Dataset, wanted: Preparation) -> Dataset:
-    """Bring images that are in memory to the size and channels that are asked for."""
+    """Bring images in memory to the wanted size and channels."""
     if isinstance(dataset.images, FullImages):
         raise AssertionError("full-size images come prepared")
     _, channels, height, width = dataset.images.shape
@@ -183,9 +183,9 @@ def from_levels(levels: Levels) -> Image.Image:
 
 
 def _from_16_bits(image: Image.Image) -> Image.Image:
-    """Keep the high byte, as Pillow itself does with colour images of 16 bits."""
+    """Keep the high byte, as Pillow does with colour images of 16 bits."""
     levels = np.asarray(image).astype(np.int64)
     low, high = int(levels.min()), int(levels.max())
-    if low < 0 or high > _DEEPEST:
+    if low < 0 or high > _HIGHEST_LEVEL:
         raise ValueError(f"its levels go from {low} to {high}: save it as 8 or 16 bits")
     return Image.fromarray((levels >> 8).astype(np.uint8))

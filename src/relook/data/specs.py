@@ -1,4 +1,4 @@
-"""Data sets by name: `digits:test`, `npz:FILE` …, one table."""
+"""The table of data sources: `digits:test`, `npz:FILE` …"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from relook.foundation.registry import Table
 
 @dataclass(frozen=True)
 class DataSource:
-    """One row: `load` gets what follows `prefix:`, and what is said of the images' size.
+    """One row: `load` gets the text after `prefix:` and the wanted preparation.
 
     `form` shows how a spec looks.
     """
@@ -35,22 +35,22 @@ class DataSource:
     bare: bool = False
     """Whether the prefix alone is a spec."""
     prepares: bool = False
-    """Whether `load` has brought the images to their size and channels."""
+    """Whether `load` brings the images to their size and channels."""
 
 
 def full_spec(spec: str) -> str:
-    """Return the spec of a path that was given alone: what it holds says which source it is."""
+    """Return a spec; a path alone gets the prefix of the source that its content fits."""
     path = Path(spec).expanduser()
     if ":" in spec or spec in DATA_SOURCES:
         return spec
-    if path.is_dir() and any(one.is_dir() for one in path.iterdir()):
+    if path.is_dir() and any(entry.is_dir() for entry in path.iterdir()):
         return f"folder:{spec}"
     known = path.is_file() and path.suffix in (".csv", ".npz")
     return f"{path.suffix[1:]}:{spec}" if known else spec
 
 
 def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
-    """Return the data set that a spec names, its images prepared as asked."""
+    """Return the data set that a spec names, its images prepared as wanted."""
     wanted = preparation or Preparation()
     if not spec.isprintable():
         raise RelookError(f"expected a data spec of printable characters, got {spec!r}")
@@ -77,27 +77,29 @@ def load_data(spec: str, preparation: Preparation | None = None) -> Dataset:
     return replace(dataset, prepared=wanted.plan((height, width), channels))
 
 
-def _whole(load: Callable[[str], Dataset]) -> Callable[[str, Preparation], Dataset]:
-    """Adapt a source whose images have one size."""
+def _unprepared(load: Callable[[str], Dataset]) -> Callable[[str, Preparation], Dataset]:
+    """Adapt a loader of images that all have one size, which `load_data` prepares."""
     return lambda rest, _: load(rest)
 
 
 _CORRUPTED = "?corruption=NAME&severity=1…5"
 _ROWS = (
-    DataSource("digits", "digits, digits:train or digits:test", _whole(load_digits), bare=True),
-    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _whole(load_npz)),
+    DataSource(
+        "digits", "digits, digits:train or digits:test", _unprepared(load_digits), bare=True
+    ),
+    DataSource("npz", "npz:FILE[?layout=nchw|nhwc|nhw]", _unprepared(load_npz)),
     DataSource("folder", "folder:DIR", load_folder, prepares=True),
     DataSource("csv", "csv:FILE", load_csv, prepares=True),
     DataSource(
-        "cifar10", "cifar10:DIR[?part=test|train|all]", _whole(partial(load_cifar, CIFAR10))
+        "cifar10", "cifar10:DIR[?part=test|train|all]", _unprepared(partial(load_cifar, CIFAR10))
     ),
     DataSource(
-        "cifar100", "cifar100:DIR[?part=test|train|all]", _whole(partial(load_cifar, CIFAR100))
+        "cifar100", "cifar100:DIR[?part=test|train|all]", _unprepared(partial(load_cifar, CIFAR100))
     ),
-    DataSource("idx", "idx:DIR[?part=test|train]", _whole(load_idx)),
+    DataSource("idx", "idx:DIR[?part=test|train]", _unprepared(load_idx)),
     DataSource("hf", HF_FORM, load_hf_data, prepares=True),
-    DataSource("cifar10c", f"cifar10c:DIR{_CORRUPTED}", _whole(partial(load_cifarc, 10))),
-    DataSource("cifar100c", f"cifar100c:DIR{_CORRUPTED}", _whole(partial(load_cifarc, 100))),
+    DataSource("cifar10c", f"cifar10c:DIR{_CORRUPTED}", _unprepared(partial(load_cifarc, 10))),
+    DataSource("cifar100c", f"cifar100c:DIR{_CORRUPTED}", _unprepared(partial(load_cifarc, 100))),
     DataSource("imagenetc", f"imagenetc:DIR{_CORRUPTED}", load_imagenetc, prepares=True),
 )
 
@@ -109,11 +111,11 @@ DATA_SOURCES = Table("data source", _ROWS, key="prefix")
 def register_data_source(
     scheme: str, load: Callable[[str], object], *, form: str | None = None
 ) -> Callable[[str], object]:
-    """Have `scheme:REST` name labelled images, wherever a data set can be named by a text.
+    """Add a data source, so that the spec `scheme:REST` names labelled images.
 
     `load(REST)` returns uint8 images `[n, c, h, w]` and their labels `[n]`, or a `Dataset`, which
     can name its classes and groups. Images are brought to a model's size as those of any other
-    source. `form` shows how such a text looks. Returns the function.
+    source. `form` shows how such a spec looks. Returns the function.
     """
     shown = form or f"{scheme}:NAME"
 
@@ -130,5 +132,5 @@ def register_data_source(
         name = f"{scheme}:{rest}"
         return Dataset(images, labels, numbered_classes(labels, name), name)
 
-    DATA_SOURCES.add(DataSource(scheme, shown, _whole(adapted)))
+    DATA_SOURCES.add(DataSource(scheme, shown, _unprepared(adapted)))
     return load

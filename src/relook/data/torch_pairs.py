@@ -1,14 +1,13 @@
-"""Data sets from torch: anything that gives one image and label at a time, or batches of them."""
+"""Data sets from torch: anything that yields images with labels, one at a time or in batches."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
@@ -31,23 +30,21 @@ from relook.transforms.centre_crop import Size
 from relook.transforms.checks import grey_levels
 
 _KEYS = (("image", "img", "images", "pixel_values"), ("label", "labels"))
-"""What data sets of dictionaries call an image and its class."""
+"""The keys of an image and of its label in data sets of dictionaries."""
 
 
 def from_torch(
     source: Iterable[Any] | Any,
-    classes: Sequence[str] | None = None,
     *,
     preparation: Preparation | None = None,
     name: str = "torch data set",
 ) -> Dataset:
-    """Return a torch data set, or what a DataLoader yields, as one of relook's.
+    """Return a torch data set, or the content of a DataLoader, as a data set of relook.
 
-    It yields pairs (image, label), or batches of them from a DataLoader; dictionaries with the
-    keys of Hugging Face's do as well. An image is a PIL image, a tensor `[c, h, w]` or `[h, w]`, or
-    an array `[h, w, c]` or `[h, w]`, of uint8 or floats in 0…1: leave the normalisation to the
-    model. `classes` names the labels; without it, `source.classes` is asked as torchvision's data
-    sets have it.
+    It yields pairs (image, label) or, from a DataLoader, batches of them; dictionaries with Hugging
+    Face's keys work too. An image is a PIL image, a tensor `[c, h, w]` or `[h, w]`, or an array
+    `[h, w, c]` or `[h, w]`, of uint8 or floats in 0…1: leave the normalisation to the model.
+    The classes are those of `source.classes`, which torchvision's data sets have, else numbers.
     """
     pairs = list(_pairs(source, name))
     if not pairs:
@@ -65,16 +62,10 @@ def from_torch(
         except (OSError, ValueError) as error:
             raise RelookError(f"{name}: image {i} cannot be used: {error}") from None
     labels = np.array([label for _, label in pairs])
-    names = _classes(classes, source, labels)
-    return Dataset(images, labels, names, name, identities=identities)
-
-
-def _classes(
-    given: Sequence[str] | None, source: object, labels: NDArray[np.int64]
-) -> tuple[str, ...]:
     inner = source.dataset if isinstance(source, DataLoader) else source
-    names = given or getattr(inner, "classes", None)
-    return numbered_classes(labels, "labels") if names is None else tuple(map(str, names))
+    names = getattr(inner, "classes", None)
+    classes = numbered_classes(labels, "labels") if names is None else tuple(map(str, names))
+    return Dataset(images, labels, classes, name, identities=identities)
 
 
 def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:
@@ -95,7 +86,7 @@ def _pairs(source: Any, name: str) -> Iterator[tuple[Image.Image, int]]:
 
 
 def _items(source: Any, name: str) -> Iterator[Any]:
-    """Yield one pair after the other, in an order that is the same each time."""
+    """Yield one item after the other, in the same order each time."""
     if isinstance(source, DataLoader):
         if isinstance(source.sampler, RandomSampler | SubsetRandomSampler):
             raise RelookError(
@@ -121,7 +112,7 @@ def _items(source: Any, name: str) -> Iterator[Any]:
 
 
 def _pair(item: Any) -> tuple[Any, Any] | None:
-    """Return image and label of an item, or images and labels of a batch; None: it has none."""
+    """Return image and label of an item, or images and labels of a batch; None if it has none."""
     if isinstance(item, Mapping):
         image, label = (next((item[k] for k in keys if k in item), None) for keys in _KEYS)
         return None if image is None or label is None else (image, label)
@@ -157,7 +148,7 @@ def _image(image: object, where: str) -> Image.Image:
 
 def _label(label: object, where: str) -> int:
     try:
-        return operator.index(label)  # type: ignore[arg-type]  # that is what is tried
+        return operator.index(label)  # type: ignore[arg-type]  # raises for other types
     except (TypeError, ValueError):
         raise RelookError(
             f"{where}: expected a label as a whole number, got {describe(label)}"

@@ -1,1 +1,1 @@
-"""What everything stands on: tables by name, amounts of memory, a watchdog, numbers as text."""
+"""Basics that every package may use: tables by name, memory, threads, a watchdog, text."""

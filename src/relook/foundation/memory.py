@@ -1,4 +1,4 @@
-"""Amounts of memory: read from text, shown to people, and how much this machine has to spare."""
+"""Amounts of memory: read from text, written as text, and how much of it is free."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from relook.errors import RelookError
 
 SHARE = 0.7
-"""How much of the memory that is free a selection may take, unless said otherwise."""
+"""The share of the free memory that a selection may take by default."""
 
 _UNITS = ("", "k", "m", "g", "t")
-_LEAST = 10**6
+_SMALLEST_LIMIT = 10**6
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
@@ -29,19 +29,19 @@ def parse_size(text: str, option: str = "--memory") -> int:
 
 
 def check_limit(size: int, name: str = "memory") -> int:
-    """Return a limit in bytes; raise a RelookError if it is no number, or much too small."""
+    """Return a limit in bytes; raise unless it is a whole number of a plausible size."""
     if isinstance(size, bool) or not isinstance(size, int):
         raise RelookError(f"{name}: expected a whole number of bytes, got {size!r}")
-    if size < _LEAST:
+    if size < _SMALLEST_LIMIT:
         raise RelookError(
-            f"{name}: expected at least {size_text(_LEAST)}, got {size:,} bytes: "
+            f"{name}: expected at least {size_text(_SMALLEST_LIMIT)}, got {size:,} bytes: "
             "write 500M for megabytes, 8G for gigabytes"
         )
     return size
 
 
 def size_text(size: float) -> str:
-    """Return bytes as people say them: `512 kB`, `1.5 GB`."""
+    """Return bytes as text: `512 kB`, `1.5 GB`."""
     if size < 999.5:
         return f"{size:.0f} bytes"
     power = next((p for p in (1, 2, 3) if size < 999.5 * 1000**p), 4)
@@ -50,12 +50,12 @@ def size_text(size: float) -> str:
 
 
 def default_limit() -> int:
-    """Return the share of the memory free now that is taken without being asked."""
-    return max(_LEAST, int(SHARE * available_memory()))
+    """Return the default limit in bytes: `SHARE` of the memory that is free now."""
+    return max(_SMALLEST_LIMIT, int(SHARE * available_memory()))
 
 
 def half_of_memory() -> int:
-    """Return half of this machine's memory, in bytes: the most that a data set may take."""
+    """Return half of this machine's memory in bytes, the most that a data set may take."""
     return _memory() // 2
 
 
@@ -70,11 +70,11 @@ def _memory() -> int:
 
 
 def available_memory() -> int:
-    """Return how many bytes programs can still take on this machine or in this container."""
+    """Return the free memory of this machine or container, in bytes."""
     found = [_memory()]
     with suppress(OSError, ValueError, AttributeError, TypeError):
         kilobytes = re.search(r"MemAvailable:\s+(\d+) kB", _MEMINFO.read_text())
         found.append(1024 * int(kilobytes[1]))  # type: ignore[index]
-    with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
+    with suppress(OSError, ValueError):  # not in a container, or no limit ("max")
         found.append(int(_CGROUP.read_text()))
     return min(found)

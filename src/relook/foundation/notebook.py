@@ -1,4 +1,4 @@
-"""How objects of every layer show themselves: by the report, which is loaded when asked."""
+"""Shows objects of any layer as HTML, text or figures, with `relook.report` loaded on use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _WRITER = "relook.report.notebook"
-"""The one name that reaches upwards: nothing is imported until somebody looks."""
+"""The only import from a higher layer, by name and on use."""
 
 
 def html(shown: object) -> str:
@@ -15,7 +15,7 @@ def html(shown: object) -> str:
 
 
 def text(shown: object) -> str:
-    """Return a comparison or a search's result as text that fits a screen."""
+    """Return a comparison or a search's result as text that fits the screen."""
     return str(import_module(_WRITER).text(shown))
 
 

@@ -1,4 +1,4 @@
-"""How work says how far it is: one way to report for the whole project."""
+"""Callbacks that report progress, of one form for the whole project."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the units done and their total."""
 
 StepProgress: TypeAlias = Callable[[int, int, float], None]
-"""Called with the steps of a selection, their total, and the score so far."""
+"""Called with the steps of a selection done, their total, and the score so far."""
 
 
 class StageProgress(Protocol):
-    """Called with a stage of the work, its units done, their total, and the score if it has one."""
+    """Called with a stage of the work, its units done, their total, and its score if it has one."""
 
     def __call__(self, stage: str, done: int, total: int, score: float | None = None, /) -> None:
-        """Take how far the stage is."""
+        """Report the progress of a stage."""
 
 
 class _OneStage(Protocol):
-    """What counts units and what makes steps can both report to."""
+    """Serves as `Progress` and as `StepProgress`."""
 
     def __call__(self, done: int, total: int, score: float | None = None, /) -> None:
-        """Take how far it is."""
+        """Report the progress."""
 
 
 def stage_of(progress: StageProgress | None, stage: str) -> _OneStage | None:
-    """Report work as one stage of the whole."""
+    """Return a callback that reports to `progress` as this stage of the work."""
     if progress is None:
         return None
     return lambda done, total, score=None: progress(stage, done, total, score)
@@ -39,7 +39,7 @@ def stage_of(progress: StageProgress | None, stage: str) -> _OneStage | None:
 def part_of(
     progress: Callable[Concatenate[int, int, _Rest], None] | None, before: int, total: int
 ) -> Callable[Concatenate[int, int, _Rest], None] | None:
-    """Report a part of the work, with `before` units done ahead of it, as part of the whole."""
+    """Return a callback for a part of the work that begins after `before` of `total` units."""
     if progress is None:
         return None
 
@@ -51,7 +51,7 @@ def part_of(
 
 @dataclass
 class ProgressCount:
-    """Units that are done, reported as they grow."""
+    """Counts and reports the units that are done."""
 
     total: int
     report: Progress | None

@@ -1,4 +1,4 @@
-"""Tables of rows by name, each name once: what relook can be extended with; and specs' options."""
+"""Tables of rows by unique name, which plug-ins can extend, and the options of specs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from relook.foundation.wording import first_line
 Row = TypeVar("Row")
 
 PLUGINS = "relook.plugins"
-"""The entry points of packages that bring rows of their own."""
+"""The group of entry points by which packages add rows."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
-_plugins_wanted = True
+_plugins_loaded = False
 
 
 def by_name(rows: Iterable[Row], key: str = "name") -> Mapping[str, Row]:
-    """Return a read-only table of the rows by their attribute `key`; a name twice raises."""
+    """Return a read-only table of the rows by their attribute `key`; a repeated name raises."""
     table: dict[str, Row] = {}
     for row in rows:
         name = getattr(row, key)
@@ -32,20 +32,20 @@ def by_name(rows: Iterable[Row], key: str = "name") -> Mapping[str, Row]:
 
 
 def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise for the first name that is not a known one."""
+    """Raise for the first unknown name."""
     for name in names:
         if name not in known:
             raise unknown_name(kind, name, known)
 
 
 class Table(Mapping[str, Row]):
-    """Rows by name that users can add to, and that cannot be changed.
+    """Rows by name; users can add rows but not change them.
 
-    What installed packages add is there as soon as a name is missing, or all are listed.
+    Plug-ins are loaded when a name is missing or all names are listed.
     """
 
-    def __init__(self, what: str, rows: Iterable[Row], key: str = "name") -> None:
-        self._what, self._key, self._rows = what, key, dict(by_name(rows, key))
+    def __init__(self, kind: str, rows: Iterable[Row], key: str = "name") -> None:
+        self._kind, self._key, self._rows = kind, key, dict(by_name(rows, key))
 
     def __getitem__(self, name: str) -> Row:
         if name not in self._rows:
@@ -65,23 +65,23 @@ class Table(Mapping[str, Row]):
         name = getattr(row, self._key)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise RelookError(
-                f"expected a name of up to 60 letters, digits, _, - and . for the {self._what}, "
+                f"expected a name of up to 60 letters, digits, _, - and . for the {self._kind}, "
                 f"got {name!r:.80}"
             )
         if name in self._rows:
-            raise RelookError(f"there is a {self._what} {name!r} already: choose another name")
+            raise RelookError(f"there is a {self._kind} {name!r} already: choose another name")
         self._rows[name] = row
 
 
 def split_query(
     rest: str, source: str, options: Mapping[str, Sequence[str]]
 ) -> tuple[str, dict[str, str]]:
-    """Split `NAME[?key=value&…]` in the name and what is said after it.
+    """Split `NAME[?key=value&…]` into the name and its options.
 
-    `options` has the keys that the source knows, each with its values; none stand for any text.
+    `options` maps the source's keys to their possible values; an empty list allows any text.
     """
     name, _, query = rest.partition("?")
-    said = {}
+    given = {}
     for part in query.split("&") if query else ():
         key, _, value = part.partition("=")
         if key not in options:
@@ -90,17 +90,17 @@ def split_query(
             raise unknown_name(key, value, options[key])
         if not value:
             raise RelookError(f"expected a value as ?{key}=VALUE, got {source}:{rest!r:.200}")
-        said[key] = value
-    return name, said
+        given[key] = value
+    return name, given
 
 
 def load_plugins() -> None:
-    """Have installed packages add their rows, once; one that cannot be loaded is named."""
-    global _plugins_wanted
-    if not _plugins_wanted:
+    """Let installed packages add their rows, once; warn about a plug-in that cannot be loaded."""
+    global _plugins_loaded
+    if _plugins_loaded:
         return
-    _plugins_wanted = False
-    from importlib.metadata import entry_points  # slow, and needed by few commands
+    _plugins_loaded = True
+    from importlib.metadata import entry_points  # slow, and few commands need it
 
     for entry in entry_points(group=PLUGINS):
         try:
@@ -115,5 +115,5 @@ def load_plugins() -> None:
 
 
 def calling_module() -> str:
-    """Return the name of the module that calls the function that calls this one."""
+    """Return the name of the module that called the caller of this function."""
     return str(sys._getframe(2).f_globals.get("__name__", "__main__"))

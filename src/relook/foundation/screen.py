@@ -6,18 +6,18 @@ import os
 
 from rich.console import Console, ConsoleDimensions
 
-_WIDEST = 160
+_WIDTH = 160
 
 
 class Screen(Console):
-    """A console that is wide where it is no terminal, and COLUMNS says nothing else."""
+    """A console that is wide unless a terminal, a notebook or COLUMNS sets its width."""
 
     @property
     def size(self) -> ConsoleDimensions:
         """The width and the height."""
         found = super().size
-        narrow = self.is_terminal or self.is_jupyter or "COLUMNS" in os.environ
-        return found if narrow else ConsoleDimensions(_WIDEST, found.height)
+        has_size = self.is_terminal or self.is_jupyter or "COLUMNS" in os.environ
+        return found if has_size else ConsoleDimensions(_WIDTH, found.height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Work in other threads: results a little ahead of their use, and parts that threads share."""
+"""Work in threads: results computed ahead of their use, and parts shared between threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 Made = TypeVar("Made")
 
 AHEAD = 2
-"""How many results may wait to be used: enough to even out slow ones, little memory."""
+"""How many results may wait to be used: enough to even out slow ones, at little memory."""
 
 
 def available_cores() -> int:
@@ -32,7 +32,7 @@ def made_ahead(
     """Yield an iterator over `make(item)`, in order; `threads` are at most `ahead` results ahead.
 
     An error in `make` is raised where its result would have come, after all earlier ones.
-    When the block ends, in whatever way, what has not begun is dropped and the thread ends.
+    When the block ends, calls that have not begun are dropped and the threads end.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="relook-ahead")
 
@@ -52,20 +52,20 @@ def made_ahead(
 
 
 def share_work(work: Callable[[Iterator[Part]], None], parts: Iterable[Part], threads: int) -> None:
-    """Call `work` in `threads` threads, this one among them; each takes parts until none is left.
+    """Call `work` in `threads` threads, including this one; each takes parts until none is left.
 
-    There are never more than torch's number of threads.
+    At most torch's number of threads run at once.
     """
     left = deque(parts)
-    pool = _pool(os.getpid(), torch.get_num_threads()) if threads > 1 else None
-    others = [pool.submit(work, _taken(left)) for _ in range(threads - 1)] if pool else []
-    work(_taken(left))
+    pool = _thread_pool(os.getpid(), torch.get_num_threads()) if threads > 1 else None
+    others = [pool.submit(work, _take_parts(left)) for _ in range(threads - 1)] if pool else []
+    work(_take_parts(left))
     for other in others:
         if not other.cancel():  # it has begun
             other.result()
 
 
-def _taken(parts: deque[Part]) -> Iterator[Part]:
+def _take_parts(parts: deque[Part]) -> Iterator[Part]:
     while parts:
         try:
             part = parts.popleft()
@@ -75,6 +75,6 @@ def _taken(parts: deque[Part]) -> Iterator[Part]:
 
 
 @lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Return this process's threads; a forked child gets its own."""
+def _thread_pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the pool of a process; a forked child gets its own."""
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="relook-views")

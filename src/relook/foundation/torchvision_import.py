@@ -1,9 +1,9 @@
-"""Let torchvision be imported where its compiled part does not fit the installed torch.
+"""Makes torchvision importable when its compiled part does not fit the installed torch.
 
-A torchvision that was built for CUDA cannot load its library with a torch for the CPU; then
-`import torchvision`, and with it `import timm`, fails only because two operators, of no use here,
-were never declared. Once relook is imported, they are declared (not implemented) when an import
-has failed for them: elsewhere nothing changes. torch is not imported for it.
+A torchvision built for CUDA cannot load its library into a torch built for the CPU. Then `import
+torchvision`, and with it `import timm`, fails only because two operators that relook does not need
+were never declared. Once relook is imported, an import that fails on them declares them (without
+implementing them) and is tried again. Nothing else changes, and torch is not imported for it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SCHEMAS = {
 }
 _MISSING = re.compile(r"operator torchvision::(\w+) does not exist")
 declared: dict[str, Any] = {}
-"""The operators that were declared; a library that is collected takes its schemas along."""
+"""The libraries that declare operators, kept alive because their schemas go with them."""
 
 
 class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
-        """Run torchvision's code, again for each operator that it misses."""
+        """Run torchvision's code, again after declaring each operator that it misses."""
         while True:
             try:
                 return super().exec_module(module)
@@ -42,7 +42,7 @@ class _Finder:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return torchvision's own spec with the loader above, None for any other module."""
+        """Return torchvision's own spec with `_Loader`, None for any other module."""
         found = None if name != "torchvision" else PathFinder.find_spec(name, path, target)
         if found is None or not isinstance(found.loader, SourceFileLoader):
             return None
@@ -59,6 +59,6 @@ def _declare(operator: str) -> None:
 
 
 def install() -> None:
-    """Have torchvision found by the finder above, once."""
+    """Put `_Finder` first on the import path, once."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

@@ -1,7 +1,7 @@
 """A limit on the time that one call of a model may take, for models that hang.
 
-A hung call cannot be ended from inside Python, so the limit only reports it: who gets the report
-decides what happens. The command line ends the process, which is safe at any moment.
+Python cannot end a hung call, so the limit only reports it, and the receiver decides what happens.
+The command line ends the process, which is safe at any moment.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from relook.errors import RelookError
 
 @dataclass(frozen=True)
 class CallLimit:
-    """How many seconds a call may take, and what to do with the name of one that takes longer.
+    """How many seconds a call may take, and what to do if one takes longer.
 
-    `give_up` is called from another thread while the call is still running.
+    `give_up` is called with the call's name, from another thread while the call is still running.
     """
 
     seconds: float
@@ -37,7 +37,7 @@ _LIMIT: ContextVar[CallLimit | None] = ContextVar("relook_call_limit", default=N
 
 @contextmanager
 def limited_calls(limit: CallLimit | None) -> Iterator[None]:
-    """Watch the calls of models that are made in this thread within the block."""
+    """Apply a limit to the model calls of this thread within the block."""
     token = _LIMIT.set(limit)
     try:
         yield
@@ -46,13 +46,13 @@ def limited_calls(limit: CallLimit | None) -> Iterator[None]:
 
 
 def current_limit() -> CallLimit | None:
-    """Return the limit that holds in this thread, None where there is none."""
+    """Return this thread's limit, or None."""
     return _LIMIT.get()
 
 
 @contextmanager
 def watched(where: Callable[[], str]) -> Iterator[None]:
-    """Watch one call of a model; `where` names what it was called with."""
+    """Apply the limit to the model call within the block; `where` describes the call's input."""
     limit = _LIMIT.get()
     if limit is None:
         yield

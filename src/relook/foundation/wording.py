@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
-_NOTHING = 1e-6  # what is left of rounding
+_ROUNDING = 1e-6
 
 
 class Spread(Protocol):
@@ -33,7 +34,7 @@ class Range(Protocol):
 
 
 def signed(value: float, digits: int) -> str:
-    """Return a number with its sign, a true minus."""
+    """Return a number with its sign, a true minus (U+2212); zero gets ±."""
     text = f"{value:+.{digits}f}"
     return text.replace("-", "−") if float(text) else text.replace("-", "±").replace("+", "±")
 
@@ -44,7 +45,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def measured(value: Spread, digits: int, scale: float = 1.0) -> str:
-    """Return a mean, with ± the deviation over runs where there are several."""
+    """Return a mean, with ± the standard deviation unless that is 0."""
     text = plain(value.mean * scale, digits)
     if value.deviation > 0:
         text += f" ± {value.deviation * scale:.{digits}f}"
@@ -57,9 +58,9 @@ def interval(value: Range, digits: int, scale: float = 1.0) -> str:
     return f"[{low}, {high}]"
 
 
-def is_none(found: Range | None) -> bool:
-    """Whether there is no difference at all, as between the same predictions."""
-    return found is not None and max(abs(found.low), abs(found.high)) < _NOTHING
+def is_zero(found: Range | None) -> bool:
+    """Whether an interval is [0, 0] up to rounding, as between equal predictions."""
+    return found is not None and max(abs(found.low), abs(found.high)) < _ROUNDING
 
 
 def slowdown(value: float) -> str:
@@ -78,12 +79,12 @@ def views_text(views: int) -> str:
 
 
 def at_view_temperature(value: float) -> str:
-    """Say at what views are averaged, as the end of a list; nothing for the usual average."""
+    """Return `, view temperature …` to append to a list; empty for the usual average."""
     return "" if value == 1 else f", view temperature {value:.4g}"
 
 
 def two_temperatures(view_temperature: float) -> str:
-    """Say in plain words what a view temperature does, and what is left to the temperature."""
+    """Return an explanation of a view temperature, and of the temperature beside it."""
     return (
         f"the view temperature, {view_temperature:.4g}, makes each view's prediction flatter "
         "before views are averaged; the temperature then makes their average as sure as it should "
@@ -92,7 +93,7 @@ def two_temperatures(view_temperature: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people."""
+    """Return a time in seconds, minutes, hours or days."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -103,10 +104,15 @@ def duration(seconds: float) -> str:
 
 
 def with_minus_signs(text: str) -> str:
-    """Return a text with true minus signs before negative numbers; hyphens in names stay."""
+    """Return a text with true minus signs before numbers; hyphens in names stay."""
     return re.sub(r"(?<!\w)-(?=\d)", "−", text)
 
 
+def first_few(names: Sequence[str]) -> str:
+    """Return the first three names, with `, …` if there are more."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
 def first_line(error: BaseException) -> str:
-    """Return an error's message cut to one line, or its type where it says nothing."""
+    """Return the first line of an error's message, or its type if the message is empty."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,1 +1,1 @@
-"""Files and directories: written whole or not at all, read safely, known by their fingerprints."""
+"""Files and directories: written atomically, read safely, compared by fingerprints."""

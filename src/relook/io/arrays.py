@@ -1,4 +1,4 @@
-"""NumPy's `.npy` and `.npz` files, read without trust in what they declare.
+"""NumPy's `.npy` and `.npz` files, read without trusting what they declare.
 
 Arrays of Python objects are refused, or read as data by `safe_pickle`; nothing is unpickled.
 """
@@ -23,16 +23,16 @@ from relook.foundation.memory import half_of_memory
 from relook.io.files import one_line
 from relook.io.safe_pickle import check_text, load_pickle
 
-_MOST_TOLD = 1 << 80  # a header may declare more than a float can hold
-_BEST_DEFLATE = 1040  # deflate shrinks nothing by more than 1032
+_LARGEST_SHOWN = 1 << 80  # a header may declare more bytes than a float can hold
+_BEST_DEFLATE = 1040  # deflate's highest compression ratio is 1032
 _MOST_ARRAYS = 1_000
-# The other methods may claim much memory before the first byte comes out.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Other methods may allocate much memory before they return a byte.
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What an array's first bytes declare, and where its content starts."""
+    """What an array's header declares, and where its content starts."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -40,16 +40,16 @@ class Header:
 
     @property
     def nbytes(self) -> int:
-        """The size of the array that is declared."""
+        """The size of the declared array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 Choice = Callable[[Mapping[str, Header]], list[str]]
-"""Given the headers by name, says which arrays to read; it may raise."""
+"""Returns the names of the arrays to read, given all headers by name; may raise."""
 
 
 def read_npy(path: Path, *, objects: bool = False) -> NDArray[Any]:
-    """Return the array in an `.npy` file; lying sizes are refused, and objects unless allowed."""
+    """Return the array in an `.npy` file; Python objects are refused unless `objects`."""
     with _readable(path, "an npy file"), path.open("rb") as file:
         header = _read_header(file)
         _check_size(header, path.stat().st_size, str(path))
@@ -68,9 +68,9 @@ def map_npy(path: Path) -> NDArray[Any]:
 def read_npz(
     path: Path, choose: Choice = list, *, objects: bool = False, max_bytes: int | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return arrays of an `.npz` archive by name: all, or those that `choose` names.
+    """Return arrays of an `.npz` archive by name: all, or those that `choose` selects.
 
-    `max_bytes` is what all of it may unpack to, at most.
+    `max_bytes` limits the unpacked size of the whole archive.
     """
     with _readable(path, "an npz archive"), zipfile.ZipFile(path) as archive:
         members = {
@@ -95,9 +95,9 @@ def read_npz(
 
 @contextmanager
 def _readable(path: Path, kind: str) -> Iterator[None]:
-    """Turn anything that a damaged or hostile file raises into one line."""
+    """Turn any error of a damaged or hostile file into a one-line FileFormatError."""
     try:
-        with warnings.catch_warnings():  # about headers that Python 2 wrote
+        with warnings.catch_warnings():  # about headers written by Python 2
             warnings.simplefilter("ignore", UserWarning)
             yield
     except RelookError:
@@ -113,7 +113,7 @@ def _readable(path: Path, kind: str) -> Iterator[None]:
 
 
 def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Header:
-    if info.compress_type not in _METHODS:
+    if info.compress_type not in _COMPRESSIONS:
         raise ValueError("it is compressed in a way that numpy does not use")
     with archive.open(info) as file:
         header = _read_header(file)
@@ -126,8 +126,8 @@ def _member_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) 
 
 
 def _read_header(file: IO[bytes]) -> Header:
-    # Plain arrays are always format 1.0; later ones are for structured types, which we refuse,
-    # and allow headers of gigabytes.
+    # Plain arrays always have format 1.0. Later formats are for structured types, which are refused
+    # here, and their headers may take gigabytes.
     if npy.read_magic(file) != (1, 0):
         raise ValueError("a structured array")
     shape, _, dtype = npy.read_array_header_1_0(file)
@@ -137,7 +137,7 @@ def _read_header(file: IO[bytes]) -> Header:
 
 
 def _check_size(header: Header, size: int, where: str) -> None:
-    """Raise unless the declared array is exactly what the file says it holds."""
+    """Raise unless the file has exactly the size that its header declares."""
     if not header.dtype.hasobject and header.start + header.nbytes != size:
         raise FileFormatError(
             f"{where}: its header declares {header.dtype} {list(header.shape)} "
@@ -151,7 +151,7 @@ def check_memory(nbytes: int, path: Path) -> None:
     if nbytes > half:
         raise RelookError(
             f"{path}: expected arrays of at most half this machine's memory "
-            f"({half / 1e9:.1f} GB), got {min(nbytes, _MOST_TOLD) / 1e9:.1f} GB: split the file"
+            f"({half / 1e9:.1f} GB), got {min(nbytes, _LARGEST_SHOWN) / 1e9:.1f} GB: split the file"
         )
 
 
@@ -166,6 +166,6 @@ def _read_array(file: IO[bytes], header: Header, where: str, objects: bool) -> N
         return found
     file.seek(0)
     array = np.asarray(npy.read_array(file, allow_pickle=False))
-    file.read(1)  # reaching the end is what makes zipfile compare the checksum
+    file.read(1)  # zipfile compares the checksum only when it reaches the end
     check_text(array)
     return array

@@ -1,4 +1,4 @@
-"""Files, written whole or not at all, and JSON read with suspicion."""
+"""Files written atomically; JSON and TOML read without trust."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from typing import Any, NoReturn
 
 from relook.errors import FileFormatError, RelookError
 
-_FORMULA = tuple("=+-@＝＋－＠")  # the wide ones count as well where text is Chinese or Japanese
+_FORMULA = tuple("=+-@＝＋－＠")  # full-width ones count in Chinese and Japanese
 LARGEST_JSON = 16_000_000
-"""How many bytes of JSON are read, unless the caller says otherwise."""
+"""The largest JSON file that is read by default, in bytes."""
 
-LARGEST_TOML = 1_000_000
-"""How many bytes of TOML are read."""
-
+_LARGEST_TOML = 1_000_000  # in bytes
 _MOST_DIGITS = 400
 _LONGEST_SHOWN = 40
+_LONGEST_KEY = 60
 _LONGEST_LINE = 2000
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    _BEYOND = 1 << 30  # others may not read bytes that are locked: those are far behind the content
+    _BEYOND = 1 << 30  # a byte far behind the content, as others cannot read locked bytes
 
     def lock_file(file: int, *, wait: bool) -> None:
-        """Hold an open file alone until it is closed; BlockingIOError if another process does.
+        """Lock an open file until it is closed; BlockingIOError if another process holds the lock.
 
-        With `wait`, ten seconds pass before that.
+        With `wait`, only after ten seconds.
         """
         here = os.lseek(file, 0, os.SEEK_CUR)
         os.lseek(file, _BEYOND, os.SEEK_SET)
@@ -49,27 +48,26 @@ else:
     import fcntl
 
     def lock_file(file: int, *, wait: bool) -> None:
-        """Hold an open file alone until it is closed; BlockingIOError if another process does.
+        """Lock an open file until it is closed; BlockingIOError if another process holds the lock.
 
-        With `wait`, it waits for the other's end.
+        With `wait`, wait until that process releases it.
         """
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_bytes_atomic(path: str | Path, data: bytes) -> None:
-    """Write a file so that, whatever happens, its name holds all of the old or of the new.
+    """Write a file atomically: whatever happens, it holds all of the old content or of the new.
 
-    Parents are made; a link is followed to the file that it names.
+    Parent directories are created; a link is followed.
     """
     try:
         _write(Path(os.path.realpath(path)), data)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RelookError(f"cannot write {one_line(str(path))}: {reason}") from None
+        raise RelookError(f"cannot write {one_line(str(path))}: {reason_of(error)}") from None
 
 
 def write_text_atomic(path: str | Path, text: str) -> None:
-    """Write a UTF-8 text file, whole or not at all."""
+    """Write a UTF-8 text file atomically."""
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -80,12 +78,12 @@ def write_text_atomic(path: str | Path, text: str) -> None:
 
 
 def write_json_atomic(path: str | Path, content: object) -> None:
-    """Write a JSON file, whole or not at all; keys stay in the order that they are given in."""
+    """Write a JSON file atomically; keys keep their order."""
     write_text_atomic(path, json_text(content))
 
 
 def json_text(content: object) -> str:
-    """Return JSON for people to read, the same text for the same content."""
+    """Return content as indented JSON, always the same text for the same content."""
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -101,20 +99,18 @@ def read_bytes(path: str | Path, *, what: str, max_bytes: int) -> bytes:
         with path.open("rb") as file:
             data = file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileFormatError(f"cannot read {one_line(str(path))}: {reason}") from None
+        raise FileFormatError(f"cannot read {one_line(str(path))}: {reason_of(error)}") from None
     if len(data) > max_bytes:
-        raise _unexpected(path, what, f"more than the {max_bytes:,} bytes that one may have")
+        raise _unexpected(path, what, f"more than the allowed {max_bytes:,} bytes")
     return data
 
 
 def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> object:
     """Read a JSON file; anything wrong with it raises a FileFormatError that says where.
 
-    Refused as well as broken JSON: NaN and Infinity, numbers beyond the range of a float, a key
-    that an object holds twice, nesting too deep to follow.
+    Besides broken JSON, it refuses NaN and Infinity, numbers beyond the range of a float, repeated
+    keys in an object, and nesting that is too deep.
     """
-    path = Path(path)
     data = read_bytes(path, what=what, max_bytes=max_bytes)
     try:
         text = data.decode("utf-8-sig")
@@ -131,13 +127,12 @@ def read_json(path: str | Path, *, what: str, max_bytes: int = LARGEST_JSON) -> 
     raise _unexpected(path, what, f"unusable JSON: {problem}")
 
 
-def read_toml(path: str | Path, *, what: str, max_bytes: int = LARGEST_TOML) -> dict[str, Any]:
-    """Read a TOML file; NaN, Infinity and nesting too deep to follow are refused as well."""
-    path = Path(path)
-    data = read_bytes(path, what=what, max_bytes=max_bytes)
+def read_toml(path: str | Path, *, what: str) -> dict[str, Any]:
+    """Read a TOML file; besides broken TOML, it refuses NaN, Infinity and too deep nesting."""
+    data = read_bytes(path, what=what, max_bytes=_LARGEST_TOML)
     try:
         return tomllib.loads(data.decode("utf-8"), parse_float=_finite)
-    except ValueError as error:  # TOML's own, text that is none, and integers without end
+    except ValueError as error:  # broken TOML, bytes that are not UTF-8, huge integers
         problem = str(error)
     except RecursionError:
         problem = "nested too deeply"
@@ -145,14 +140,14 @@ def read_toml(path: str | Path, *, what: str, max_bytes: int = LARGEST_TOML) -> 
 
 
 def describe(value: object) -> str:
-    """Say in a few words what a value from a file is, on one line and safe to print."""
+    """Return a short description of a value from a file, safe to print on one line."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
         cut = value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 1] + "…"
         return json.dumps(cut, ensure_ascii=not cut.isprintable())
     if isinstance(value, int | float):
-        # Longer integers than this may not be written out in decimal.
+        # Python refuses to write very long integers in decimal.
         long = isinstance(value, int) and value.bit_length() > 128
         return "a huge number" if long else repr(value)
     if isinstance(value, list | tuple):
@@ -166,13 +161,23 @@ def one_line(text: str) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """Return text for one line of a terminal: no control characters, and not without end."""
+    """Return text for one line of a terminal, without control characters and not too long."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= _LONGEST_LINE else f"{shown[: _LONGEST_LINE - 1]}…"
 
 
+def reason_of(error: Exception) -> str:
+    """Return an error's message without the file name and number of an OSError."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def shown_key(key: str) -> str:
+    """Return a key of a file for a message: as it is if it is short and printable."""
+    return key if key.isprintable() and len(key) <= _LONGEST_KEY else describe(key)
+
+
 class _RefusedError(ValueError):
-    """JSON that parses but that we do not take."""
+    """Valid JSON that relook refuses."""
 
 
 def _write(target: Path, data: bytes) -> None:
@@ -193,7 +198,7 @@ def _write(target: Path, data: bytes) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Without this a power cut could undo the rename. Windows and some file systems cannot do it.
+    # Otherwise a power cut could undo the rename. Windows and some file systems cannot do it.
     if sys.platform == "win32":
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -205,7 +210,7 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _unexpected(path: Path, what: str, got: str) -> FileFormatError:
+def _unexpected(path: str | Path, what: str, got: str) -> FileFormatError:
     return FileFormatError(f"{one_line(str(path))}: expected {what}, got {got}")
 
 
@@ -214,7 +219,7 @@ def _parse(text: str) -> object:
         raise _RefusedError(f"{why} ({_place(text, token)})")
 
     def constant(token: str) -> NoReturn:
-        refuse(token, f"{token} is not a number of JSON")
+        refuse(token, f"{token} is not a JSON number")
 
     def whole(token: str) -> int:
         if len(token) > _MOST_DIGITS:
@@ -252,7 +257,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _place(text: str, token: str) -> str:
-    """Say where a token first stands outside of strings; what is before it is sound JSON."""
+    """Return the place of a token's first occurrence outside of strings, in JSON valid up to it."""
     pattern = rf'"(?:[^"\\]|\\.)*"|({re.escape(token)})(?![\w.])'
     for found in re.finditer(pattern, text):
         if found[1]:
@@ -263,6 +268,6 @@ def _place(text: str, token: str) -> str:
 
 
 def csv_safe(text: str) -> str:
-    """Return text on one line that no spreadsheet takes for a formula."""
+    """Return text on one line that a spreadsheet does not take for a formula."""
     line = " ".join(text.split())
     return f"'{line}" if line.startswith(_FORMULA) else line

@@ -1,4 +1,4 @@
-"""Are two things the same? fingerprints of values, differences of records."""
+"""Fingerprints of values, and the differences between two JSON values."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.io.files import describe
+from relook.io.files import describe, shown_key
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
-_LENGTH = 32
-_SLAB = 1 << 24  # bytes of an array that are hashed at a time
+_DIGITS = 32
+_SLAB = 1 << 24  # how many bytes of an array are hashed at a time
 _ABSENT = object()
 
 
 def fingerprint(*parts: object) -> str:
-    """Return 32 hex digits that stand for the parts, in their order.
+    """Return 32 hex digits that identify the parts, in their order.
 
     A part is a JSON-able value (a tuple counts as a list, keys have no order), bytes, a numpy
-    array or a torch tensor; an array and a tensor of equal type, shape and content agree.
-    Every value is hashed with its kind and length, so parts cannot run into each other.
+    array or a torch tensor; an array and a tensor of equal type, shape and content are equal.
+    Every value is hashed with its kind and length, so that parts cannot run into each other.
     """
     digest = hashlib.sha256()
     for piece in _encode(parts):
         digest.update(piece)
-    return digest.hexdigest()[:_LENGTH]
+    return digest.hexdigest()[:_DIGITS]
 
 
 def differences(there: object, here: object) -> list[str]:
@@ -94,10 +94,10 @@ def _encode_array(array: NDArray[np.generic] | Tensor) -> Iterator[bytes | memor
     flat = array.reshape(1) if not array.shape else array
     rows = max(1, _SLAB * len(flat) // max(1, int(array.nbytes)))
     for start in range(0, len(flat), rows):
-        yield _bytes(flat[start : start + rows])
+        yield _raw_bytes(flat[start : start + rows])
 
 
-def _bytes(slab: NDArray[np.generic] | Tensor) -> memoryview:
+def _raw_bytes(slab: NDArray[np.generic] | Tensor) -> memoryview:
     if isinstance(slab, Tensor):
         raw = slab.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     else:
@@ -109,7 +109,7 @@ def _bytes(slab: NDArray[np.generic] | Tensor) -> memoryview:
 def _differences(path: str, there: object, here: object) -> Iterator[str]:
     if isinstance(there, dict) and isinstance(here, dict):
         for key in sorted(there.keys() | here.keys()):
-            nested = f"{path}.{_key(key)}" if path else _key(key)
+            nested = f"{path}.{shown_key(key)}" if path else shown_key(key)
             yield from _differences(nested, there.get(key, _ABSENT), here.get(key, _ABSENT))
     elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
         for place, (old, new) in enumerate(zip(there, here, strict=True)):
@@ -117,7 +117,3 @@ def _differences(path: str, there: object, here: object) -> Iterator[str]:
     elif there != here or isinstance(there, bool) != isinstance(here, bool):
         old, new = ("nothing" if side is _ABSENT else describe(side) for side in (there, here))
         yield f"{path or 'content'}: {old} there, {new} here"
-
-
-def _key(key: str) -> str:
-    return key if key.isprintable() and len(key) <= 60 else describe(key)

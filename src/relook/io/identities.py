@@ -1,8 +1,8 @@
-"""Which image is this? A number per image that follows from its source, not from how it is read.
+"""Numbers that identify images by their source, however they are read.
 
-An image of a file is known by the file's bytes, one of an array by its pixels as they stand there:
-size, crop, channels, order and labels change nothing. Sets of images are kept as bytes, sorted, 6
-per image: in a collection of a million, one in 10^8 others would be taken for one of it.
+An image from a file is identified by the file's bytes, one from an array by its pixels there, so
+size, crop, channels, order and labels do not matter. Sets of images are stored as sorted bytes, 6
+per image: of 10^8 other images, one would be found in a set of a million by mistake.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from torch import Tensor
 from relook.errors import RelookError
 
 Identities = NDArray[np.uint64]
-"""What identifies each image `[n]`: even of pixels, odd of a file, 0 where it is not known."""
+"""A number per image `[n]`: even from pixels, odd from a file, 0 if unknown."""
 
 BYTES = 6
-"""What an image takes in a set of them."""
+"""The size of an image's entry in a set."""
 
 UNKNOWN = bytes(BYTES)
-"""The set of images that are not known; as a part of another, that there are others in it."""
+"""The set of unknown images; as an entry of a set, it says that the set has unknown members."""
 
-_FILE = 1
-_PART = 1 << 20  # bytes of a file that are hashed at a time
+_FROM_PIXELS, _FROM_FILE = 0, 1
+_PART = 1 << 20  # how many bytes of a file are hashed at a time
 
 
 def pixel_identities(images: Tensor | NDArray[np.uint8]) -> Identities:
-    """Return what identifies images by their pixels, uint8 `[n, c, h, w]`."""
+    """Return the identities of images by their pixels, uint8 `[n, c, h, w]`."""
     levels = np.ascontiguousarray(images.cpu().numpy() if isinstance(images, Tensor) else images)
     shape = struct.pack("<3I", *levels.shape[1:])
-    digests = (hashlib.blake2b(one, digest_size=BYTES, person=shape).digest() for one in levels)
-    return np.array([_number(digest, 0) for digest in digests], dtype=np.uint64)
+    digests = (hashlib.blake2b(image, digest_size=BYTES, person=shape).digest() for image in levels)
+    return np.array([_number(digest, _FROM_PIXELS) for digest in digests], dtype=np.uint64)
 
 
 def file_identity(content: IO[bytes]) -> int:
-    """Return what identifies the image of a file, by all of its bytes."""
+    """Return the identity of an image file by all of its bytes."""
     digest = hashlib.blake2b(digest_size=BYTES)
     while part := content.read(_PART):
         digest.update(part)
-    return _number(digest.digest(), _FILE)
+    return _number(digest.digest(), _FROM_FILE)
 
 
 def copy_numbers(identities: Identities) -> NDArray[np.int64] | None:
-    """Return a number per image that only its exact copies share; None if there are none."""
+    """Return a number per image `[n]` that only exact copies share; None if there are no copies."""
     _, first, numbers = np.unique(identities, return_index=True, return_inverse=True)
     own = np.where(identities == 0, np.arange(len(identities)), first[numbers])
     return None if len(np.unique(own)) == len(own) else own
 
 
 def set_of(identities: Identities) -> bytes:
-    """Return images as a set; one that is not known stays in it as such."""
+    """Return images as a set; unknown images become one unknown entry."""
     words = np.unique(identities).astype(">u8")
     return words.view(np.uint8).reshape(-1, 8)[:, 8 - BYTES :].tobytes()
 
 
 def union(*sets: bytes) -> bytes:
     """Return the images that are in any of the sets."""
-    return set_of(np.concatenate([_members(one) for one in (b"", *sets)]))
+    return set_of(np.concatenate([_members(each) for each in (b"", *sets)]))
 
 
 def is_in(identities: Identities, images: bytes) -> NDArray[np.bool_]:
@@ -70,7 +70,7 @@ def is_in(identities: Identities, images: bytes) -> NDArray[np.bool_]:
 
 
 def why_unknown(identities: Identities, images: bytes) -> str:
-    """Say why some of the images could be in a set without being found there; nothing if not."""
+    """Return why `is_in` may miss images that are in the set; empty if it cannot."""
     members = _members(images)
     if not len(members):
         return ""
@@ -85,7 +85,7 @@ def why_unknown(identities: Identities, images: bytes) -> str:
 
 
 def checked_set(images: object) -> bytes:
-    """Return a set of images, or raise."""
+    """Return a set of images; raise if it is malformed."""
     if not isinstance(images, bytes) or len(images) % BYTES:
         size = f"{len(images)} bytes" if isinstance(images, bytes) else repr(images)
         raise RelookError(f"expected a set of images as bytes, {BYTES} per image, got {size:.60}")
@@ -99,5 +99,5 @@ def _members(images: bytes) -> Identities:
 
 
 def _number(digest: bytes, kind: int) -> int:
-    """Return a digest as a number that is never 0 and says by its lowest bit what was read."""
+    """Return a digest as a number above 0, whose lowest bit says what was hashed."""
     return max(int.from_bytes(digest) & ~1, 2) | kind

@@ -1,6 +1,6 @@
 """Records: frozen dataclasses as JSON files with a format and a version, read strictly.
 
-msgspec builds the values and finds what does not fit; here it is put in words, with its place.
+msgspec builds the values and finds what does not fit; this module writes the error messages.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from relook.io.files import (
     json_text,
     one_line,
     read_json,
+    shown_key,
     write_json_atomic,
 )
 
@@ -41,9 +42,9 @@ T = TypeVar("T")
 
 _CHECKSUM = "crc32"
 _MOST_BITS = 64
-_STEPS = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-_MISSING = re.compile("Object missing required field `(.+)`")
-_NAMES: Mapping[Any, tuple[str, str]] = {
+_PLACE = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_MISSING_KEY = re.compile("Object missing required field `(.+)`")
+_TYPE_NAMES: Mapping[Any, tuple[str, str]] = {
     str: ("a text", "texts"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
@@ -54,7 +55,7 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is written as JSON-able data, and read from it; errors begin with a place."""
+    """Converts a value to JSON-able data and back; `from_json` gets the place for its errors."""
 
     to_json: Callable[[Any], object]
     from_json: Callable[[object, str], object]
@@ -62,12 +63,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A kind of file: the dataclass that it holds, its name and version, what people call it.
+    """A kind of file: its dataclass, format and version, and `what` messages call it.
 
-    `version` is None where files have none; versions from `oldest` on are read (default: this
-    one alone). `command` is what writes them. With a `checksum`, damage to any bit is found. A
-    file that is `partly` read may have keys that the dataclass does not know. `forms` has the
-    fields with a JSON form of their own.
+    `version` is None if the files have none; versions from `oldest` on are read (default: only
+    `version`). `command` is the relook command that writes them. With a `checksum`, damage to any
+    bit is found. If `partly`, the file may have keys that the dataclass does not have. `forms` has
+    the fields with a JSON form of their own.
     """
 
     holds: type[T]
@@ -81,7 +82,7 @@ class Kind(Generic[T]):
     oldest: int | None = None
 
     def write(self, path: str | Path, value: T) -> None:
-        """Write a record, whole or not at all."""
+        """Write a record atomically."""
         write_json_atomic(path, self.to_json(value))
 
     def read(self, path: str | Path, *, max_bytes: int = LARGEST_JSON) -> T:
@@ -111,7 +112,7 @@ class Kind(Generic[T]):
             raise FileFormatError(f"{error}{again}") from None
 
     def _checked(self, content: object, where: str) -> dict[str, Any]:
-        """Return the content without its head. A newer file is not blamed for unknown keys."""
+        """Check format, version and checksum; return the content without them."""
         found = content.get("format") if isinstance(content, dict) else content
         if not isinstance(content, dict) or found != self.format:
             _fail(
@@ -129,7 +130,7 @@ class Kind(Generic[T]):
 
 
 def _builtin(value: object) -> object:
-    """Return what JSON knows for what it does not: read-only mappings, NumPy's float64."""
+    """Convert what msgspec cannot: read-only mappings and NumPy's float64."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, float):
@@ -147,53 +148,53 @@ def _check_version(found: object, oldest: int, known: int, where: str) -> None:
 
 
 def checksum(content: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of JSON-able content as it stands in a file."""
+    """Return the CRC-32 of JSON-able content as written to a file."""
     return zlib.crc32(json_text(content).encode("utf-8", "surrogatepass"))
 
 
 def convert(content: object, kind: type[T], where: str, *, partly: bool = False) -> T:
     """Build a `kind` from JSON or TOML data, strictly; errors begin with `where` and the place.
 
-    Dataclasses within the content may be built already. A type says what is expected in words of
-    its own by `msgspec.Meta(description=…)`.
+    The content may contain ready dataclasses. `msgspec.Meta(description=…)` overrides how messages
+    describe a type.
     """
     try:
         value: T = msgspec.convert(content, kind, from_attributes=True)
     except msgspec.ValidationError as error:
-        _fail(where, *_flaw(error, content, kind))
+        _fail(where, *_mismatch(error, content, kind))
     except RelookError as error:
         _fail(where, "", str(error))
-    for place, problem in _surplus(content, kind, "", partly):
+    for place, problem in _excess(content, kind, "", partly):
         _fail(where, place, problem)
     return value
 
 
 def _fail(where: str, place: str, problem: str) -> NoReturn:
-    """Raise an error about a place within a file: `.steps[3].pick`, or none."""
+    """Raise an error about a place within a file, such as `.steps[3].pick` (empty: the whole)."""
     inside = place.removeprefix(".")
     raise FileFormatError(": ".join(part for part in (where, inside, problem) if part)) from None
 
 
-def _flaw(error: msgspec.ValidationError, content: Any, hint: Any) -> tuple[str, str]:
-    """Return where the content does not fit, and why."""
+def _mismatch(error: msgspec.ValidationError, content: Any, hint: Any) -> tuple[str, str]:
+    """Return the place where the content does not fit, and the problem."""
     text, _, path = str(error).partition(" - at `$")
     place = ""
-    for name, index in _STEPS.findall(path):
-        hint = _bare(hint)
+    for name, index in _PLACE.findall(path):
+        hint = _bare_type(hint)
         if name:
-            hint, content = _fields(hint)[name], content[name]
+            hint, content = _field_types(hint)[name], content[name]
         elif index == "...":  # msgspec does not say which key
             hint = get_args(hint)[1]
-            name, content = next(one for one in content.items() if not _fits(one[1], hint))
+            name, content = next(item for item in content.items() if not _fits(item[1], hint))
         else:
             hint, content = get_args(hint)[0], content[int(index)]
-        place += f".{_key(name)}" if name else f"[{index}]"
-    missing = _MISSING.fullmatch(text)
+        place += f".{shown_key(name)}" if name else f"[{index}]"
+    missing = _MISSING_KEY.fullmatch(text)
     if missing:
         return place, f'expected the key "{missing[1]}", got none'
     if error.__cause__ is not None:
         return place, text
-    return place, f"expected {_expected(hint)}, got {describe(content)}"
+    return place, f"expected {_expectation(hint)}, got {describe(content)}"
 
 
 def _fits(content: object, hint: Any) -> bool:
@@ -204,33 +205,35 @@ def _fits(content: object, hint: Any) -> bool:
     return True
 
 
-def _surplus(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tuple[str, str]]:
-    """Yield keys that the type does not know, and integers without end: msgspec takes both."""
-    whole, hint = hint, _bare(hint)
+def _excess(content: Any, hint: Any, place: str, partly: bool) -> Iterator[tuple[str, str]]:
+    """Yield unknown keys and huge integers, which msgspec accepts, as (place, problem)."""
+    whole, hint = hint, _bare_type(hint)
     if hint is int and content is not None and content.bit_length() > _MOST_BITS:
-        yield place, f"expected {_expected(whole)}, got {describe(content)}"
+        yield place, f"expected {_expectation(whole)}, got {describe(content)}"
     elif isinstance(content, list | tuple) and get_origin(hint) is tuple:
         item = get_args(hint)[0]
-        if _bare(item) not in (str, float, bool):
-            for i, one in enumerate(content):
-                yield from _surplus(one, item, f"{place}[{i}]", False)
+        if _bare_type(item) not in (str, float, bool):
+            for i, entry in enumerate(content):
+                yield from _excess(entry, item, f"{place}[{i}]", False)
     elif isinstance(content, dict):
-        known, others = _fields(hint), (get_args(hint) or (str, Any))[1]
-        for key, one in content.items():
+        known, others = _field_types(hint), (get_args(hint) or (str, Any))[1]
+        for key, value in content.items():
             if known and key not in known:
                 if not partly:
-                    # Looking for the nearest name takes time that grows with the name.
+                    # Finding the nearest name takes time that grows with its length.
                     yield place, str(unknown_name("key", key[:60], known))
             else:
-                yield from _surplus(one, known.get(key, others), f"{place}.{_key(key)}", False)
+                yield from _excess(
+                    value, known.get(key, others), f"{place}.{shown_key(key)}", False
+                )
 
 
-def _bare(hint: Any) -> Any:
+def _bare_type(hint: Any) -> Any:
     """Return a type without its annotations and without None."""
     if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
-    members = [one for one in get_args(hint) if one not in (NoneType, msgspec.UnsetType)]
-    return _bare(members[0]) if _is_union(hint) and len(members) == 1 else hint
+        return _bare_type(get_args(hint)[0])
+    members = [t for t in get_args(hint) if t not in (NoneType, msgspec.UnsetType)]
+    return _bare_type(members[0]) if _is_union(hint) and len(members) == 1 else hint
 
 
 def _is_union(hint: Any) -> bool:
@@ -238,29 +241,25 @@ def _is_union(hint: Any) -> bool:
 
 
 @cache
-def _fields(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a dataclass's fields, by name; nothing for other types."""
+def _field_types(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields by name; empty for other types."""
     if not (isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct))):
         return {}
     return get_type_hints(kind, include_extras=True)
 
 
-def _expected(hint: Any) -> str:
-    for one in (hint, *(get_args(hint) if _is_union(hint) else ())):
-        for meta in getattr(one, "__metadata__", ()):
+def _expectation(hint: Any) -> str:
+    for member in (hint, *(get_args(hint) if _is_union(hint) else ())):
+        for meta in getattr(member, "__metadata__", ()):
             if getattr(meta, "description", None):
                 return str(meta.description)
-    hint = _bare(hint)
-    if hint in _NAMES:
-        return _NAMES[hint][0]
+    hint = _bare_type(hint)
+    if hint in _TYPE_NAMES:
+        return _TYPE_NAMES[hint][0]
     if get_origin(hint) is Literal:
         return " or ".join(str(choice) for choice in get_args(hint))
     if get_origin(hint) is tuple:
-        items = _NAMES.get(_bare(get_args(hint)[0]))
+        items = _TYPE_NAMES.get(_bare_type(get_args(hint)[0]))
         return f"a list of {items[1]}" if items else "a list"
-    known = _fields(hint)
+    known = _field_types(hint)
     return f"an object with {', '.join(known)}" if known else "an object"
-
-
-def _key(key: str) -> str:
-    return key if key.isprintable() and len(key) <= 60 else describe(key)

@@ -1,4 +1,4 @@
-"""A run's directory: one process at a time, and one set of settings for good."""
+"""The directory of a run, used by one process at a time and with one set of settings."""
 
 from __future__ import annotations
 
@@ -9,56 +9,55 @@ from pathlib import Path
 from typing import Self
 
 from relook.errors import RelookError, RunError
-from relook.io.files import lock_file, read_json, write_json_atomic
+from relook.io.files import lock_file, read_json, reason_of, write_json_atomic
 from relook.io.fingerprint import JSON, differences
 from relook.version import __version__
 
 _FORMAT = "relook run"
 _LOCK = ".lock"
-_SIGN = b"relook run, process "
+_SIGNATURE = b"relook run, process "
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows writes \r\n otherwise
 
 
 class RunDirectory:
-    """The files of one run, held by one process within a `with` block.
+    """The files of one run, locked by one process within a `with` block.
 
-    The lock is the kernel's, on an open file: it is free again as soon as the process ends,
-    however it ends, so a directory never needs unlocking by hand. A child made by fork shares
-    it; one started afresh does not.
+    The kernel holds the lock on an open file and releases it as soon as the process ends, however
+    it ends, so nobody has to unlock a directory by hand. A forked child shares the lock; a newly
+    started one does not.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.settings = self.path / "settings.json"  # what decides the result, see below
+        self.settings = self.path / "settings.json"  # see `check_settings`
         self.predictions = self.path / "predictions.zarr"
-        self.engine = self.path / "engine.json"  # the one that the model was fastest on
-        self.plan = self.path / "plan.json"  # what was planned for the time that there was
+        self.engine = self.path / "engine.json"  # on which the model was fastest
+        self.plan = self.path / "plan.json"  # for the time that was given
         self.policy = self.path / "policy.json"
-        self.search = self.path / "search.json"  # what the search saw: scores, steps, counts
-        self.run = self.path / "run.json"  # what the run was: command, versions, times
+        self.search = self.path / "search.json"  # scores, steps, counts
+        self.run = self.path / "run.json"  # command, versions, times
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._check_is_ours()
+            self._check_is_run()
             self._take_lock()
             for leftover in self.path.glob(".relook-*.tmp"):
                 leftover.unlink(missing_ok=True)
         except OSError as error:
             self._release()
-            reason = error.strerror or str(error)
-            raise RunError(f"cannot use {self.path} for a run: {reason}") from error
+            raise RunError(f"cannot use {self.path} for a run: {reason_of(error)}") from error
         return self
 
     def __exit__(self, *error: object) -> None:
         self._release()
 
     def check_settings(self, settings: Mapping[str, JSON]) -> None:
-        """Keep what decides the run's result; raise if the directory was made with another.
+        """Store the settings that decide the result, or raise if the stored ones differ.
 
-        Give it nothing that may change from one call to the next of the same run (times, paths,
-        thread counts). relook's version is compared too.
+        Leave out whatever may change between calls of the same run (times, paths, thread counts).
+        relook's version is compared too.
         """
         record = {"format": _FORMAT, "version": __version__, "settings": dict(settings)}
         record = json.loads(json.dumps(record, allow_nan=False))
@@ -77,12 +76,12 @@ class RunDirectory:
                 f"({'; '.join(different[:3])}{more}): use another directory or delete {self.path}"
             )
 
-    def _check_is_ours(self) -> None:
+    def _check_is_run(self) -> None:
         visible = sorted(p.name for p in self.path.iterdir() if not p.name.startswith("."))
         if not visible:
             return
         lock = self.path / _LOCK
-        if not lock.is_file() or lock.read_bytes()[: len(_SIGN)] != _SIGN:
+        if not lock.is_file() or lock.read_bytes()[: len(_SIGNATURE)] != _SIGNATURE:
             raise RunError(
                 f"{self.path}: expected a relook run or an empty directory, got one with "
                 f"{visible[0]!r}: use another directory"
@@ -93,16 +92,16 @@ class RunDirectory:
         try:
             lock_file(self._lock, wait=False)
         except BlockingIOError:
-            holder = os.read(self._lock, 100).removeprefix(_SIGN).strip()
+            holder = os.read(self._lock, 100).removeprefix(_SIGNATURE).strip()
             self._release()
             raise RunError(
                 f"{self.path} is in use by process {holder.decode('ascii', 'replace') or 'unknown'}"
                 ": wait until it has finished, or use another directory"
             ) from None
-        sign = _SIGN + b"%d\n" % os.getpid()
-        # Overwritten before it is cut: the sign is never absent once it has been there.
-        os.write(self._lock, sign)
-        os.ftruncate(self._lock, len(sign))
+        signature = _SIGNATURE + b"%d\n" % os.getpid()
+        # Written before the rest is cut off, so that the file is never without a signature.
+        os.write(self._lock, signature)
+        os.ftruncate(self._lock, len(signature))
 
     def _release(self) -> None:
         if self._lock is not None:

@@ -1,9 +1,9 @@
 """Pickles read as data: what they name is neither imported nor called.
 
-`pickle` would import what a file names and call it, and numpy's own `__setstate__` trusts what
-it is given. So the opcodes are carried out here, and a name is only looked up in a short table.
-What can come out: None, numbers, str, bytes, lists, tuples, dicts and numpy arrays of these.
-Protocols 2 to 5 are read, as Python 2 and 3 and numpy 1 and 2 write them.
+`pickle` would import and call what a file names, and numpy's `__setstate__` trusts its argument.
+So this module executes the opcodes itself and looks up names in a short table only. The result
+consists of None, numbers, str, bytes, lists, tuples, dicts and numpy arrays of these. It reads
+protocols 2 to 5, as written by Python 2 and 3 and numpy 1 and 2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relook.io.files import describe, one_line
 
 Array = NDArray[Any]
 
-_MOST_OPCODES = 2_000_000  # one byte of pickle can ask for an object of 64
+_MOST_OPCODES = 2_000_000  # one byte of pickle can create an object of 64
 _MOST_DIMENSIONS = 32
 _LAST_CODE_POINT = 0x10FFFF
 _DTYPE = re.compile(r"([<>=|]?)(b1|[iu][1248]|f[248]|[SU][1-9][0-9]{0,5}|O)")
@@ -40,7 +40,7 @@ def load_pickle(data: bytes, where: str) -> object:
     try:
         result = machine.run(data)
         _check_plain(result)
-    # A warning is an error where Python runs with -W error.
+    # Warnings are raised if Python runs with -W error.
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, Warning) as error:
         raise FileFormatError(
             f"{where}: expected a pickle of arrays, lists and numbers: {_reason(error)}"
@@ -49,7 +49,7 @@ def load_pickle(data: bytes, where: str) -> object:
 
 
 class _Symbol(Enum):
-    """What a pickle may name; a symbol is never the Python object of that name."""
+    """What a pickle may name; a symbol stands for the Python object, and is not that object."""
 
     RECONSTRUCT = ("numpy.core.multiarray", "_reconstruct")
     SCALAR = ("numpy.core.multiarray", "scalar")
@@ -60,7 +60,7 @@ class _Symbol(Enum):
     BYTES = ("builtins", "bytes")
 
 
-_ALSO_CALLED = {  # modules of numpy 2 and Python 2, by what others call them
+_MODULE_ALIASES = {  # of numpy 2 and Python 2
     "numpy._core.multiarray": "numpy.core.multiarray",
     "numpy._core.numeric": "numpy.core.numeric",
     "__builtin__": "builtins",
@@ -69,7 +69,7 @@ _ALSO_CALLED = {  # modules of numpy 2 and Python 2, by what others call them
 
 @dataclass(eq=False)
 class _Unbuilt:
-    """An array (no dtype code) or a dtype between its REDUCE and its BUILD."""
+    """An array (without dtype code) or a dtype, between its REDUCE and its BUILD."""
 
     dtype_code: str | None
     memo_keys: list[int] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Unbuilt:
 class _Machine:
     """The pickle machine: a stack, the stacks below each mark, and a memo.
 
-    `budget` bounds what is copied: an honest pickle spells every byte and entry out once.
+    `budget` limits copying: an honest pickle contains every byte and entry once.
     """
 
     budget: int
@@ -88,7 +88,7 @@ class _Machine:
     memo: dict[int, Any] = field(default_factory=dict)
 
     def run(self, data: bytes) -> object:
-        """Carry out the opcodes up to STOP, which must be the last byte."""
+        """Execute the opcodes up to STOP, which must be the last byte."""
         for count, (opcode, argument, position) in enumerate(pickletools.genops(data)):
             if count > _MOST_OPCODES:
                 _refuse(f"it has more than {_MOST_OPCODES:,} opcodes")
@@ -101,16 +101,16 @@ class _Machine:
                 _refuse(f"the opcode {opcode.name} at byte {position} is not for data")
             operation(self, argument)
         if self.below or len(self.stack) != 1:
-            _refuse("it ends in the middle")
+            _refuse("it does not end with one object")
         return self.stack[0]
 
     def pop_mark(self) -> list[Any]:
-        """Return what is above the last mark, and drop the mark."""
+        """Pop the stack down to the last mark, and drop the mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
 
     def pop_many(self, count: int) -> tuple[Any, ...]:
-        """Return the top `count` of the stack, lowest first."""
+        """Pop the top `count` of the stack, lowest first."""
         if len(self.stack) < count:
             _refuse("its stack runs empty")
         items = tuple(self.stack[-count:])
@@ -118,7 +118,7 @@ class _Machine:
         return items
 
     def spend(self, amount: int) -> None:
-        """Count bytes or entries that are copied."""
+        """Count copied bytes or entries against the budget."""
         self.budget -= amount
         if self.budget < 0:
             _refuse("it would grow far beyond its own size")
@@ -157,14 +157,14 @@ def _mark(machine: _Machine, _: object) -> None:
 def _append(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     if type(target) is not list:
-        _refuse("it appends to something that is no list")
+        _refuse("it appends to something that is not a list")
     target.extend(items)
 
 
 def _set_items(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     if type(target) is not dict or len(items) % 2:
-        _refuse("it sets items of something that is no dict")
+        _refuse("it sets items of something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
         # Hashing a tuple nested a million deep would exhaust the interpreter's own stack.
         if type(key) not in (str, bytes, int):
@@ -185,9 +185,9 @@ def _get(machine: _Machine, key: int) -> None:
 
 def _name(machine: _Machine, module: object, name: object) -> None:
     if not isinstance(module, str) or not isinstance(name, str):
-        _refuse("it names something by other than text")
+        _refuse("it names something by a value that is not text")
     try:
-        machine.stack.append(_Symbol((_ALSO_CALLED.get(module, module), name)))
+        machine.stack.append(_Symbol((_MODULE_ALIASES.get(module, module), name)))
     except ValueError:
         _refuse(f"it names {describe(f'{module}.{name}')}, which is not data (nothing was run)")
 
@@ -197,7 +197,7 @@ def _reduce(machine: _Machine, _: object) -> None:
     if not isinstance(symbol, _Symbol) or type(arguments) is not tuple:
         _refuse("it calls something that cannot be called")
     made: object = None
-    # Arrays must not be compared with values, as they answer for each element.
+    # Arrays are matched by type only, as comparing them with a value gives an array.
     match symbol, arguments:
         case _Symbol.RECONSTRUCT, (_Symbol() as kind, tuple(), _) if kind is _Symbol.NDARRAY:
             made = _Unbuilt(None)
@@ -262,7 +262,7 @@ def _data_dtype(text: str) -> np.dtype[Any]:
 
 
 def _build_array(shape: object, dtype: np.dtype[Any], fortran: bool, raw: object) -> Array:
-    """Return an array of raw bytes (a view of them) or of listed objects, or raise a ValueError."""
+    """Return an array of raw bytes (as a view) or of listed objects, or raise a ValueError."""
     if type(shape) is not tuple or len(shape) > _MOST_DIMENSIONS:
         _refuse(f"it holds an array of more than {_MOST_DIMENSIONS} dimensions")
     if not all(type(side) is int and side >= 0 for side in shape):
@@ -279,7 +279,7 @@ def _build_array(shape: object, dtype: np.dtype[Any], fortran: bool, raw: object
 
 
 def check_text(array: Array) -> None:
-    """Raise a ValueError if an array is of text with codes that are no characters."""
+    """Raise a ValueError if an array of text holds codes that are not characters."""
     if array.dtype.kind == "U" and array.size:
         flat = array.reshape(-1, order="A")
         codes = flat.view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
@@ -300,7 +300,7 @@ def _objects(raw: object, count: int) -> Array:
 
 
 def _check_plain(result: object) -> None:
-    """Refuse what only means something inside the machine: symbols, dtypes, half-built arrays."""
+    """Refuse objects that are internal to the machine: symbols, dtypes, unfinished arrays."""
     waiting, seen = [result], set[int]()
     while waiting:
         value = waiting.pop()

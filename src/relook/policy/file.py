@@ -1,4 +1,4 @@
-"""Policies as versioned JSON (docs/policy.schema.json): what a file may hold, as types."""
+"""Policies as versioned JSON (docs/policy.schema.json), whose content is defined by types."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _Images = Annotated[
     bytes,
     Meta(description=f"a set of images as base64 of {BYTES} bytes per image"),
 ]
-_OWN = re.compile(r"[\w.<>-]{1,200}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
-_Mark = Annotated[
+_MODULE_AND_NAME = re.compile(r"[\w.<>-]{1,200}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}")
+_NetworkMark = Annotated[
     str,
     Meta(pattern="^[a-z0-9]{1,8} [0-9a-f]{32}$", description="a network's mark, or null"),
 ]
@@ -68,7 +68,7 @@ _AtMostSteps = Meta(max_length=MOST_STEPS, description=f"a list of at most {MOST
 
 
 class _Draws(Struct):
-    """Every draw that a fixed step may have; which ones it must have is the step's affair."""
+    """Every draw that a fixed step may have; `Step` checks which ones it must have."""
 
     sign: Literal[-1, 1] | UnsetType = UNSET
     edge: Literal[0, 1] | UnsetType = UNSET
@@ -91,7 +91,9 @@ class _SubPolicy(Struct):
     finish: _Step | UnsetType = UNSET
 
 
-class _Half(Struct):
+class _HalfFile(Struct):
+    """The policy of a half: the fields that every policy has."""
+
     subpolicies: Annotated[tuple[_SubPolicy, ...], _AtMostSubPolicies]
     recipe: _Recipe | None = None
     seed: _Seed = 0
@@ -99,7 +101,7 @@ class _Half(Struct):
     view_temperature: _Temperature = 1.0
     preparation: CentreCrop | None = None
     seen: _Images = UNKNOWN
-    fitted_on: _Mark | None = None
+    fitted_on: _NetworkMark | None = None
 
 
 class _Sets(Struct):
@@ -111,16 +113,16 @@ class _Sets(Struct):
     free: Annotated[int, _Free] = 0
 
 
-class _PolicyFile(_Half):
+class _PolicyFile(_HalfFile):
     sets: _Sets | None = None
-    halves: Annotated[tuple[_Half, ...], Meta(max_length=2, description="a list of two")] = ()
+    halves: Annotated[tuple[_HalfFile, ...], Meta(max_length=2, description="a list of two")] = ()
 
 
 _POLICY = Kind(_PolicyFile, "relook-policy", 2, "a relook policy", oldest=1)
 
 
 def save_policy(policy: Policy, path: str | Path) -> None:
-    """Write a policy as JSON, whole or not at all; what could not be read back is refused."""
+    """Write a policy as JSON, atomically; refuse one that could not be read back."""
     content = policy_to_json(policy)
     policy_from_json(content, where=f"cannot write {path}")
     text = json_text(content)
@@ -133,7 +135,7 @@ def save_policy(policy: Policy, path: str | Path) -> None:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy file; one that is damaged or strange raises an error that says where."""
+    """Read a policy file; the error for a damaged one says where."""
     return _policy(_POLICY.read(path), one_line(str(path)))
 
 
@@ -152,16 +154,16 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
     if policy.halves:
         halves = [policy_to_json(half) for half in policy.halves]
         added["halves"] = [
-            {name: one for name, one in half.items() if name not in ("format", "version")}
+            {name: value for name, value in half.items() if name not in ("format", "version")}
             for half in halves
         ]
     if preparation is not None:
         added["preparation"] = {**asdict(preparation), "size": list(preparation.size)}
-    own = any(TRANSFORMS[step.transform].origin for sub in policy for step in sub.all_steps)
+    has_users = any(TRANSFORMS[step.transform].origin for sub in policy for step in sub.all_steps)
     return {
         "format": _POLICY.format,
-        # An older relook reads what it can.
-        "version": _POLICY.version if added or own else 1,
+        # Version 1 where it suffices, so that an older relook can read the file.
+        "version": _POLICY.version if added or has_users else 1,
         "recipe": policy.recipe,
         "seed": policy.seed,
         **added,
@@ -171,7 +173,7 @@ def policy_to_json(policy: Policy) -> dict[str, object]:
 
 
 def policy_from_json(content: object, where: str = "policy") -> Policy:
-    """Build a policy from parsed JSON; errors start with `where` and the place in it."""
+    """Build a policy from parsed JSON; errors begin with `where` and the place in it."""
     return _policy(_POLICY.from_json(content, where), where)
 
 
@@ -193,8 +195,8 @@ POLICY_FORM = Form(policy_to_json, policy_from_json)
 
 
 def _step_to_json(step: Step) -> dict[str, object]:
-    own = TRANSFORMS[step.transform].origin
-    content: dict[str, object] = {"transform": own or step.transform, "magnitude": step.magnitude}
+    name = TRANSFORMS[step.transform].origin or step.transform
+    content: dict[str, object] = {"transform": name, "magnitude": step.magnitude}
     if step.direction is not None:
         content["direction"] = step.direction
     if step.fixed_draws is not None:
@@ -210,7 +212,7 @@ def _draw_to_json(name: str, value: float) -> float | int | bool:
     return int(value) if name in _WHOLE_DRAWS else value
 
 
-def _policy(file: _Half, where: str) -> Policy:
+def _policy(file: _HalfFile, where: str) -> Policy:
     if file.recipe is not None and _UNPRINTABLE.search(file.recipe):
         raise FileFormatError(
             f"{where}: recipe: expected a name without control characters, "
@@ -249,7 +251,7 @@ def _set_rule(file: _Sets, temperatures: tuple[float, ...] | None, where: str) -
     if (file.temperature,) != (temperatures or ())[-1:]:
         raise FileFormatError(
             f"{where}.temperature: expected the last of the policy's temperatures, got "
-            f"{describe(file.temperature)}: make the sets anew with  relook conformal"
+            f"{describe(file.temperature)}: make the sets again with  relook conformal"
         )
     return SetRule(**structs.asdict(file))
 
@@ -281,7 +283,7 @@ def _step(file: _Step, where: str) -> Step:
     draws = None
     if not isinstance(file.draws, UnsetType):
         known = structs.asdict(file.draws).items()
-        draws = {name: float(one) for name, one in known if one is not UNSET}
+        draws = {name: float(value) for name, value in known if value is not UNSET}
     try:
         return Step(name, file.magnitude, direction, draws)
     except RelookError as error:
@@ -289,20 +291,20 @@ def _step(file: _Step, where: str) -> Step:
 
 
 def _transform(written: str, where: str) -> str:
-    """Return a transform's name; one that is not relook's own is written `module:name`.
+    """Return a transform's name; a user's is written `module:name`.
 
-    The module is never imported: what a file names is not run.
+    The module is never imported, so that a file cannot run code.
     """
     module, colon, name = written.rpartition(":")
-    own = bool(_OWN.fullmatch(written))
-    row = TRANSFORMS.get(name) if own or not colon else None
-    if row is not None and (row.origin is not None or not own):
+    is_users = bool(_MODULE_AND_NAME.fullmatch(written))
+    row = TRANSFORMS.get(name) if is_users or not colon else None
+    if row is not None and (row.origin is not None or not is_users):
         return name
-    if own:
+    if is_users:
         raise NotRegisteredError(
             f"{where}: expected the transform {name!r} of {module}, which is not registered: "
-            f"in Python, import {module} first; for the command line, it takes a package with a "
+            f"in Python, import {module} first; the command line needs a package with a "
             "plug-in (docs/howto/extend.md)"
         )
-    # Looking for the nearest name takes time that grows with the name.
+    # Finding the nearest name takes time that grows with its length.
     raise FileFormatError(f"{where}: {unknown_name('transform', written[:60], TRANSFORMS)}")

@@ -1,4 +1,4 @@
-"""Steps, sub-policies and policies: frozen data that says which views to average."""
+"""Steps, sub-policies and policies: frozen data that defines which views are averaged."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _ALLOWED_DRAWS: Mapping[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """A transform with its magnitude, and a direction where its sign belongs to the step.
+    """A transform with its magnitude, and a direction if its sign is part of the step.
 
-    `direction` (+1 or −1, default +1) is for contrast, brightness, color and sharpness alone.
+    Only contrast, brightness, color and sharpness have a `direction` (+1 or −1, default +1).
     `draws` holds the constants of a fixed step (sign, edge, place …); None means that they
     are drawn anew for each image and each use.
     """
@@ -49,18 +49,19 @@ class Step:
         row = TRANSFORMS.get(self.transform) if isinstance(self.transform, str) else None
         if row is None:
             raise unknown_name("transform", self.transform, TRANSFORMS)
-        object.__setattr__(self, "magnitude", _magnitude(self.transform, self.magnitude))
-        object.__setattr__(self, "direction", _direction(row.name, row.signed, self.direction))
-        object.__setattr__(self, "draws", _draws(row.name, row.draws, self.draws))
+        object.__setattr__(self, "magnitude", _checked_magnitude(self.transform, self.magnitude))
+        direction = _checked_direction(row.name, row.signed, self.direction)
+        object.__setattr__(self, "direction", direction)
+        object.__setattr__(self, "draws", _checked_draws(row.name, row.draws, self.draws))
 
     @property
     def value(self) -> float:
-        """The magnitude in the transform's own units, times the direction if it has one."""
+        """The magnitude in the transform's own units, times the direction if there is one."""
         return (self.direction or 1) * TRANSFORMS[self.transform].value(self.magnitude)
 
     @property
     def fixed_draws(self) -> dict[str, float] | None:
-        """The step's constants by name, or None when they are drawn fresh."""
+        """The step's constants by name, or None if they are drawn anew."""
         return None if self.draws is None else dict(self.draws)
 
     @property
@@ -80,7 +81,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SubPolicy:
-    """Steps in order, then the recipe's finish; without either it is the plain image."""
+    """Steps in order, then the recipe's finish; the plain image if there is neither."""
 
     steps: tuple[Step, ...] = ()
     finish: Step | None = None
@@ -96,7 +97,7 @@ class SubPolicy:
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
-        """The steps with the finish as the last one."""
+        """The steps, followed by the finish if there is one."""
         return self.steps if self.finish is None else (*self.steps, self.finish)
 
     @property
@@ -106,7 +107,7 @@ class SubPolicy:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the sub-policy makes one and the same view of an image at every use."""
+        """Whether the sub-policy makes the same view of an image at every use."""
         return all(step.is_fixed for step in self.all_steps)
 
     def __str__(self) -> str:
@@ -118,14 +119,14 @@ class Policy(Sequence[SubPolicy]):
     """An ordered list of sub-policies, repeats allowed; `policy[:k]` serves a budget of k.
 
     `temperatures[k − 1]` calibrates the average of the first k views; None: not calibrated.
-    `recipe` names where the sub-policies came from; `seed` makes fresh draws repeatable. Views
-    are averaged as `tempered` says, at `view_temperature`: 1 is the usual average.
-    `preparation` says how images were brought to the model's size when it was searched. `seen` is
-    the set of images that the policy or a number in it was found on, on which no gain may be
-    claimed; by default it is not known (`relook.io.identities`). `fitted_on` marks the network that
-    the temperatures were fitted on (`relook.models.describe`). `halves` are what the same search
-    finds on each half of these images alone: each half's gain can be claimed on the other. `sets`
-    says which classes are in a prediction set of all views; with another last temperature it goes.
+    `recipe` names the source of the sub-policies; `seed` makes fresh draws repeatable. Views are
+    averaged at `view_temperature` (see `tempered`): 1 is the usual average.
+    `preparation` says how the search brought images to the model's size. `seen` is the set of
+    images that the policy or any number in it was fitted on, which cannot support a claim; unknown
+    by default (`relook.io.identities`). `fitted_on` marks the network that the temperatures were
+    fitted on (`relook.models.describe`). `halves` are the policies that the same search finds on
+    each half of these images alone, whose gain can be measured on the other half. `sets` is the
+    rule for prediction sets of all views; it is dropped if it does not match the last temperature.
     """
 
     subpolicies: tuple[SubPolicy, ...]
@@ -148,14 +149,13 @@ class Policy(Sequence[SubPolicy]):
                     f"expected a policy of SubPolicy objects, got {type(sub).__name__}: {sub!r}"
                 )
         if self.temperatures is not None:
-            object.__setattr__(
-                self, "temperatures", _temperatures(self.temperatures, len(self.subpolicies))
-            )
+            temperatures = _checked_temperatures(self.temperatures, len(self.subpolicies))
+            object.__setattr__(self, "temperatures", temperatures)
         if self.recipe is not None and not isinstance(self.recipe, str):
             raise RelookError(f"expected a recipe's name or None, got {self.recipe!r}")
         object.__setattr__(self, "seed", check_seed(self.seed))
-        number = _temperature("view_temperature", self.view_temperature)
-        object.__setattr__(self, "view_temperature", number)
+        temperature = _checked_temperature("view_temperature", self.view_temperature)
+        object.__setattr__(self, "view_temperature", temperature)
         if self.sets is not None and (self.sets.temperature,) != (self.temperatures or ())[-1:]:
             object.__setattr__(self, "sets", None)
 
@@ -167,7 +167,7 @@ class Policy(Sequence[SubPolicy]):
         if not isinstance(key, slice):
             return self.subpolicies[key]
         picked = self.subpolicies[key]
-        # Temperatures belong to prefixes, so only a prefix keeps them.
+        # Temperatures are those of prefixes, so only a prefix keeps them.
         start, _, step = key.indices(len(self))
         kept = None
         if self.temperatures is not None and start == 0 and step == 1:
@@ -188,7 +188,7 @@ class Policy(Sequence[SubPolicy]):
 
     @property
     def views(self) -> int:
-        """How many model passes each image costs: under fixed draws a repeat is free."""
+        """How many model passes each image costs; repeats of fixed sub-policies cost nothing."""
         fixed = {sub for sub in self.subpolicies if sub.is_fixed}
         return len(fixed) + sum(not sub.is_fixed for sub in self.subpolicies)
 
@@ -206,45 +206,44 @@ class Policy(Sequence[SubPolicy]):
         return self
 
     def counts(self) -> list[tuple[SubPolicy, int]]:
-        """Return the distinct sub-policies in order of first use, with how often each is used."""
+        """Return the distinct sub-policies in order of first use, and how often each is used."""
         return list(Counter(self.subpolicies).items())
 
     def tempered(self, log_probs: LogProbs) -> LogProbs:
-        """Return views' log-probabilities `[…, class]` as they are averaged.
+        """Return views' log-probabilities `[…, class]` at the view temperature κ.
 
-        Whatever averages predictions of this policy's views takes them from here: log softmax(log
-        p / κ) at the view temperature κ. With κ = 1 they are returned as they are.
+        These are what is averaged: log softmax(log p / κ), or the input itself if κ = 1.
         """
         if self.view_temperature == 1:
             return log_probs
         return temper(log_probs, self.view_temperature)
 
     def freeze(self, seed: int) -> Policy:
-        """Draw every constant once, for all images; the temperatures are dropped."""
+        """Return the policy with every constant drawn once, for all images, and no temperatures."""
         from relook.policy.views import freeze_subpolicy
 
         frozen = (freeze_subpolicy(sub, seed, view) for view, sub in enumerate(self))
         return replace(self, subpolicies=tuple(frozen), temperatures=None, seed=seed, halves=())
 
     def save(self, path: str | Path) -> None:
-        """Write the policy as JSON (docs/policy.schema.json), whole or not at all."""
+        """Write the policy as JSON (docs/policy.schema.json), atomically."""
         from relook.policy.file import save_policy
 
         save_policy(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
-        """Read a policy file, or take `preset:NAME`; a damaged one raises and says where."""
+        """Read a policy file, or return the preset of `preset:NAME`."""
         from relook.policy.file import load_policy
         from relook.policy.presets import is_preset, named_preset, nearest_preset
 
         if is_preset(path):
             return named_preset(path)
-        meant = nearest_preset(path)
-        if meant is not None:
+        nearest = nearest_preset(path)
+        if nearest is not None:
             raise RelookError(
                 f"expected a policy file or a preset, got {str(path)!r}, which is neither: "
-                f"did you mean {meant}?"
+                f"did you mean {nearest}?"
             )
         return load_policy(Path(path))
 
@@ -252,9 +251,9 @@ class Policy(Sequence[SubPolicy]):
     def preset(
         cls, name: str, views: int | None = None, *, recipe: str | Path = "cifar", seed: int = 0
     ) -> Policy:
-        """Return a ready policy, not calibrated: plain, flip, 5c, d4, 10c, or crops.
+        """Return a ready-made policy, not calibrated: plain, flip, 5c, d4, 10c, or crops.
 
-        `recipe` and `seed` say which random crops; there are 20 unless `views` says otherwise.
+        Random crops are drawn from `recipe` with `seed`, 20 by default.
         """
         from relook.policy.presets import preset
 
@@ -262,7 +261,7 @@ class Policy(Sequence[SubPolicy]):
 
     @classmethod
     def from_reference(cls, path: str | Path) -> Policy:
-        """Read a policy that the authors of GPS published (CIFAR .npz or ImageNet .npy)."""
+        """Read a policy published by the authors of GPS (CIFAR .npz or ImageNet .npy)."""
         from relook.policy.reference import load_reference
 
         return load_reference(Path(path))
@@ -281,7 +280,7 @@ class Policy(Sequence[SubPolicy]):
         return "\n".join(lines) or "empty policy"
 
 
-def _magnitude(transform: str, magnitude: object) -> float:
+def _checked_magnitude(transform: str, magnitude: object) -> float:
     number = _finite(magnitude)
     if number is None or number < 0:
         raise RelookError(f"{transform}: expected a finite magnitude ≥ 0, got {magnitude!r}")
@@ -289,7 +288,7 @@ def _magnitude(transform: str, magnitude: object) -> float:
 
 
 def _finite(value: object) -> float | None:
-    """Return a number as a float, or None for what is not a finite number."""
+    """Return a finite number as a float, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
@@ -299,7 +298,7 @@ def _finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _direction(transform: str, signed: bool, direction: object) -> int | None:
+def _checked_direction(transform: str, signed: bool, direction: object) -> int | None:
     if not signed:
         if direction is not None:
             raise RelookError(f"{transform}: expected no direction, got {direction!r}")
@@ -311,7 +310,7 @@ def _direction(transform: str, signed: bool, direction: object) -> int | None:
     return int(direction)
 
 
-def _draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | None:
+def _checked_draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | None:
     if draws is None:
         return None
     try:
@@ -322,10 +321,10 @@ def _draws(transform: str, names: tuple[str, ...], draws: object) -> Draws | Non
         raise RelookError(
             f"{transform}: expected the draws {list(names)}, got {sorted(map(str, given))}"
         )
-    return tuple((name, _draw(transform, name, given[name])) for name in names)
+    return tuple((name, _checked_draw(transform, name, given[name])) for name in names)
 
 
-def _draw(transform: str, name: str, value: object) -> float:
+def _checked_draw(transform: str, name: str, value: object) -> float:
     allowed = _ALLOWED_DRAWS.get(name)
     number = float(value) if isinstance(value, bool) else _finite(value)
     if number is None or not (number in allowed if allowed else 0.0 <= number <= 1.0):
@@ -343,16 +342,16 @@ def _draw_text(name: str, value: float) -> str:
     return f"{name} {value:.2f}"
 
 
-def _temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
+def _checked_temperatures(temperatures: Iterable[float], length: int) -> tuple[float, ...]:
     if isinstance(temperatures, str) or not isinstance(temperatures, Iterable):
         raise RelookError(f"expected a list of temperatures, got {temperatures!r}")
-    values = [_temperature(f"temperatures[{k}]", one) for k, one in enumerate(temperatures)]
+    values = [_checked_temperature(f"temperatures[{k}]", t) for k, t in enumerate(temperatures)]
     if len(values) != length:
         raise RelookError(f"expected {length} temperatures, one per prefix, got {len(values)}")
     return tuple(values)
 
 
-def _temperature(name: str, value: object) -> float:
+def _checked_temperature(name: str, value: object) -> float:
     number, (low, high) = _finite(value), SOUND_TEMPERATURES
     if number is None or not low <= number <= high:
         raise RelookError(f"{name}: expected a number from {low:g} to {high:g}, got {value!r}")

@@ -1,10 +1,10 @@
 """Pools: the candidate sub-policies, drawn from a recipe by counter, and quasi-random views.
 
-Quasi-random views are crops and mirror images that cover a recipe's range evenly, nothing learned.
-A few quasi-random places average better than as many drawn at random, for the reason that
-quasi-Monte Carlo beats Monte Carlo. The places follow the R2 sequence (Roberts 2018) and the scales
-of photos' crops multiples of the golden ratio; every beginning of these has low discrepancy, so
-every beginning of the views covers the range as well.
+Quasi-random views are crops and mirror images that cover a recipe's range evenly, without learning.
+A few quasi-random places average better than as many random ones, as quasi-Monte Carlo beats Monte
+Carlo. The places follow the R2 sequence (Roberts 2018), the scales of photos' crops multiples of
+the golden ratio. Every prefix of these has low discrepancy, so every prefix of the views covers the
+range.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from relook.transforms import TRANSFORMS
 _SLOTS_PER_STEP = 3
 _PLASTIC = 1.324717957244746  # the real root of x³ = x + 1
 _GOLDEN = 0.6180339887498949
-_RANGE = 0.75  # of the free range: its rim moves the picture furthest and helps least
-_LARGEST_SCALE = 28.0  # scale_crop's magnitude: 14 % of the area; photos gain by unlike crops
-_FIRST_SCALE = 0.4  # of that: the first crop keeps 66 % of the area, the next ones 33 and 86 %
+_RANGE = 0.75  # of the free range: crops at its edge move the picture furthest and help least
+_LARGEST_SCALE = 28.0  # of scale_crop: 14 % of the area; photos gain from crops that differ much
+_FIRST_SCALE = 0.4  # of that: the first crops keep 66, 33 and 86 % of the area
 _MIDDLE = 0.5
 CONSERVATIVE_SIZE = 80
-"""Candidates of a conservative search: half are quasi-random crops (docs/search-quality.md)."""
+"""The number of candidates, half of them quasi-random (docs/search-quality.md)."""
 
-_QUASI_RANDOM = 40  # of a conservative pool, or half of it if that is less
-_LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps and largest magnitude: what complements crops best
+_QUASI_RANDOM = 40  # at most half of a conservative pool
+_LOW_MAGNITUDE = ((1, 20.0), (2, 10.0))  # steps, largest magnitude: these complement crops best
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidate sub-policies; the first `defaults` of them are quasi-random crops.
+    """Candidate sub-policies; the first `defaults` of them are quasi-random views.
 
-    A conservative selection takes these unless others prove better: in their order, or, where
-    they are too unlike for that, the best of them first (`in_order`).
+    A conservative selection takes these unless others prove better: in their order, or, if they
+    differ too much (`in_order` is false), the best of them first.
     """
 
     candidates: tuple[SubPolicy, ...]
@@ -57,12 +57,12 @@ def sample_pool(
     draws: DrawKind = "fixed",
     plain: bool = True,
 ) -> tuple[SubPolicy, ...]:
-    """Draw a pool of `size` sub-policies (default: the recipe's own), the plain image last.
+    """Draw a pool of `size` sub-policies (default: the recipe's size), the plain image last.
 
-    A smaller pool keeps the groups' proportions, and its members are members of the larger
-    one. `draws="fixed"` draws signs, places and flips with the pool, once for all images;
-    `"fresh"` leaves them to be drawn for each image, as in the paper. `plain=False` leaves
-    the plain image out, as the paper's ImageNet pool does.
+    A smaller pool keeps the groups' proportions and is a subset of the larger one.
+    `draws="fixed"` draws signs, places and flips with the pool, once for all images; with
+    `"fresh"` they are drawn for each image, as in the paper. `plain=False` leaves out the plain
+    image, as the paper's ImageNet pool does.
     """
     recipe = get_recipe(recipe)
     seed = check_seed(seed)
@@ -87,25 +87,27 @@ def conservative_pool(
     seed: int = 0,
     first: tuple[SubPolicy, ...] = (),
 ) -> Pool:
-    """Return a pool of `size` that begins with quasi-random crops, the plain image first.
+    """Return a pool of `size` that begins with quasi-random views, the plain image first.
 
-    After these come the `first` of the others, as far as there is room. Half of the rest are
-    low-magnitude candidates, with one or two steps; half are the recipe's own.
+    Then come the views `first`, as far as there is room. Of the rest, half are low-magnitude
+    candidates with one or two steps, half are drawn from the recipe itself.
     """
     recipe = get_recipe(recipe)
     total = sum(group.count for group in recipe.groups) + 1 if size is None else size
     if total < 2:
         raise RelookError(f"expected a conservative pool of at least 2 sub-policies, got {size}")
     defaults = quasi_random_views(recipe, min(_QUASI_RANDOM, total // 2))
-    named = tuple(view for view in dict.fromkeys(first) if view not in defaults)
-    named = named[: total - len(defaults)]
+    leading = tuple(view for view in dict.fromkeys(first) if view not in defaults)
+    leading = leading[: total - len(defaults)]
     drawn: tuple[SubPolicy, ...] = ()
-    room = total - len(defaults) - len(named)
+    room = total - len(defaults) - len(leading)
     if room:
         drawn = sample_pool(_with_low_magnitudes(recipe), room, seed, plain=False)
-    rest = tuple(view for view in drawn if view not in named)
-    shifts = recipe.finish is not None  # all alike; crops of photos show more or less of them
-    return Pool(defaults + named + rest, len(defaults), in_order=shifts)
+    rest = tuple(view for view in drawn if view not in leading)
+    shifts = (
+        recipe.finish is not None
+    )  # equally good in any order, unlike crops of photos, whose scales differ
+    return Pool(defaults + leading + rest, len(defaults), in_order=shifts)
 
 
 def _with_low_magnitudes(recipe: Recipe) -> Recipe:
@@ -161,9 +163,9 @@ def _uniform(seed: int, candidate: int, slot: int) -> float:
 
 
 def quasi_random_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...]:
-    """Return the plain image and quasi-random crops; where crops are small shifts, also its mirror.
+    """Return the plain image and quasi-random crops; with small shifts also its mirror.
 
-    Fewer than `views` come back where the recipe neither crops nor mirrors.
+    A recipe without crops has only the plain image.
     """
     recipe = get_recipe(recipe)
     if recipe.finish is not None:
@@ -176,14 +178,15 @@ def quasi_random_views(recipe: Recipe | str, views: int) -> tuple[SubPolicy, ...
 
 
 def probe_views(recipe: Recipe, views: int) -> tuple[SubPolicy, ...]:
-    """Return quasi-random views that are equal where two recipes make the same view."""
+    """Return quasi-random views that compare equal if two recipes make the same view."""
     return tuple(
-        SubPolicy(tuple(map(_without_flip, one.steps)), one.finish and _without_flip(one.finish))
-        for one in quasi_random_views(recipe, views)
+        SubPolicy(tuple(map(_without_flip, view.steps)), view.finish and _without_flip(view.finish))
+        for view in quasi_random_views(recipe, views)
     )
 
 
 def _without_flip(step: Step) -> Step:
+    """Return a step whose draws do not flip as its twin without a flip."""
     draws = step.fixed_draws
     if not draws or draws.pop("flip", 1.0):
         return step
@@ -210,7 +213,7 @@ def _scales(crop: Step) -> Iterator[SubPolicy]:
 
 
 def _place(number: int, share: float = 1.0) -> dict[str, float]:
-    """Return where the crop of this number lies, in the middle `share` of the free range [0, 1)."""
+    """Return the place of the crop of this number, in the middle `share` of the free range."""
     places = ((_MIDDLE + number / divisor) % 1 for divisor in (_PLASTIC, _PLASTIC**2))
     x, y = (_MIDDLE + share * (place - _MIDDLE) for place in places)
     return {"x": x, "y": y}

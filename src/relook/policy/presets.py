@@ -1,6 +1,6 @@
-"""Ready policies: the usual ways to look again, without a search, by name.
+"""Presets: ready-made policies, by name.
 
-`preset:NAME` stands wherever a policy file may, with options as in `preset:crops?views=10`.
+`preset:NAME` can replace any policy file; it may have options, as in `preset:crops?views=10`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIX = "preset:"
 _RECIPE = "cifar"
 _CROPS = 20
 _CORNERS = ((0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
-_OPTIONS = ("views", "recipe", "seed")
+_OPTIONS: Mapping[str, tuple[str, ...]] = {"views": (), "recipe": (), "seed": ()}
 
 
 def plain_image() -> tuple[SubPolicy, ...]:
@@ -56,7 +56,7 @@ def turns_and_flips() -> tuple[SubPolicy, ...]:
 
 
 def random_crops(recipe: Recipe, views: int, seed: int, draws: DrawKind) -> tuple[SubPolicy, ...]:
-    """Return random crops as the recipe has them, with flips where it has them."""
+    """Return random crops of the recipe's kind, with flips if it flips."""
     return tuple(_random_crop(recipe, view, seed, draws) for view in range(views))
 
 
@@ -64,9 +64,9 @@ def _random_crop(recipe: Recipe, view: int, seed: int, draws: DrawKind) -> SubPo
     steps: tuple[Step, ...] = ()
     finish = recipe.finish
     if recipe.start is not None:
-        # Every scale down to the start's smallest: the usual random resized crop.
-        anywhere = recipe.start.transform.replace("scale_crop", "resized_crop")
-        steps = (Step(anywhere, recipe.start.magnitude),)
+        # The usual random resized crop: any scale down to the start's smallest.
+        any_scale = recipe.start.transform.replace("scale_crop", "resized_crop")
+        steps = (Step(any_scale, recipe.start.magnitude),)
     elif finish is None:
         finish = Step("crop", max(1, (recipe.image_size or 32) // 8))
     subpolicy = SubPolicy(steps, finish)
@@ -85,15 +85,15 @@ PRESETS: Mapping[str, Maker] = MappingProxyType(
         "crops": lambda recipe, views, seed: random_crops(recipe, views, seed, "fixed"),
     }
 )
-"""The ready policies by name: `make(recipe, views, seed)` lists the views."""
+"""The presets by name: `make(recipe, views, seed)` returns their sub-policies."""
 
 
 def preset(
     name: str, views: int | None = None, *, recipe: Recipe | str | Path = _RECIPE, seed: int = 0
 ) -> Policy:
-    """Return a ready policy, or its first `views` views; random crops are 20 by default.
+    """Return a preset, or its first `views` views; 20 random crops by default.
 
-    Recipe and seed say what random crops are cut. It was found on no images.
+    Random crops are drawn from `recipe` with `seed`. The policy has seen no images.
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
@@ -105,7 +105,7 @@ def preset(
 
 
 def is_preset(policy: object) -> bool:
-    """Whether a policy is given by the name of a preset: `flip` or `preset:flip`."""
+    """Whether a policy is given as a preset: `flip` or `preset:flip`."""
     return (isinstance(policy, str) and policy in PRESETS) or (
         isinstance(policy, str | Path) and str(policy).startswith(PREFIX)
     )
@@ -117,24 +117,24 @@ def preset_name(text: str | Path) -> str:
 
 
 def nearest_preset(path: str | Path) -> str | None:
-    """Return the preset, as `preset:NAME`, that the path of no file probably means."""
+    """Return the preset, as `preset:NAME`, that a path without a file probably means."""
     near = get_close_matches(str(path), PRESETS, n=1)
     return PREFIX + near[0] if near and not Path(path).exists() else None
 
 
 def preset_of(policy: Policy) -> str | None:
-    """Return which preset a policy is, whatever was fitted to it; None where it is none."""
+    """Return the preset with a policy's sub-policies, or None; fitted numbers do not matter."""
     crops = RECIPES.get(policy.recipe or _RECIPE, RECIPES[_RECIPE])
     made = {name: make(crops, len(policy), policy.seed) for name, make in PRESETS.items()}
-    return next((name for name, one in made.items() if one and one == policy.subpolicies), None)
+    return next((name for name, subs in made.items() if subs and subs == policy.subpolicies), None)
 
 
 def named_preset(text: str | Path) -> Policy:
     """Read `flip`, `preset:flip` or `preset:crops?views=10&recipe=imagenet`."""
-    options = dict.fromkeys(_OPTIONS, ())
-    name, said = split_query(str(text).removeprefix(PREFIX), "preset", options)
+    name, options = split_query(str(text).removeprefix(PREFIX), "preset", _OPTIONS)
     for key in ("views", "seed"):
-        if not said.get(key, "0").isdecimal():
-            raise RelookError(f"{text}: expected {key} as a whole number, got {said[key]!r}")
-    views = int(said["views"]) if "views" in said else None
-    return preset(name, views, recipe=said.get("recipe", _RECIPE), seed=int(said.get("seed", "0")))
+        if not options.get(key, "0").isdecimal():
+            raise RelookError(f"{text}: expected {key} as a whole number, got {options[key]!r}")
+    views = int(options["views"]) if "views" in options else None
+    recipe, seed = options.get("recipe", _RECIPE), int(options.get("seed", "0"))
+    return preset(name, views, recipe=recipe, seed=seed)

@@ -1,6 +1,6 @@
 """Recipes: the prior over sub-policies that a pool is drawn from, as plain data.
 
-A recipe is one of RECIPES, or a TOML file of the user's own (docs/howto/recipes.md).
+A recipe is one of RECIPES or comes from a user's TOML file (docs/howto/recipes.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from relook.transforms.resampling import CROP_SHARES
 
 _CROPS = ("crop", "crop_flip", "reflect_crop", "reflect_crop_flip")
 STARTS = tuple(CROP_SHARES)
-"""The crops that a sub-policy may begin with; of full-size images they see the original."""
+"""The crops that a sub-policy may begin with; those of full-size images see the original."""
 
 _WITHOUT_FLIP = {name: name.removesuffix("_flip") for name in (*STARTS, *_CROPS)}
 _MOST_CANDIDATES = 1_000_000
@@ -29,16 +29,17 @@ _LONGEST = 16
 _LARGEST_SIDE = 100_000
 
 AUTO = "auto"
-"""Asks for the recipe that fits the images: `recipe_for`."""
+"""Stands for the recipe that fits the images (`recipe_for`)."""
 
-_PHOTO, _GREY, _TINY = 96, 64, 24  # pixels: more are a photo; so few are grey signs; fewer are tiny
+# Images of more than _PHOTO pixels are photos; below _TINY, or grey and up to _GREY, small.
+_PHOTO, _GREY, _TINY = 96, 64, 24
 
 
 @dataclass(frozen=True)
 class Group:
     """`count` sub-policies of `length` steps, each magnitude uniform on [0, `magnitude`].
 
-    `start` is the largest magnitude of the recipe's start here; None: what the start itself says.
+    `start` is the largest magnitude of the recipe's start here; None: that of the start itself.
     """
 
     count: int
@@ -51,9 +52,9 @@ class Group:
 class Recipe:
     """A prior over sub-policies: groups of random steps between a start and a finish.
 
-    `start` is a crop whose magnitude is drawn from [0, its magnitude], or as a group says;
-    `finish` is the crop that ends each sub-policy. `image_size` is the side in pixels that it is
-    meant for.
+    `start` is a crop whose magnitude is drawn from [0, its magnitude], or up to a group's `start`;
+    `finish` is the crop that ends each sub-policy. `image_size` is the side in pixels of the images
+    that the recipe is meant for.
     """
 
     name: str
@@ -64,11 +65,12 @@ class Recipe:
     image_size: int | None = None
 
     def __post_init__(self) -> None:
-        for problem in _problems(self):
+        problem = next(_problems(self), None)
+        if problem is not None:
             raise RelookError(f"recipe {self.name!r}: {problem}")
 
     def without(self, names: Iterable[str]) -> Recipe:
-        """Return the recipe with transforms left out; `flip` takes the mirror images out."""
+        """Return the recipe without some transforms; without `flip` it makes no mirror images."""
         recipe = self
         for name in names:
             recipe = _without(recipe, name.strip())
@@ -80,7 +82,7 @@ class Recipe:
 
 
 def _problems(recipe: Recipe) -> Iterator[str]:
-    """Say what makes no sense; the first is enough."""
+    """Yield what is wrong with a recipe."""
     if not recipe.name.isprintable() or not 0 < len(recipe.name) <= 200:
         yield "expected a name of up to 200 printable characters"
     for name in recipe.transforms:
@@ -119,11 +121,11 @@ def _problems_of_group(recipe: Recipe, group: Group) -> Iterator[str]:
         if not 0 <= magnitude <= 60:
             yield f"expected a magnitude from 0 to 60, got {magnitude!r}"
     if group.start is not None and recipe.start is None:
-        yield "a group says how far its start goes, but there is no start"
+        yield "a group has a magnitude for the start, but the recipe has no start"
     if group.length and not recipe.transforms:
-        yield f"{group.length} steps asked for, but no transform is left"
+        yield f"a group has {group.length} steps, but the recipe has no transforms"
     if not group.length and recipe.start is None and recipe.finish is None:
-        yield "length 0 without start or finish is the plain image alone"
+        yield "length 0 without start or finish is only the plain image"
 
 
 def _without(recipe: Recipe, name: str) -> Recipe:
@@ -135,16 +137,18 @@ def _without(recipe: Recipe, name: str) -> Recipe:
             transforms=tuple(t for t in recipe.transforms if t != "flip"),
         )
     if recipe.start is not None and recipe.start.transform == name:
-        return replace(recipe, start=None, groups=_of_any_start(recipe.groups))
+        return replace(recipe, start=None, groups=_without_start(recipe.groups))
     if recipe.finish is not None and recipe.finish.transform == name:
         return replace(recipe, finish=None)
     if name not in recipe.transforms:
-        known = unknown_name("transform", name, _names(recipe))
+        ends = [step.transform for step in (recipe.start, recipe.finish) if step is not None]
+        known = unknown_name("transform", name, ["flip", *recipe.transforms, *ends])
         raise RelookError(f"recipe {recipe.name!r}: cannot leave out {name!r}; {known}")
     return replace(recipe, transforms=tuple(t for t in recipe.transforms if t != name))
 
 
-def _of_any_start(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+def _without_start(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Return groups without a start's magnitude of their own."""
     return tuple(replace(group, start=None) for group in groups)
 
 
@@ -152,11 +156,6 @@ def _unflipped(step: Step | None) -> Step | None:
     if step is None:
         return None
     return replace(step, transform=_WITHOUT_FLIP.get(step.transform, step.transform))
-
-
-def _names(recipe: Recipe) -> list[str]:
-    ends = [step.transform for step in (recipe.start, recipe.finish) if step is not None]
-    return ["flip", *recipe.transforms, *ends]
 
 
 _CIFAR = (
@@ -187,7 +186,7 @@ RECIPES: Mapping[str, Recipe] = by_name(
             start=Step("scale_crop_flip", 30),
             image_size=224,
         ),
-        # Small grey pictures of signs and things: no colour, no mirror images.
+        # Small grey pictures of characters and objects: no colour, no mirror images.
         Recipe(
             "small",
             tuple(name for name in _CIFAR if name != "color"),
@@ -202,13 +201,13 @@ RECIPES: Mapping[str, Recipe] = by_name(
 
 @dataclass(frozen=True)
 class Change:
-    """Another way to crop or mirror, in words, and the recipe changed so (itself: does not apply).
+    """Another way to crop or mirror: `apply` returns the changed recipe, or the same if it cannot.
 
     It is taken if it is better than the recipe by more than `threshold` standard errors.
     """
 
-    words: str
-    of: Callable[[Recipe], Recipe]
+    description: str
+    apply: Callable[[Recipe], Recipe]
     threshold: float
 
 
@@ -221,15 +220,15 @@ def _reflected(recipe: Recipe) -> Recipe:
 
 
 CHANGES = (
-    # Mirror images must do no harm; another border than the usual one has to prove better.
+    # Mirror images go if they do harm; an unusual border has to prove better.
     Change("no mirror images", lambda recipe: recipe.without(["flip"]), 1.0),
     Change("crops with mirrored borders", _reflected, 2.0),
 )
-"""What predictions of a few views may change about a built-in recipe, one after the other."""
+"""The changes that predictions of a few views may make to a built-in recipe, in turn."""
 
 
 def variants(recipe: Recipe) -> tuple[Recipe, ...]:
-    """Return the recipe and all that CHANGES can make of it; of the user's own recipe nothing."""
+    """Return the recipe and all that CHANGES make of it; a user's recipe is not changed."""
     found, base = [recipe], RECIPES.get(recipe.name)
     if base is None or replace(recipe, transforms=base.transforms) not in (
         base,
@@ -237,7 +236,7 @@ def variants(recipe: Recipe) -> tuple[Recipe, ...]:
     ):
         return (recipe,)
     for change in CHANGES:
-        found += [change.of(one) for one in found]
+        found += [change.apply(each) for each in found]
     return tuple(dict.fromkeys(found))
 
 
@@ -253,7 +252,7 @@ def get_recipe(recipe: Recipe | str | Path) -> Recipe:
 
 
 def recipe_for(channels: int, height: int, width: int) -> tuple[Recipe, str]:
-    """Return the recipe for images as a model takes them, and why it is that one."""
+    """Return the recipe for images of a model's input size, and the reason for it."""
     side, kind = min(height, width), "grey" if channels == 1 else "colour"
     if side > _PHOTO:
         return RECIPES["imagenet"], f"photos for a {side}-pixel model"
@@ -272,8 +271,8 @@ def load_recipe(path: Path) -> Recipe:
 
 
 @dataclass(frozen=True)
-class _End:
-    """A start or a finish, as a file says it."""
+class _CropStep:
+    """A start or a finish in a file."""
 
     transform: str
     magnitude: float
@@ -281,14 +280,14 @@ class _End:
 
 @dataclass(frozen=True)
 class _RecipeFile:
-    """A recipe's file; what it leaves out is the base recipe's."""
+    """A recipe's file; fields that it leaves out come from the base recipe."""
 
     name: str | None = None
     base: str | None = None
     transforms: tuple[str, ...] | None = None
     groups: tuple[Group, ...] | None = None
-    start: _End | None = None
-    finish: _End | None = None
+    start: _CropStep | None = None
+    finish: _CropStep | None = None
     image_size: int | None = None
     exclude: tuple[str, ...] = ()
 
@@ -302,17 +301,17 @@ def _from_file(file: _RecipeFile, stem: str) -> Recipe:
         "finish": file.finish and Step(file.finish.transform, file.finish.magnitude),
         "image_size": file.image_size,
     }
-    said = {key: value for key, value in fields.items() if value is not None}
+    given = {key: value for key, value in fields.items() if value is not None}
     if file.base is None:
-        missing = {"transforms", "groups"} - set(said)
+        missing = {"transforms", "groups"} - set(given)
         if missing:
             raise RelookError(f"expected {' and '.join(sorted(missing))}, or a base recipe")
-        recipe = Recipe(**said)
+        recipe = Recipe(**given)
     elif file.base in RECIPES:
         base = RECIPES[file.base]
-        if file.start is not None:  # what the base's groups say is about its own start
-            base = replace(base, groups=_of_any_start(base.groups))
-        recipe = replace(base, **said)
+        if file.start is not None:  # the magnitudes in the base's groups are for its own start
+            base = replace(base, groups=_without_start(base.groups))
+        recipe = replace(base, **given)
     else:
         raise unknown_name("base recipe", file.base, RECIPES)
     return recipe.without(file.exclude)

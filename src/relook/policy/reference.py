@@ -1,4 +1,4 @@
-"""Policies that the authors of GPS published, read into ours.
+"""Reads the policies published by the authors of GPS.
 
 For CIFAR an `.npz` file holds one array of objects: for each sub-policy None (the plain image)
 or a list of (transform index, signed magnitude); or all of them as numbers `[n, steps, 2]`.
@@ -30,10 +30,10 @@ _CIFAR = (
 _IMAGENET = (*_CIFAR, "scale_crop_flip", "invert", "equalize")
 _CIFAR_FINISH = Step("crop_flip", 4)
 
-# Steps below this were skipped by the authors' CIFAR code.
+# The authors' CIFAR code skips steps below this.
 _LEAST_CIFAR_MAGNITUDE = 0.5
-# The authors' scale is |0.99 − 0.91·m/30|, which grows again beyond its zero; mirrored about
-# it, a magnitude gives the same scale on the falling side.
+# The authors' scale is |0.99 − 0.91·m/30|, which grows again beyond its zero. Mirroring a magnitude
+# about that zero gives the same scale on the falling side.
 _SCALE_MIRROR = 2 * 0.99 * 30 / 0.91
 _LARGEST_SCALE_MAGNITUDE = 30.0
 
@@ -47,7 +47,7 @@ Pair = tuple[int, float]
 
 
 def load_reference(path: str | Path) -> Policy:
-    """Read a policy that the authors of GPS published (CIFAR `.npz` or ImageNet `.npy`)."""
+    """Read a policy published by the authors of GPS (CIFAR `.npz` or ImageNet `.npy`)."""
     where = one_line(str(path))
     what = "a policy of the GPS authors (.npz or .npy)"
     data = read_bytes(path, what=what, max_bytes=_LARGEST_FILE)
@@ -69,8 +69,8 @@ def load_reference(path: str | Path) -> Policy:
 
 def _cifar(array: NDArray[Any], where: str) -> Policy:
     """Read `[n]` lists of pairs, or numbers `[n, steps, 2]`."""
-    shaped = array.ndim == 1 and array.dtype.kind == "O"
-    if not shaped and not (array.ndim == 3 and array.shape[2] == 2 and array.dtype.kind in "Oiuf"):
+    is_list = array.ndim == 1 and array.dtype.kind == "O"
+    if not is_list and not (array.ndim == 3 and array.shape[2] == 2 and array.dtype.kind in "Oiuf"):
         raise FileFormatError(
             f"{where}: expected a list of sub-policies, or numbers of the shape (n, steps, 2), "
             f"got {array.dtype} of the shape {array.shape}"
@@ -105,38 +105,38 @@ def _imagenet(array: NDArray[Any], where: str) -> Policy:
 
 def _pairs_of_text(text: str, at: str) -> list[Pair]:
     if not _PAIRS.fullmatch(text):
-        _expected("text such as [(15,7.7),(0,8.7)]", text, at)
+        _refuse("text such as [(15,7.7),(0,8.7)]", text, at)
     pairs = [(int(index), float(magnitude)) for index, magnitude in _PAIR.findall(text)]
     if len(pairs) > MOST_STEPS:
-        _expected(f"at most {MOST_STEPS} steps", text, at)
+        _refuse(f"at most {MOST_STEPS} steps", text, at)
     return pairs
 
 
 def _items(entry: object, at: str) -> list[Any]:
     entry = entry.tolist() if isinstance(entry, np.ndarray) else entry
     if not isinstance(entry, list | tuple) or len(entry) > MOST_STEPS:
-        _expected(f"None or a list of at most {MOST_STEPS} pairs", entry, at)
+        _refuse(f"None or a list of at most {MOST_STEPS} pairs", entry, at)
     return list(entry)
 
 
 def _pair(item: object, at: str) -> Pair:
     item = item.tolist() if isinstance(item, np.ndarray) else item
     if not isinstance(item, list | tuple) or len(item) != 2:
-        _expected("a pair (transform index, magnitude)", item, at)
+        _refuse("a pair (transform index, magnitude)", item, at)
     index, magnitude = (part.item() if isinstance(part, np.generic) else part for part in item)
     if isinstance(index, bool) or not isinstance(index, int | float) or index % 1 != 0:
-        _expected("a transform index that is a whole number", index, at)
+        _refuse("a transform index that is a whole number", index, at)
     if isinstance(magnitude, bool) or not isinstance(magnitude, int | float):
-        _expected("a magnitude that is a number", magnitude, at)
+        _refuse("a magnitude that is a number", magnitude, at)
     return int(index), float(magnitude)
 
 
 def _step(pair: Pair, order: tuple[str, ...], at: str) -> Step:
     index, signed = pair
     if not 0 <= index < len(order):
-        _expected(f"a transform index from 0 to {len(order) - 1}", index, at)
+        _refuse(f"a transform index from 0 to {len(order) - 1}", index, at)
     if not math.isfinite(signed):
-        _expected("a finite magnitude", signed, at)
+        _refuse("a finite magnitude", signed, at)
     name = order[index]
     if TRANSFORMS[name].signed:
         return Step(name, abs(signed), -1 if signed < 0 else 1)
@@ -149,5 +149,5 @@ def _unfold(magnitude: float) -> float:
     return max(0.0, _SCALE_MIRROR - magnitude)
 
 
-def _expected(what: str, got: object, at: str) -> NoReturn:
+def _refuse(what: str, got: object, at: str) -> NoReturn:
     raise FileFormatError(f"{at}: expected {what}, got {describe(got)}")

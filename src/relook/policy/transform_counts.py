@@ -1,4 +1,4 @@
-"""What a policy is made of: how often each transform is used, and how strongly."""
+"""How often a policy uses each transform, and how strongly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relook.policy import Policy, Step
 from relook.transforms import TRANSFORMS
 
 IDENTITY = "identity"
-"""What changes nothing."""
+"""The transform that changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,8 @@ class TransformUse:
 def counted_as(step: Step) -> str:
     """Return the transform that a step counts as.
 
-    A step of magnitude 0 whose transform then leaves every image alone does nothing, so it counts
-    as the identity: a policy is described by what it does. Where magnitude 0 still acts
-    (autocontrast, a flip), the step counts as its own transform.
+    A step of magnitude 0 counts as the identity if its transform then changes nothing. Otherwise
+    (autocontrast, a flip) it counts as its own transform.
     """
     idle = step.magnitude == 0 and TRANSFORMS[step.transform].identity_at_zero
     return IDENTITY if idle else step.transform
@@ -45,8 +44,8 @@ def counted_as(step: Step) -> str:
 def magnitudes_of(policies: Iterable[Policy]) -> dict[str, list[float]]:
     """Return the magnitudes of each transform's uses in the policies' steps.
 
-    Repeats count as often as they stand in a policy. The finish is left out: it is the
-    same for every sub-policy of a recipe.
+    Repeated sub-policies count repeatedly. The finish is left out, as it is the same for every
+    sub-policy of a recipe.
     """
     magnitudes: dict[str, list[float]] = {}
     for policy in policies:

@@ -1,7 +1,7 @@
-"""Sub-policy × images × seed → views: the only place that draws what a view is made with.
+"""Makes views from sub-policy, images and seed; the only place that draws their random parts.
 
-A draw is a pure function of (seed, image index, view index) and of its place in the
-sub-policy, so views are the same bytes for any batch size, split, order or thread count.
+A draw is a pure function of seed, image index, view index and its place in the sub-policy, so
+views are the same bytes for any batch size, split, order or thread count.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def make_views(
 ) -> Tensor:
     """Return one view of each uint8 image `[n, c, h, w]`; image i has index first_index + i.
 
-    A sub-policy that carries no finish gets the recipe's; `recipe=None` applies it as it is.
+    A sub-policy without a finish gets the recipe's; with `recipe=None` it is applied as it is.
     The plain image (no steps) stays plain under every recipe.
     """
     if not isinstance(images, FullImages):
@@ -59,9 +59,9 @@ def apply_subpolicy(
     seed: int,
     view: int,
 ) -> Tensor:
-    """Return one view of each image, whose draws belong to its index in the data set.
+    """Return one view of each image, drawn by the image's index in the data set.
 
-    Of full-size images, a first step that crops is cut from the large original.
+    If the first step crops full-size images, it cuts from the large originals.
     """
     steps: Sequence[AppliedStep] = applied_steps(subpolicy, images, indices, seed, view)
     if isinstance(images, FullImages):
@@ -80,7 +80,7 @@ def applied_steps(
     seed: int,
     view: int,
 ) -> list[AppliedStep]:
-    """Return the steps with all that is drawn for each image."""
+    """Return the steps with their draws for each image."""
     check_seed(seed)
 
     def uniform(place: int, slot: int) -> Floats:
@@ -96,7 +96,7 @@ def applied_steps(
 
 
 def fixed_steps(subpolicy: SubPolicy) -> list[AppliedStep]:
-    """Return a fixed sub-policy's steps with one value and draw each, for all images."""
+    """Return a fixed sub-policy's steps, with one value and one of each draw for all images."""
     if not subpolicy.is_fixed:
         raise RelookError(
             f"expected a fixed sub-policy to export, got “{subpolicy}”, which is drawn anew for "
@@ -115,7 +115,7 @@ def fixed_steps(subpolicy: SubPolicy) -> list[AppliedStep]:
 
 @contextmanager
 def naming_steps(subpolicy: SubPolicy) -> Iterator[None]:
-    """Say in the message which step of a sub-policy failed."""
+    """Add the failing step of a sub-policy to the error's message."""
     try:
         yield
     except StepError as error:
@@ -125,7 +125,7 @@ def naming_steps(subpolicy: SubPolicy) -> Iterator[None]:
 def freeze_subpolicy(
     subpolicy: SubPolicy, seed: int, view: int, stream: Stream = Stream.FREEZE
 ) -> SubPolicy:
-    """Return the sub-policy with every draw made once, for all images."""
+    """Return the sub-policy with everything drawn once, for all images."""
     check_seed(seed)
     steps = [
         step
@@ -133,7 +133,7 @@ def freeze_subpolicy(
         else replace(
             step,
             draws={
-                name: float(outcome(name, uniforms(seed, view=view, slot=slot, stream=stream)))
+                name: float(to_draw(name, uniforms(seed, view=view, slot=slot, stream=stream)))
                 for name, slot in _slots(step, place).items()
             },
         )
@@ -147,7 +147,7 @@ def freeze_subpolicy(
 def draws_for_batch(
     steps: Sequence[Step], indices: NDArray[np.int64], seed: int, view: int
 ) -> list[dict[str, NDArray[np.float64]]]:
-    """Return each step's draws by name, one for each image; all fresh ones in one go."""
+    """Return each step's draws by name, `[n]` each; all fresh ones are drawn in one call."""
     slots = [
         {} if step.draws is not None else _slots(step, place) for place, step in enumerate(steps)
     ]
@@ -158,7 +158,7 @@ def draws_for_batch(
     return [
         {name: np.full(len(indices), value) for name, value in step.fixed_draws.items()}
         if step.fixed_draws is not None
-        else {name: outcome(name, next(drawn)) for name in slots[place]}
+        else {name: to_draw(name, next(drawn)) for name in slots[place]}
         for place, step in enumerate(steps)
     ]
 
@@ -166,10 +166,10 @@ def draws_for_batch(
 def with_fitting_boxes(
     step: AppliedStep, images: Tensor | FullImages, uniform: Callable[[int, int], Floats]
 ) -> AppliedStep:
-    """Draw area and aspect of crops again where the box does not fit its image.
+    """Draw a crop's area and aspect again for images that its box does not fit.
 
-    Ten times in all; then the whole image, or as much of its centre as has an aspect in the
-    range: the usual random resized crop. `uniform(place, slot)` draws numbers in [0, 1) `[n]`.
+    After ten draws in all it takes the whole image, or the largest centred box with an aspect in
+    the range, as the usual random resized crop. `uniform(place, slot)` draws from [0, 1) `[n]`.
     """
     if step.transform not in CROP_SHARES:
         return step
@@ -180,24 +180,24 @@ def with_fitting_boxes(
         ratios = aspect_ratio(draws["aspect"])
         pixels = height * width * shares
         across, down = np.rint(np.sqrt(pixels * ratios)), np.rint(np.sqrt(pixels / ratios))
-        lost = (across > width) | (down > height)
-        if not lost.any():
+        misfit = (across > width) | (down > height)
+        if not misfit.any():
             return replace(step, draws=draws)
         if attempt < _ATTEMPTS:
             for slot, name in enumerate(("area", "aspect")):
                 again = uniform(step.place, slot + attempt * _SLOTS_PER_ATTEMPT)
-                draws[name] = np.where(lost, again, draws[name])
+                draws[name] = np.where(misfit, again, draws[name])
     aspects = aspect_of(width / height).clip(0.0, 1.0)
     excess = width / height / aspect_ratio(aspects)
-    middle = np.full(len(lost), 0.5)
-    whole = {"area": np.zeros(len(lost)), "aspect": aspects, "x": middle, "y": middle}
-    draws |= {name: np.where(lost, value, draws[name]) for name, value in whole.items()}
-    values = np.where(lost, np.minimum(excess, 1 / excess), step.values)
+    middle = np.full(len(misfit), 0.5)
+    whole = {"area": np.zeros(len(misfit)), "aspect": aspects, "x": middle, "y": middle}
+    draws |= {name: np.where(misfit, value, draws[name]) for name, value in whole.items()}
+    values = np.where(misfit, np.minimum(excess, 1 / excess), step.values)
     return replace(step, values=values, draws=draws)
 
 
 def _seen_sizes(images: Tensor | FullImages, first: bool) -> tuple[Floats, Floats]:
-    """Return height and width `[n]` of what a step sees: a first crop sees the original."""
+    """Return height and width `[n]` of a step's input; a first crop sees the original."""
     if isinstance(images, FullImages) and first:
         sizes = images.shapes
     else:
@@ -211,8 +211,8 @@ def _slots(step: Step, place: int) -> dict[str, int]:
     return {name: place * _SLOTS_PER_STEP + i for i, name in enumerate(names)}
 
 
-def outcome(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Turn uniform numbers in [0, 1) into what is drawn: signs, edges, flips or places."""
+def to_draw(name: str, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn uniform numbers in [0, 1) into draws: signs, edges, flips or places."""
     if name == "sign":
         return np.where(uniform < 0.5, -1.0, 1.0)
     if name in ("edge", "flip"):

@@ -99,12 +99,14 @@ def choose_variant(
 
     tried = []
     for change in CHANGES:
-        other = change.of(recipe)
+        other = change.apply(recipe)
         if other != recipe:
             gains = scores[other] - scores[recipe]
             gain, error = mean_and_error(gains, weights, units)
             taken = is_better(gains, change.threshold)
-            tried.append({"change": change.words, "gain": gain, "error": error, "taken": taken})
+            tried.append(
+                {"change": change.description, "gain": gain, "error": error, "taken": taken}
+            )
             recipe = other if taken else recipe
     gain, error = mean_and_error(scores[recipe] - scores[first], weights, units)
     probe = Probe(len(labels), tuple(tried), gain, error)

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageFont import FreeTypeFont
 from torch import Tensor
 
-from relook.data.decode import Bad, decoded
+from relook.data.decode import Unreadable, decode_image
 from relook.errors import FileFormatError, RelookError, unknown_name
 from relook.io.files import one_line
 from relook.policy import Policy, Step, SubPolicy
@@ -54,8 +54,8 @@ def read_picture(path: Path, largest_side: int | None = None) -> Tensor:
             picture.thumbnail((largest_side, largest_side), Image.Resampling.LANCZOS)
         return to_tensor(picture)
 
-    found = decoded(path, shrunk)
-    if isinstance(found, Bad):
+    found = decode_image(path, shrunk)
+    if isinstance(found, Unreadable):
         raise FileFormatError(f"{one_line(str(path))}: expected an image file, but {found.reason}")
     return found
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from relook.evaluation.baselines import POLICY_METHOD
 from relook.evaluation.results import Result, Results
-from relook.foundation.wording import interval, is_none, signed
+from relook.foundation.wording import interval, is_zero, signed
 from relook.numerics.intervals import Interval
 from relook.report.metrics import metric_of
 
@@ -153,7 +153,7 @@ def cell_of(
     if one.low is None or one.high is None:
         spread = metric.number(one.deviation, digits) if one.deviation else ""
         return Cell(metric.number(one.value, digits), spread, bold=bold)
-    if is_none(Interval(one.value, one.low, one.high, 0.95)):
+    if is_zero(Interval(one.value, one.low, one.high, 0.95)):
         return Cell("same")
     ends = f"[{metric.signed(one.low, digits)}, {metric.signed(one.high, digits)}]"
     return Cell(metric.signed(one.value, digits), interval=ends, bold=bold)

@@ -1,4 +1,4 @@
-"""Image transforms: pure kernels on uint8 batches, and the one table that names them."""
+"""Image transforms: pure kernels on uint8 batches, and the table that lists them."""
 
 from relook.transforms.table import DRAWS, TRANSFORMS, Transform
 

@@ -1,8 +1,8 @@
-"""Steps applied to images: compiled on the CPU, by the table's own kernels elsewhere.
+"""Applies steps to images: with compiled kernels on the CPU, with the table's kernels elsewhere.
 
-A compiled plan is a few operations, run block by block within the cache on torch's threads.
-Neighbours become one where the bytes stay equal; a transform without a compiled form is an
-operation, too.
+A plan for the CPU is a list of operations, run block by block within the cache on torch's threads.
+Neighbouring steps become one operation if the bytes stay equal; a transform without a compiled form
+is an operation too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from relook.transforms.steps import AppliedStep, StepError
 from relook.transforms.table import TRANSFORMS, load_form
 
 Shape = tuple[int, ...]
-"""Of the images: `[n, c, h, w]`."""
+"""The shape of the images: `[n, c, h, w]`."""
 Pixels = NDArray[np.uint8]
 
-# So many bytes of images go through all steps before the next ones: they stay in the cache.
+# This many bytes of images go through all steps before the next ones, so they stay in the cache.
 _BLOCK = 1 << 19
-# Below this many bytes, a second thread costs more than it brings.
+# Below this many bytes a second thread costs more than it saves.
 _BYTES_PER_THREAD = 1 << 17
 _BYTES_PER_THREAD_LIGHT = 1 << 20
 
@@ -38,7 +38,7 @@ _BYTES_PER_THREAD_LIGHT = 1 << 20
 class Operation:
     """A kernel `(images, out, *for_each, *shared)`; `for_each` has a row per image.
 
-    A light one takes hardly longer than copying the images.
+    A light one takes little longer than copying the images.
     """
 
     kernel: Callable[..., None]
@@ -48,9 +48,9 @@ class Operation:
 
 
 def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
-    """Return uint8 images `[n, c, h, w]` after the steps, on any device; the same bytes on all.
+    """Return uint8 images `[n, c, h, w]` after the steps; the same bytes on every device.
 
-    An image's bytes depend on nothing but itself and its own values and draws.
+    An image's bytes depend only on itself and its own values and draws.
     """
     compiled = any(TRANSFORMS[step.transform].cpu for step in steps)
     if compiled and images.device.type == "cpu":
@@ -59,7 +59,7 @@ def apply_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
 
 
 def apply_kernels(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
-    """Apply the steps one by one with the table's own kernels; makes new images."""
+    """Return new images after the steps, applied one by one with the table's kernels."""
     if not steps:
         return images.clone(memory_format=torch.contiguous_format)
     for step in steps:
@@ -72,7 +72,7 @@ def apply_kernels(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
 
 
 def _run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
-    """Apply the steps to uint8 images `[n, c, h, w]` on the CPU; makes new images."""
+    """Return new uint8 images `[n, c, h, w]` after the steps, on the CPU."""
     plan = make_plan(steps, tuple(images.shape)) if len(images) else []
     if not plan:
         return images.clone(memory_format=torch.contiguous_format)
@@ -81,22 +81,24 @@ def _run_steps(images: Tensor, steps: Sequence[AppliedStep]) -> Tensor:
     light = all(operation.light for operation in plan)
     worth = pixels.nbytes // (_BYTES_PER_THREAD_LIGHT if light else _BYTES_PER_THREAD)
     threads = max(1, min(torch.get_num_threads(), len(pixels), worth))
-    # A single step needs no cache: each image is read once.
+    # A single step does not need blocks, as it reads each image once.
     most = max(1, _BLOCK // pixels[0].nbytes) if len(plan) > 1 else len(pixels)
-    blocks = _blocks(len(pixels), most, threads)
-    share_work(partial(_run, plan, pixels, out), blocks, threads)
+    blocks = _split_evenly(len(pixels), most, threads)
+    share_work(partial(_run_blocks, plan, pixels, out), blocks, threads)
     return torch.from_numpy(out)
 
 
-def _blocks(count: int, most: int, threads: int) -> list[slice]:
+def _split_evenly(count: int, most: int, threads: int) -> list[slice]:
     """Cut `count` images into equal blocks, as many for each thread; the last may be smaller."""
     rounds = -(-count // (most * threads))
     length = -(-count // (rounds * threads))
     return [slice(start, min(start + length, count)) for start in range(0, count, length)]
 
 
-def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]) -> None:
-    """Take blocks until none is left; whichever thread takes one, its bytes are the same."""
+def _run_blocks(
+    plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterator[slice]
+) -> None:
+    """Apply the plan to blocks until none is left."""
     spare: list[Pixels] = []
     for part in blocks:
         source = images[part]
@@ -110,10 +112,10 @@ def _run(plan: Sequence[Operation], images: Pixels, out: Pixels, blocks: Iterato
 
 
 def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
-    """Return the kernels for images `[n, c, h, w]`; none where the steps change nothing.
+    """Return the operations for images `[n, c, h, w]`, none if the steps change nothing.
 
-    A compiled form `(step, shape)` returns an operation; a part of one, whose class has `merged`
-    to make one of neighbours; or None where it leaves the images as they are.
+    A compiled form `(step, shape)` returns an operation, or a part whose class has `merged` to make
+    an operation of neighbouring parts, or None if it changes nothing.
     """
     forms = [(step, TRANSFORMS[step.transform].cpu) for step in steps]
     parts = [load_form(form)(step, shape) if form else by_kernel(step) for step, form in forms]
@@ -125,7 +127,7 @@ def make_plan(steps: Sequence[AppliedStep], shape: Shape) -> list[Operation]:
 
 
 def by_kernel(step: AppliedStep) -> Operation:
-    """Return what has no compiled form: the table's own kernel."""
+    """Return the operation of a step without a compiled form: the table's kernel."""
     return Operation(partial(_run_kernel, step), (step.values, *step.draws.values()))
 
 
@@ -137,7 +139,7 @@ def _run_kernel(
 
 
 def level_tables(transform: str, values: Sequence[float]) -> NDArray[np.uint8]:
-    """Return what a transform that looks at nothing but grey levels makes of them: `[k, 256]`."""
+    """Return the look-up tables `[k, 256]` of a transform that depends only on grey levels."""
     return _level_tables(TRANSFORMS[transform].kernel, tuple(values))
 
 

@@ -1,4 +1,4 @@
-"""What is done to every image of a data set: the resize and the centre crop, Pillow's."""
+"""The plan that brings images to a model's input: Pillow's resize and the centre crop."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Size = tuple[int, int]
 _NAMES = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in _NAMES}
 LARGEST = 3.5
-"""Sides are kept up to this many times the input's: a crop of 8 % of the area loses nothing."""
+"""Sides are kept at up to this multiple of the input's, so that a crop of 8 % loses nothing."""
 MOST_PIXELS = 80_000_000
-"""The largest image that is decoded: a few bytes of file can declare any size."""
+"""The most pixels that are decoded, as a few bytes of file can declare any size."""
 
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """What is done to an image, by its own size alone, whatever others are beside it.
+    """How an image becomes a model's input; this depends on its own size only.
 
     `crop` is the share of the resized image that the centre keeps. An image that has the size
-    already is taken as it is, unless `every` image is to be resized and cropped. `full_size` says
-    that views which start with a crop are cut from the image itself, before all that.
+    already stays as it is, unless `every` image is resized and cropped. With `full_size`, views
+    that start with a crop are cut from the original image instead.
     """
 
     size: Size
@@ -39,11 +39,11 @@ class CentreCrop:
     full_size: bool = False
 
     def changes(self, size: Size) -> bool:
-        """Whether an image of a size is resized and cropped."""
+        """Whether an image of this size is resized and cropped."""
         return self.every or size != self.size
 
     def described(self, sizes: Iterable[Size]) -> str:
-        """Return what images of these sizes become, in words."""
+        """Return a description of what images of these sizes become."""
         if not any(map(self.changes, sizes)):
             return str(self)
         return f"{self} (resized, {self.interpolation}; the centre crop keeps {self.crop:g})"
@@ -53,7 +53,7 @@ class CentreCrop:
 
 
 def centre_view(image: Image.Image, plan: CentreCrop) -> Image.Image:
-    """Resize to the plan's size over its crop share, keeping proportions, and cut the centre."""
+    """Resize an image by the plan, keeping proportions, and cut out the centre."""
     image = resized(image, plan)
     top, left = (
         round((side - wanted) / 2)
@@ -63,13 +63,13 @@ def centre_view(image: Image.Image, plan: CentreCrop) -> Image.Image:
 
 
 def resized(image: Image.Image, plan: CentreCrop) -> Image.Image:
-    """Return the whole image, resized so that the plan's size is the share `crop` of it."""
+    """Return the whole image, resized so that the plan's size is its share `crop`."""
     height, width = resized_size((image.height, image.width), plan)
     return image.resize((width, height), INTERPOLATIONS[plan.interpolation])
 
 
 def resized_size(size: Size, plan: CentreCrop) -> Size:
-    """Return what an image's size becomes before the crop; a ValueError says why it cannot."""
+    """Return the size that an image is resized to before the crop; ValueError if too large."""
     if not plan.changes(size):
         return size
     height, width = (math.floor(side / plan.crop) for side in plan.size)
@@ -83,7 +83,7 @@ def resized_size(size: Size, plan: CentreCrop) -> Size:
 
 
 def kept_size(size: Size, plan: CentreCrop) -> Size:
-    """Return the height and width that an image is kept at, to cut crops from it."""
+    """Return the height and width at which an image is kept to cut crops from it."""
     scale = max(LARGEST * wanted / side for wanted, side in zip(plan.size, size, strict=True))
     if scale >= 1:
         return size

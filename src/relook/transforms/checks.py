@@ -1,4 +1,4 @@
-"""What every kernel asks of its input, checked in one place."""
+"""Checks of the input of every kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_images(images: Tensor, where: str = "images") -> None:
 def grey_levels(images: Tensor, where: str = "") -> Tensor:
     """Return float images in [0, 1] as grey levels, uint8; others are refused.
 
-    Values are not looked at while torch makes a graph: it takes them as they come.
+    Values are not checked while torch compiles a graph.
     """
     if images.numel() and not torch.compiler.is_compiling():
         low, high = (float(v) for v in torch.aminmax(images.detach()))
@@ -63,7 +63,7 @@ def grey_levels(images: Tensor, where: str = "") -> Tensor:
 
 
 def check_parameter(parameter: Tensor, name: str, count: int, where: str) -> None:
-    """Raise unless `parameter` is a finite float64 tensor `[count]`, one entry an image."""
+    """Raise unless `parameter` is a finite float64 tensor `[count]`, one entry per image."""
     if not isinstance(parameter, Tensor) or parameter.dtype != torch.float64:
         got = parameter.dtype if isinstance(parameter, Tensor) else type(parameter).__name__
         raise RelookError(f"{where}: expected {name} as a float64 tensor [{count}], got {got}")
@@ -77,7 +77,7 @@ def check_parameter(parameter: Tensor, name: str, count: int, where: str) -> Non
 
 
 def checked_own(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Check what a kernel of a user's gets and what it returns, under the transform's name."""
+    """Return a user's kernel with checks of its input and its result; errors name the transform."""
 
     def kernel(images: Tensor, values: Tensor, **draws: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and not len(images):
@@ -100,9 +100,9 @@ def checked_own(name: str, function: Callable[..., Tensor]) -> Callable[..., Ten
 
 
 def checked(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Check a kernel's images, values and draws before it runs; its errors name it.
+    """Return a kernel that checks its images, values and draws; errors name it.
 
-    While torch makes a graph nothing is checked: one value then stands for all images.
+    Nothing is checked while torch compiles a graph, where one value stands for all images.
     """
 
     @wraps(kernel)

@@ -1,7 +1,7 @@
 """Colour transforms: what Pillow's ImageOps and ImageEnhance do, on uint8 batches.
 
-Each kernel takes images `[n, c, h, w]` and values `[n]`, and repeats Pillow's own arithmetic
-(integer weights, float32 blends, truncation), so that the bytes agree.
+Each kernel takes images `[n, c, h, w]` and values `[n]`, and repeats Pillow's arithmetic (integer
+weights, float32 blends, truncation), so that the bytes agree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _LEVELS = 256
-# Beyond this every blend is black or white; it keeps the factor finite in float32.
+# Beyond this every blend is black or white; the limit keeps the factor finite in float32.
 _LARGEST_FACTOR = 1e30
 
 
@@ -25,12 +25,12 @@ def invert(images: Tensor, values: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, values: Tensor) -> Tensor:
-    """Invert the grey levels that are not below the threshold `value`."""
+    """Invert the grey levels from the threshold `value` on."""
     return _look_up(images, _solarized_levels(values)[:, None])
 
 
 def solarize_add(images: Tensor, values: Tensor) -> Tensor:
-    """Blend each image half and half with its solarised self."""
+    """Average each image with its solarised self."""
     table = (_levels(images) + _solarized_levels(values)) // 2
     return _look_up(images, table[:, None])
 
@@ -49,11 +49,11 @@ def autocontrast(images: Tensor, values: Tensor) -> Tensor:
     cut = cut_off(values, images.shape[2] * images.shape[3])[:, None, None]
     past_low_cut = counts.cumsum(2) > cut
     past_high_cut = counts.flip(2).cumsum(2) > cut
-    # The number of levels that fall to the cut; argmax would not see a channel cut off whole.
+    # Counts the levels that are cut off; argmax would fail for a channel that is cut off entirely.
     low = (~past_low_cut).sum(2, keepdim=True)
     high = 255 - (~past_high_cut).sum(2, keepdim=True)
     levels = _levels(images)
-    # torch takes a number over a tensor by the reciprocal, which is rounded twice.
+    # torch divides a number by a tensor through the reciprocal, which rounds twice.
     scale = torch.full_like(values, 255.0)[:, None, None] / (high - low).clamp(min=1)
     stretched = (levels * scale + -low * scale).clamp(0, 255).to(torch.int64)
     return _look_up(images, torch.where(high > low, stretched, levels))
@@ -103,7 +103,7 @@ def factors(values: Tensor) -> Tensor:
 
 
 def cut_off(values: Tensor, pixels: int) -> Tensor:
-    """Return how many pixels fall off at either end of the range, whole numbers in float64."""
+    """Return how many pixels are cut off at either end of the range, whole numbers in float64."""
     return torch.div(pixels * values, 100, rounding_mode="floor")
 
 
@@ -156,7 +156,7 @@ def _smooth(images: Tensor) -> Tensor:
         for j in range(3):
             total += wide[:, :, i : height - 2 + i, j : width - 2 + j]
     smooth = wide.clone()
-    # Rounded to nearest; thirteenths are never half-way, so integers do what Pillow's floats do.
+    # Rounded to nearest; thirteenths are never half-way, so integers agree with Pillow's floats.
     smooth[:, :, 1:-1, 1:-1] = (2 * total + 13) // 26
     return smooth
 

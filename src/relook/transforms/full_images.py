@@ -1,8 +1,7 @@
 """Images of many shapes, kept larger than a model's input, and the views that are cut from them.
 
 A view is a crop of the original or of the resized image, or its centre. Pillow does the resizing,
-so these views are its bytes by construction; an image's bytes depend on nothing but itself and
-its own draws.
+so the bytes are Pillow's by construction; they depend only on the image and its own draws.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class FullImages:
     """Images of many shapes, and the plan by which each becomes a model's input.
 
     `pixels` holds one after another, uint8 `[h, w, c]` each, in memory or mapped from a file.
-    Image i starts at `starts[i]` and has the height and width `shapes[i]`; `fingerprints[i]` stands
-    for its content. A part of the images shares the pixels of the whole.
+    Image i starts at `starts[i]`, has the height and width `shapes[i]` and the fingerprint
+    `fingerprints[i]`. A subset shares the pixels of the whole.
     """
 
     pixels: Levels
@@ -46,10 +45,10 @@ class FullImages:
 
     @classmethod
     def of(cls, images: Sequence[Levels], plan: CentreCrop) -> FullImages:
-        """Return images `[h, w, c]` as they are, without fingerprints to store results by."""
+        """Return images `[h, w, c]` joined, with empty fingerprints."""
         sizes = np.array([levels.size for levels in images], dtype=np.int64)
         shapes = np.array([levels.shape[:2] for levels in images], dtype=np.int64).reshape(-1, 2)
-        joined = np.concatenate([np.zeros(0, np.uint8), *(one.reshape(-1) for one in images)])
+        joined = np.concatenate([np.zeros(0, np.uint8), *(levels.reshape(-1) for levels in images)])
         unknown = np.full(len(images), "", "U32")
         return cls(joined, np.cumsum(sizes) - sizes, shapes, unknown, plan)
 
@@ -58,15 +57,15 @@ class FullImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The shape of the views that are made of them: `[n, c, h, w]`."""
+        """The shape of the views: `[n, c, h, w]`."""
         return (len(self), self.plan.channels, *self.plan.size)
 
     @property
     def content(self) -> list[object]:
-        """What the images hold and how they are shown, to take a fingerprint of."""
+        """The images' fingerprints and their plan, to be fingerprinted together."""
         plan = self.plan
-        shown = [list(plan.size), plan.crop, plan.channels, plan.interpolation, plan.every]
-        return ["full-size images", self.fingerprints.tolist(), shown]
+        fields = [list(plan.size), plan.crop, plan.channels, plan.interpolation, plan.every]
+        return ["full-size images", self.fingerprints.tolist(), fields]
 
     def __getitem__(self, which: Which) -> FullImages:
         chosen = which if isinstance(which, slice) else np.asarray(which, dtype=np.int64)
@@ -87,7 +86,7 @@ class FullImages:
         return self.pixels[start:end].reshape(height, width, self.plan.channels)
 
     def compact(self) -> FullImages:
-        """Return these images with a copy of their own pixels alone, to be sent elsewhere."""
+        """Return these images with a copy of only their own pixels, to be sent elsewhere."""
         levels = [self.levels(place).reshape(-1) for place in range(len(self))]
         ends = np.cumsum([len(each) for each in levels], dtype=np.int64)
         starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
@@ -103,24 +102,23 @@ class FullImages:
         )
 
     def release(self) -> None:
-        """Let go of the memory of what was read from a file; it stays in the system's cache."""
+        """Free the memory of pixels mapped from a file; they stay in the system's cache."""
         mapped = self.pixels.base
         if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def content_of(images: Tensor | NDArray[np.uint8] | FullImages) -> object:
-    """Return what to take a fingerprint of: the images, or what stands for them."""
+    """Return the content to fingerprint: the images, or the fingerprints of full-size ones."""
     return images.content if isinstance(images, FullImages) else images
 
 
 def open_images(
     images: FullImages, steps: Sequence[AppliedStep]
 ) -> tuple[Tensor, Sequence[AppliedStep]]:
-    """Return uint8 views `[n, c, h, w]` at the input's size, and the steps that are left to do.
+    """Return uint8 views `[n, c, h, w]` at the input's size, and the steps that remain.
 
-    A first step that crops reads its box from the large image; every other sub-policy begins
-    with the centre view.
+    A first step that crops reads its box from the large image; otherwise the centre view is taken.
     """
     form = TRANSFORMS[steps[0].transform].full_size if steps else None
     if form is None:
@@ -132,7 +130,7 @@ def open_images(
         levels = np.asarray(cut(images, place, first))
         return levels[:, ::-1] if flips is not None and flips[place] == 1 else levels
 
-    return _batch(images, view), steps[1:]
+    return _make_views(images, view), steps[1:]
 
 
 def plain_views(images: Tensor | FullImages) -> Tensor:
@@ -140,7 +138,7 @@ def plain_views(images: Tensor | FullImages) -> Tensor:
     if isinstance(images, Tensor):
         return images
     plan = images.plan
-    return _batch(images, lambda place: np.asarray(centre_view(images.picture(place), plan)))
+    return _make_views(images, lambda place: np.asarray(centre_view(images.picture(place), plan)))
 
 
 def scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
@@ -149,7 +147,7 @@ def scale_crop(images: FullImages, place: int, step: AppliedStep) -> Image.Image
     share = CROP_SHARES[step.transform](step.values[place], step.draws["area"][place])
     aspect, x, y = (float(step.draws[name][place]) for name in ("aspect", "x", "y"))
     box = crop_box(width, height, float(share), aspect, x, y)
-    return _to_input(images.picture(place, box), images)
+    return _resize_to_input(images.picture(place, box), images)
 
 
 def zoom(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
@@ -160,16 +158,16 @@ def zoom(images: FullImages, place: int, step: AppliedStep) -> Image.Image:
     x, y = (float(step.draws[name][place]) for name in ("x", "y"))
     box = placed_box(whole.width, whole.height, width, height, x, y)
     right, bottom = box.left + box.width, box.top + box.height
-    return _to_input(whole.crop((box.left, box.top, right, bottom)), images)
+    return _resize_to_input(whole.crop((box.left, box.top, right, bottom)), images)
 
 
-def _to_input(image: Image.Image, images: FullImages) -> Image.Image:
+def _resize_to_input(image: Image.Image, images: FullImages) -> Image.Image:
     height, width = images.plan.size
     return image.resize((width, height), _BICUBIC)
 
 
-def _batch(images: FullImages, view: Callable[[int], Levels]) -> Tensor:
-    """Make every image's view `[h, w, c]`, on torch's number of threads."""
+def _make_views(images: FullImages, view: Callable[[int], Levels]) -> Tensor:
+    """Return `view(place)`, `[h, w, c]`, of every image, made in torch's number of threads."""
     views = torch.empty(images.shape, dtype=torch.uint8)
     rows = views.permute(0, 2, 3, 1).numpy()
 

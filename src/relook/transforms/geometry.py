@@ -1,7 +1,7 @@
-"""Transforms of place: what Pillow's transform, rotate and resize do, and squares that cover.
+"""Geometric transforms: what Pillow's transform, rotate and resize do, and cutout.
 
-Warps see the image in a surround mirrored without repeating the edge (period 2(n − 1)), at
-any distance. Coordinates are Pillow's: pixel i covers [i, i + 1), its centre is i + ½.
+Warps see the image continued by reflection without repeating the edge (period 2(n − 1)), to any
+distance. Coordinates are Pillow's: pixel i covers [i, i + 1), its centre is i + ½.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from relook.transforms.steps import Numbers
 
 # Far outside every image; it keeps coordinates and paddings within exact integers.
 _FAR = 2.0**31
-# More than covers every image from every centre, and stays exact in float64.
+# Covers every image from every centre, and is exact in float64.
 _LARGEST_SIDE = 2.0**31
-# Warps work on this many pixels at a time: their float64 intermediates then stay in the cache.
+# Warps work on this many pixels at a time, so that float64 intermediates stay in the cache.
 _PART = 1 << 16
 
 
@@ -76,7 +76,7 @@ def crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def reflect_crop(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Crop as `crop` does, from an image that is padded by its own reflection."""
+    """Crop like `crop`, but from an image that is padded by its reflection."""
     down, across = (
         mirrored(_window(length, values, place), length)
         for length, place in zip(images.shape[2:], (y, x), strict=True)
@@ -89,7 +89,7 @@ def scale_crop(
 ) -> Tensor:
     """Cut a box of area share `value + 0.01 · area` and resize it to the image's size.
 
-    Its width over its height is `¾ · (16/9)^aspect`, from 3/4 to 4/3, or as near as fits.
+    Its width over height is `¾ · (16/9)^aspect`, from 3/4 to 4/3, or as close as fits.
     """
     return _cropped("scale_crop", images, values, area, aspect, x, y)
 
@@ -97,7 +97,7 @@ def scale_crop(
 def resized_crop(
     images: Tensor, values: Tensor, area: Tensor, aspect: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
-    """Crop as `scale_crop` does, a box whose area share is anything from `value` to 1."""
+    """Crop like `scale_crop`, but a box of area share `value + (1 − value) · area`."""
     return _cropped("resized_crop", images, values, area, aspect, x, y)
 
 
@@ -110,7 +110,7 @@ def _cropped(
 
 
 def flipping(crop: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the kernel that crops and then mirrors left to right where `flip` is 1."""
+    """Return a kernel that crops and then mirrors images left to right if their `flip` is 1."""
 
     def kernel(images: Tensor, values: Tensor, flip: Tensor, **place: Tensor) -> Tensor:
         cropped = crop(images, values, **place)
@@ -151,8 +151,8 @@ def quarter_turn(images: Tensor, values: Tensor) -> Tensor:
 def cutout(images: Tensor, values: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Blacken a square of side `round(value · width)` around the pixel that x and y name.
 
-    Half-way sides go to the even number, as Python's `round` does; a square of even side
-    reaches one pixel further to the left of (and above) its centre than to the right.
+    Sides half-way between integers go to the even one, as in Python's `round`; a square of even
+    side reaches one pixel further to the left of (and above) its centre than to the right.
     """
     height, width = images.shape[2:]
     across, down = covered(width, x, values * width), covered(height, y, values * width)
@@ -174,14 +174,14 @@ def resize(images: Tensor, boxes: Sequence[Box], size: tuple[int, int]) -> Tenso
 
 
 def _resize_axis(images: Tensor, axis: int, spans: list[tuple[int, int]], size: int) -> Tensor:
-    """Resize spans (start, length) of an axis to `size`: one span per image, or one for all."""
+    """Resize spans (start, length) of an axis to `size`, one for each image."""
     spans = spans[:1] if len(set(spans)) == 1 else spans
     taps = [resize_taps(length, size) for _, length in spans]
     along = (-1, 1, 1, size) if axis == 3 else (-1, 1, size, 1)
     shape = [*images.shape[:axis], size, *images.shape[axis + 1 :]]
     total = torch.full(shape, 1 << (BITS - 1), dtype=torch.int32, device=images.device)
     for tap in range(max(len(weights) for _, weights in taps)):
-        # Past the box the weight is zero; the index only has to be a valid one.
+        # Past the box the weight is zero; the index only has to be valid.
         index = [
             start + np.minimum(first + tap, length - 1)
             for (start, length), (first, _) in zip(spans, taps, strict=True)
@@ -196,19 +196,19 @@ def _resize_axis(images: Tensor, axis: int, spans: list[tuple[int, int]], size: 
 
 
 def _padded_window(length: int, padding: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which pixel an axis of the window shows, and whether it is one: `[n, length]`."""
+    """Return the pixels an axis of the window shows, and which of them exist: `[n, length]`."""
     pixels = _window(length, padding, place)
     return pixels.clamp(0, length - 1), (pixels >= 0) & (pixels < length)
 
 
 def _window(length: int, padding: Tensor, place: Tensor) -> Tensor:
-    """Return which pixels an axis of the window shows, counted from the image: `[n, length]`."""
+    """Return the pixels that an axis of the window shows, in image coordinates: `[n, length]`."""
     offset = crop_offset(padding, place).to(torch.int64)
     return torch.arange(length, device=place.device) + offset[:, None]
 
 
 def crop_offset(padding: Numbers, place: Numbers) -> Numbers:
-    """Return where a window of the padded image begins, counted from the image, whole numbers."""
+    """Return the start of a window of the padded image, in whole image coordinates."""
     pad: Numbers = padding.round().clip(0.0, _FAR)
     return (place * (2 * pad + 1) // 1).clip(max=2 * pad) - pad
 
@@ -219,7 +219,7 @@ def whole_shift(share: Numbers, length: int) -> Numbers:
 
 
 def covered(length: int, place: Numbers, side: Numbers) -> tuple[Numbers, Numbers]:
-    """Return where a square begins and ends along an axis, in whole numbers."""
+    """Return the start and end of a square along an axis, in whole numbers."""
     side = side.round().clip(0, _LARGEST_SIDE)
     start = (place * length // 1).clip(0, length - 1) - side // 2
     return start, start + side
@@ -234,14 +234,14 @@ def _within(length: int, start: Tensor, stop: Tensor) -> Tensor:
 def rotation(degrees: float, width: int, height: int) -> list[float]:
     """Return the six coefficients that Image.rotate hands to Image.transform."""
     angle = -math.radians(degrees % 360.0)
-    # Pillow's fifteen digits make quarter turns exact.
+    # Pillow rounds to fifteen digits, which makes quarter turns exact.
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     x, y = width / 2, height / 2
     return [cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y]
 
 
 def rotations(degrees: Tensor, width: int, height: int) -> Tensor:
-    """Return the coefficients of each rotation, float64 `[n, 6]`; equal ones are made once."""
+    """Return the coefficients of each rotation, float64 `[n, 6]`; equal ones are computed once."""
     angles = degrees.tolist()
     places = {angle: place for place, angle in enumerate(dict.fromkeys(angles))}
     rows = [rotation(angle, width, height) for angle in places]
@@ -250,7 +250,7 @@ def rotations(degrees: Tensor, width: int, height: int) -> Tensor:
 
 
 def rotated_places(degrees: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return where a rotation takes each pixel from: x and y, float64 `[n, h, w]`."""
+    """Return the x and y from which a rotation takes each pixel, float64 `[n, h, w]`."""
     a, b, c, d, e, f = rotations(degrees, width, height)[:, :, None, None].unbind(1)
     x, y = _centres(width, degrees), _centres(height, degrees)[:, None]
     return a * x + b * y + c, d * x + e * y + f
@@ -272,12 +272,12 @@ def _transposed(images: Tensor) -> Tensor:
 
 
 def _take_columns(images: Tensor, columns: Tensor) -> Tensor:
-    """Pick columns `[n, w]`, other ones for each image."""
+    """Pick columns `[n, w]`, different ones for each image."""
     return images.gather(3, columns[:, None, None, :].expand(images.shape))
 
 
 def _take(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Pick rows `[n, h]` and columns `[n, w]`, other ones for each image."""
+    """Pick rows `[n, h]` and columns `[n, w]`, different ones for each image."""
     return _take_columns(_transposed(_take_columns(_transposed(images), rows)), columns)
 
 
@@ -296,7 +296,7 @@ def cells(coordinate: Tensor) -> tuple[Tensor, Tensor]:
 
 def _in_parts(warp: Callable[..., Tensor], images: Tensor, *places: Tensor) -> Tensor:
     """Warp runs of images of about `_PART` pixels; places `[n, h, w]`, or `[1, h, w]` for all."""
-    if torch.compiler.is_compiling():  # the number of images may be open
+    if torch.compiler.is_compiling():  # the number of images may be symbolic
         return warp(images, *places)
     warped = torch.empty_like(images, memory_format=torch.contiguous_format)
     size = max(1, _PART // images.shape[1:].numel())
@@ -340,7 +340,7 @@ def _cubic(v: list[Tensor], d: Tensor) -> Tensor:
 
 
 def _widened(images: Tensor) -> Tensor:
-    """Return each row with its mirror image, over every tap of one period; int16."""
+    """Return each row continued by reflection, over every tap of one period; int16."""
     columns = _reflected(images.shape[3], images.device)
     return images.to(torch.int16).index_select(3, columns)
 

@@ -1,4 +1,4 @@
-"""Boxes of whole pixels, and Pillow's weights to resize them: the same for every backend."""
+"""Boxes of whole pixels, and Pillow's weights to resize them, for every backend."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from relook.transforms.steps import AppliedStep, Floats, Numbers
 Aspect = TypeVar("Aspect", float, Floats)
 
 BITS = 22
-"""Pillow's fixed point for 8-bit resizing."""
+"""The fractional bits of Pillow's fixed point for 8-bit resizing."""
 DOWN_FIRST = int(PIL.__version__.split(".")[0]) >= 13
-"""Whether this Pillow resizes down before across where the height shrinks most."""
+"""Whether this Pillow resizes down before across if the height shrinks most."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Box:
 def crop_box(width: int, height: int, share: float, aspect: float, x: float, y: float) -> Box:
     """Return the box of a share of an image's area.
 
-    One that does not fit keeps its area and takes the nearest aspect that does.
+    A box that does not fit keeps its area and gets the nearest aspect that fits.
     """
     pixels, ratio = width * height * share, aspect_ratio(aspect)
     across, down = math.sqrt(pixels * ratio), math.sqrt(pixels / ratio)
@@ -54,7 +54,7 @@ def aspect_ratio(aspect: Aspect) -> Aspect:
 
 
 def aspect_of(ratio: Floats) -> Floats:
-    """Return the aspect of a width over height; outside 0 … 1 where the range is left."""
+    """Return the aspect of a width over height; outside 0 … 1 if that is out of range."""
     return np.log(ratio / 0.75) / math.log(16 / 9)
 
 
@@ -74,7 +74,7 @@ CROP_SHARES: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
         "resized_crop_flip": _wide_share,
     }
 )
-"""The share of the area that a crop keeps, of its value and its draw `area`, both `[n]`."""
+"""Functions of a crop's value and its draw `area`, both `[n]`, to the share of the area kept."""
 
 
 def zoomed_box(width: int, height: int, share: float, x: float, y: float) -> Box:
@@ -94,20 +94,20 @@ def placed_box(
 
 
 def goes_down_first(height: int, width: int, new_height: int, new_width: int) -> bool:
-    """Whether Pillow resizes down before across: where the height loses most pixels."""
+    """Whether Pillow resizes down before across, as it does if the height loses most pixels."""
     lost = height - new_height
     return DOWN_FIRST and lost > 0 and lost > 2 * (width - new_width)
 
 
 def boxes_of(make: Callable[..., Box], width: int, height: int, *numbers: Numbers) -> list[Box]:
-    """Return each image's box from numbers `[n]`; equal ones, as of fixed draws, are made once."""
+    """Return each image's box from numbers `[n]`; equal boxes, as of fixed draws, are made once."""
     rows = list(zip(*(each.tolist() for each in numbers), strict=True))
     made = {row: make(width, height, *row) for row in set(rows)}
     return [made[row] for row in rows]
 
 
 def crop_boxes(step: AppliedStep, width: int, height: int) -> list[Box]:
-    """Return each image's box of `scale_crop` and its kin."""
+    """Return each image's box of `scale_crop` and the like."""
     draws = step.draws
     shares = CROP_SHARES[step.transform](step.values, draws["area"])
     return boxes_of(crop_box, width, height, shares, draws["aspect"], draws["x"], draws["y"])
@@ -119,7 +119,7 @@ def resize_taps(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return each new pixel's first tap `[size]` and the weights in fixed point `[tap, size]`.
 
-    `first + tap` may lie past the end; the weight is zero there.
+    `first + tap` may be past the end; the weight is zero there.
     """
     support, kernel = KERNELS[interpolation]
     scale = length / size
@@ -130,11 +130,13 @@ def resize_taps(
     taps = first + np.arange(int((end - first).max()))[:, None]
     weights = np.where(taps < end, kernel((taps - centre + 0.5) * (1.0 / reach)), 0.0)
     total = np.zeros(size)
-    for weight in weights:  # one by one and in order, as Pillow adds them up
+    for weight in weights:  # one by one and in order, as Pillow does
         total = total + weight
     scaled = weights / total * (1 << BITS)
     fixed = (scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
-    used = int(np.flatnonzero(fixed.any(axis=1))[-1]) + 1  # the kernel's very end weighs nothing
+    used = (
+        int(np.flatnonzero(fixed.any(axis=1))[-1]) + 1
+    )  # the kernel's last taps may have no weight
     return first.astype(np.int64), fixed[:used]
 
 

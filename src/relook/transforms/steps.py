@@ -1,4 +1,4 @@
-"""A step on its way to the kernels: every number that it needs is drawn."""
+"""Steps with everything drawn, ready for the kernels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from relook.errors import RelookError
 
 Floats = NDArray[np.float64]
 Numbers = TypeVar("Numbers", Tensor, Floats)
-"""One for each image, `[n]`: of torch for a kernel, of numpy for the compiled form."""
+"""A number per image `[n]`: a tensor for a kernel, an array for the compiled form."""
 
 
 @dataclass(frozen=True)
 class AppliedStep:
-    """A transform with what each image gets: values and draws, float64 `[n]`.
+    """A transform with each image's value and draws, float64 `[n]`.
 
     `place` is the step's place in its sub-policy, for messages.
     """
@@ -37,7 +37,7 @@ class AppliedStep:
 
 
 class StepError(RelookError):
-    """What a step cannot do, and the step's place in its sub-policy."""
+    """An error in a step, with the step's place in its sub-policy."""
 
     def __init__(self, step: AppliedStep, error: RelookError) -> None:
         super().__init__(str(error))

@@ -1,7 +1,7 @@
-"""The one table of transforms: kernel, magnitude map, draws, sidedness and forms, row by row.
+"""The table of transforms: their kernels, magnitude maps, draws and other forms.
 
-The magnitude maps are those of the paper's appendix A; rows that the paper does not list
-say where they come from.
+The magnitude maps are those of the paper's appendix A; rows that are not in it say where they come
+from.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from relook.errors import unknown_name
-from relook.foundation.registry import Table, calling_module
+from relook.foundation.registry import Table, calling_module, check_names
 from relook.transforms import color, geometry
 from relook.transforms.checks import checked, checked_own
 
@@ -45,11 +44,11 @@ class Transform:
     direction × value. `trend` says how the value moves with the magnitude (+1, −1, or 0).
 
     The other forms are optional and named as `module:function` within `relook.transforms`, so
-    that numba and onnx are imported only where they are used. `cpu` is the compiled form, for
-    which the kernel serves too; `onnx` writes the transform into a graph, without which it cannot
-    be exported to ONNX; `full_size` cuts the view from an image larger than the model's input,
-    and `onnx_full_size` does so in a graph.
-    `origin` is where a transform that is not relook's own was registered, as `module:name`.
+    that numba and onnx are imported only on use. `cpu` is the compiled form, without which the
+    kernel runs; `onnx` writes the transform into a graph, without which it cannot be exported to
+    ONNX; `full_size` cuts the view from an image larger than the model's input, and
+    `onnx_full_size` does so in a graph.
+    `origin` is where a user's transform was registered, as `module:name`.
     """
 
     name: str
@@ -79,21 +78,21 @@ def _solarize_threshold(m: float) -> float:
     return 256 - 64 / 15 * m
 
 
-def _nothing(_: float) -> float:
+def _no_value(_: float) -> float:
     return 0.0
 
 
 ONNX_LEVELS, ONNX_MOVES = "onnx.views:levels", "onnx.views:moves"
-"""Forms read off the kernel; neighbours of one kind become one operation."""
+"""Forms derived from the kernel; neighbouring steps of one form become one operation."""
 
-# What several rows have in common: those that look at nothing but a pixel's grey level, ...
+# What several rows have in common: those that depend only on a pixel's grey level, ...
 _point = partial(Transform, cpu="cpu.color:by_level", onnx=ONNX_LEVELS)
-# ... that only move pixels, or blacken some, ...
+# ... that only move or blacken pixels, ...
 _move = partial(Transform, onnx=ONNX_MOVES)
 _translation = partial(_move, value=lambda m: 0.015 * m, draws=("sign",))
 _crop = partial(_move, value=lambda m: m, unit="pixels")
 _shear = partial(Transform, value=lambda m: m / 60, draws=("sign", "edge"))
-# ... that resample a box, and that blend by a factor whose sign belongs to the step.
+# ... that resample a box, and that blend by a factor whose sign is part of the step.
 _scale_crop = partial(
     Transform,
     value=lambda m: max(0.08, 0.99 - 0.91 * m / 30),
@@ -110,7 +109,7 @@ _BOX = ("area", "aspect", "x", "y")
 
 # fmt: off
 _ROWS = (
-    _point("identity", color.identity, _nothing, "none", trend=0),
+    _point("identity", color.identity, _no_value, "none", trend=0),
     _shear("shear_x", geometry.shear_x, unit="width/height",
            cpu="cpu.shear:shear_x", onnx="onnx.geometry:shear_x"),
     _shear("shear_y", geometry.shear_y, unit="height/width",
@@ -136,9 +135,9 @@ _ROWS = (
                  cpu="cpu.color:sharpness", onnx="onnx.color:sharpness"),
     _move("cutout", geometry.cutout, lambda m: m / 60, "of the width", draws=("x", "y"),
           cpu="cpu.moves:cutout"),
-    # ImageNet's list has these two as well (appendix A).
-    _point("invert", color.invert, _nothing, "none", trend=0, identity_at_zero=False),
-    Transform("equalize", color.equalize, _nothing, "none", trend=0, identity_at_zero=False,
+    # ImageNet's list in appendix A has these two in addition.
+    _point("invert", color.invert, _no_value, "none", trend=0, identity_at_zero=False),
+    Transform("equalize", color.equalize, _no_value, "none", trend=0, identity_at_zero=False,
               cpu="cpu.color:equalize", onnx="onnx.color:equalize"),
     # How an ImageNet sub-policy starts.
     _scale_crop("scale_crop_flip", geometry.flipping(geometry.scale_crop), draws=(*_BOX, "flip")),
@@ -151,12 +150,12 @@ _ROWS = (
     _crop("crop_flip", geometry.flipping(geometry.crop), draws=("x", "y", "flip"),
           identity_at_zero=False, cpu="cpu.moves:crop"),
     _crop("crop", geometry.crop, draws=("x", "y"), cpu="cpu.moves:crop"),
-    # The same in the image's reflection, as torchvision's padding_mode="reflect".
+    # The same padded by reflection, as torchvision's padding_mode="reflect".
     _crop("reflect_crop_flip", geometry.flipping(geometry.reflect_crop), draws=("x", "y", "flip"),
           identity_at_zero=False, cpu="cpu.moves:reflect_crop"),
     _crop("reflect_crop", geometry.reflect_crop, draws=("x", "y"), cpu="cpu.moves:reflect_crop"),
-    # What the usual baselines need: mirror images, quarter turns and enlarged crops.
-    _move("flip", geometry.flip, _nothing, "none", trend=0, identity_at_zero=False,
+    # For the usual baselines: mirror images, quarter turns and enlarged crops.
+    _move("flip", geometry.flip, _no_value, "none", trend=0, identity_at_zero=False,
           cpu="cpu.moves:flip"),
     _move("quarter_turn", geometry.quarter_turn, lambda m: m, "quarter turns"),
     Transform("zoom", geometry.zoom, lambda m: max(0.125, 1 - m / 60), "of the side", trend=-1,
@@ -181,14 +180,14 @@ def register_transform(
     draws: Sequence[str] = (),
     identity_at_zero: bool = False,
 ) -> OwnKernel:
-    """Add a transform of your own: recipes, policies and `relook.TTA` then know its name.
+    """Add a transform of your own, for recipes, policies and `relook.TTA` to use by its name.
 
     `function(images, values)` takes uint8 images `[n, c, h, w]` and float64 values `[n]`, and
-    returns new images of the same shape and type; each follows from itself and its value alone,
-    with nothing drawn at random. `value` turns a magnitude (0 … 60) into a value in the
-    transform's `unit`, which moves with it as `trend` says (+1, −1, or 0: there is no strength);
-    of a `signed` transform the value may be negative. `draws` names what is drawn for each view
-    (of `relook.transforms.DRAWS`), which the function gets by keyword, `[n]` each.
+    returns new images of the same shape and type. Each depends only on its own image and value;
+    the function draws nothing at random. `value` turns a magnitude (0 … 60) into a value in the
+    transform's `unit`, which moves with it by `trend` (+1, −1, or 0: there is no strength); the
+    value of a `signed` transform may be negative. `draws` names what is drawn for each view
+    (from `relook.transforms.DRAWS`), which the function gets by keyword, `[n]` each.
     `identity_at_zero` says that a magnitude of 0 changes nothing.
     `relook.testing.check_transform` checks all this. Returns the function.
     """
@@ -211,9 +210,7 @@ def register_transform(
 def own_transform(
     name: str, function: Kernel, *, draws: Sequence[str] = (), **row: Any
 ) -> Transform:
-    """Return the row of a transform that is not relook's own, whose results are checked."""
-    for draw in draws:
-        if draw not in DRAWS:
-            raise unknown_name("draw", draw, DRAWS)
+    """Return the row of a user's transform, whose results are checked."""
+    check_names("draw", draws, DRAWS)
     row = {"value": float, "unit": "magnitude", "identity_at_zero": False, **row}
     return Transform(name, checked_own(name, function), draws=tuple(draws), **row)

@@ -226,7 +226,7 @@ def test_the_dotted_names_are_found_too(tmp_path: Path) -> None:
         (idx_bytes(IDX_LABELS), "starts with 00000801"),
         (idx_bytes(IDX_IMAGES)[:-1], r"declares \[5, 12, 10\] \(600 bytes\), but 599 follow"),
         (idx_bytes(IDX_IMAGES) + b"x", "but more follow"),
-        (b"\0\0\x08\x03" + b"\xff" * 12, "half of this machine's memory"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "half this machine's memory"),
         (idx_bytes(IDX_IMAGES[:4]), "expected 4 labels, one per image, got 5"),
         (idx_bytes(IDX_IMAGES[:0]), "at least one image"),
     ],

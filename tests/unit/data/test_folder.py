@@ -94,7 +94,7 @@ def test_links_in_a_circle_are_harmless(root: Path) -> None:
 def test_a_wrong_number_of_classes_is_said_before_anything_is_decoded(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relook.data.image_files.look_at", None)
+    monkeypatch.setattr("relook.data.image_files.read_heads", None)
     how = r"with classes \(--classes FILE\): one name per line, 10 lines"
     says = f"got 3 in folder:.* and 10 from the model: .*{how}"
     refused(says, as_dataset, root, outputs=10)
@@ -115,8 +115,8 @@ def test_a_hostile_file_is_named_or_skipped(root: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("larger.png", "it declares 9100×9200, more than the 80,000,000 pixels"),
-        ("bomb.png", "it declares more than the 80,000,000 pixels"),
+        ("larger.png", "it declares 9100×9200, more than the allowed 80,000,000 pixels"),
+        ("bomb.png", "it declares more than the allowed 80,000,000 pixels"),
         ("empty.jpg", "it is empty"),
         ("notes.txt", "it is not an image"),
         ("cut.jpg", "truncated"),
@@ -291,7 +291,7 @@ def test_columns_follow_the_images_that_are_kept(table: Path) -> None:
         ("", "first line with path,label.*got nothing"),
         ("images/0.png,dog\n", "got images/0.png,dog"),
         ("path,label,path\na,b,c\n", "each once"),
-        ("path,label\n", "heading alone"),
+        ("path,label\n", "only the heading"),
         ("path,label\nimages/0.png\n", "line 2: expected 2 cells, got 1"),
         ("path,label\nimages/0.png,cat\nimages/1.png,dog,x\n", "line 3: expected 2 cells, got 3"),
         ("path,label\nimages/0.png,\n", "image 1 has none"),

@@ -8,7 +8,7 @@ from tests.support import refused
 from tests.unit.data.image_files import photo
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
-from relook.data import Dataset, Preparation, from_torch
+from relook.data import Dataset, Preparation, as_dataset, from_torch
 
 PHOTOS = [photo(seed=i) for i in range(4)]
 ARRAYS = [np.asarray(image) for image in PHOTOS]
@@ -84,8 +84,9 @@ def test_the_classes_are_those_of_the_source_or_given() -> None:
     named = Pairs(TENSORS, ["cat", "dog"])
     assert from_torch(named).classes == ("cat", "dog")
     assert from_torch(DataLoader(named)).classes == ("cat", "dog")
-    assert from_torch(named, ["a", "b", "c"]).classes == ("a", "b", "c")
-    assert from_torch(Subset(named, [0, 1])).classes == ("0", "1")
+    part = Subset(named, [0, 1])
+    assert as_dataset(part, classes=["a", "b", "c"]).classes == ("a", "b", "c")
+    assert from_torch(part).classes == ("0", "1")
 
 
 def test_sizes_and_modes_are_brought_together() -> None:

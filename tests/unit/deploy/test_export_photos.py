@@ -16,7 +16,7 @@ from tests.unit.deploy.photo_cases import PLAN, VIEWS, photo_policy, some_photos
 from tests.unit.deploy.tta_cases import MEAN, STD, network
 
 import relook
-from relook.data.image_files import kept
+from relook.data.image_files import reduce_photos
 from relook.deploy.export import export
 from relook.deploy.onnx.model import ImageInput, ModelPlan, build_views, to_bytes
 from relook.deploy.tta.view_plan import plan_views
@@ -52,7 +52,7 @@ def test_views_are_cut_from_photos_of_any_size_byte_for_byte(plan: CentreCrop) -
     def check(height: int, width: int, seed: int) -> None:
         (photo,) = some_photos((height, width), channels=plan.channels, seed=seed)
         (found,) = session.run(None, {"images": as_file_takes(photo)})
-        photos = kept(FullImages.of([photo], plan))
+        photos = reduce_photos(FullImages.of([photo], plan))
         own = [views.make(view, photos, np.arange(1)).numpy()[0] for view in range(len(VIEWS))]
         np.testing.assert_array_equal(found, np.stack(own))
 

@@ -67,7 +67,7 @@ REFUSED: dict[str, dict[str, bytes]] = {
         "STACK_GLOBAL": text("os") + text("system") + b"\x93" + SHELL + b"\x85R",
         "dotted name": text("numpy") + text("ndarray.tofile") + b"\x93" + SHELL + b"\x85R",
     },
-    "by other than text": {"name of a list": b"]" + text("system") + b"\x93"},
+    "that is not text": {"name of a list": b"]" + text("system") + b"\x93"},
     "arguments that do not fit": {
         "another codec": ENCODE + SHELL + text("rot13") + b"\x86R",
         "a codec that unpacks": ENCODE + SHELL + text("zip") + b"\x86R",
@@ -135,9 +135,9 @@ REFUSED: dict[str, dict[str, bytes]] = {
     "more than 64 bits": {"a huge integer": b"\x8b\x00\x00\x10\x00" + b"\x7f" * 2**20},
     "keys other than": {"tuple": b"})Ns", "float": b"}G" + bytes(8) + b"Ns", "None": b"}NNs"},
     "cannot be called": {"list": b"])R", "arguments in a list": NDARRAY + b"]R"},
-    "is no list": {"append": b")Na", "appends": b"}(Ne"},
-    "is no dict": {"list": b"]K\x01K\x01s", "an odd number of items": b"}(K\x01u"},
+    "is not a list": {"append": b")Na", "appends": b"}(Ne"},
+    "is not a dict": {"list": b"]K\x01K\x01s", "an odd number of items": b"}(K\x01u"},
     "runs empty": {"tuple": b"\x87", "call": b"R"},
     "make no sense": {"no mark": b"]e", "no memo": b"h\x05", "nothing to keep": b"q\x01"},
-    "in the middle": {"a mark": b"N(", "two results": b"NN", "no result": b""},
+    "not end with one object": {"a mark": b"N(", "two results": b"NN", "no result": b""},
 }  # fmt: skip

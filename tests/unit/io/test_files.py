@@ -129,8 +129,8 @@ def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, conte
         (b'{\n "a": 1,\n "b"}', "unusable JSON: Expecting ':' delimiter (line 3, column 5)"),
         (b'{"a": 1} x', "unusable JSON: Extra data (line 1, column 10)"),
         (b'["\xff"]', "bytes that are not UTF-8 text (invalid start byte)"),
-        (b'["NaN",\n  NaN]', "unusable JSON: NaN is not a number of JSON (line 2, column 3)"),
-        (b"[-Infinity]", "unusable JSON: -Infinity is not a number of JSON (line 1, column 2)"),
+        (b'["NaN",\n  NaN]', "unusable JSON: NaN is not a JSON number (line 2, column 3)"),
+        (b"[-Infinity]", "unusable JSON: -Infinity is not a JSON number (line 1, column 2)"),
         (
             b'["1e999", 1e99,\n1e999]',
             "unusable JSON: a number beyond the range of a float (line 2, column 1)",
@@ -139,7 +139,7 @@ def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, conte
         (b'{"a": {"b": 1, "b": 2}}', 'unusable JSON: the key "b" twice in one object'),
         (b"[" * 200_000, "unusable JSON: nested too deeply"),
         (b'{"a":' * 200_000, "unusable JSON: nested too deeply"),
-        (b" " * 2_000_001, "more than the 2,000,000 bytes that one may have"),
+        (b" " * 2_000_001, "more than the allowed 2,000,000 bytes"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )

@@ -72,7 +72,7 @@ def test_deep_nesting_does_not_exhaust_the_stack() -> None:
     assert type(deep_list) is list
     with pytest.raises(FileFormatError, match="keys other than"):
         load_pickle(b"\x80\x02}N" + b"\x85" * depth + b"Ns.", "file")
-    with pytest.raises(FileFormatError, match="by other than text"):
+    with pytest.raises(FileFormatError, match="that is not text"):
         load_pickle(b"\x80\x02N" + b"\x85" * depth + b"N\x93.", "file")
     del deep_tuple, deep_list
 

@@ -128,7 +128,7 @@ def test_only_what_nobody_chose_is_open_to_change() -> None:
         ),
         ('base = "cifar"\ntransforms = ["rotate", "rotate"]', "listed twice"),
         ('base = "cifar"\ntransforms = ["crop"]', "start or the finish"),
-        ('base = "cifar"\ntransforms = []', "no transform is left"),
+        ('base = "cifar"\ntransforms = []', "the recipe has no transforms"),
         (
             'base = "cifar"\ntransforms = [["rotate"]]',
             r"transforms\[0\]: expected a text, got a list",
@@ -156,7 +156,11 @@ def test_only_what_nobody_chose_is_open_to_change() -> None:
                 ("cifar", "count = 0, length = 1, magnitude = 1", "a count from 1"),
                 ("cifar", "count = 1, length = 1, magnitude = 1e9", "a magnitude from 0 to 60"),
                 ("cifar", "count = 1, length = 99, magnitude = 1", "expected a length from 0"),
-                ("cifar", "count = 1, length = 1, magnitude = 1, start = 3", "there is no start"),
+                (
+                    "cifar",
+                    "count = 1, length = 1, magnitude = 1, start = 3",
+                    "the recipe has no start",
+                ),
                 ("imagenet", "count = 1, length = 1, magnitude = 1, start = 61", "from 0 to 60"),
             ]
         ),

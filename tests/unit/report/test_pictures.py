@@ -119,4 +119,6 @@ def test_a_missing_or_huge_image_is_one_line(tmp_path: Path) -> None:
     refused("no such file", read_picture, tmp_path / "none.png")
     refused("expected an image file", read_picture, tmp_path)
     Image.new("1", (9000, 9000)).save(tmp_path / "huge.png")
-    refused(r"9000×9000, more than the 80,000,000 pixels", read_picture, tmp_path / "huge.png")
+    refused(
+        r"9000×9000, more than the allowed 80,000,000 pixels", read_picture, tmp_path / "huge.png"
+    )

@@ -159,7 +159,7 @@ def test_without_it_a_policy_is_refused_and_nothing_is_imported(
     path.write_text(path.read_text().replace(f"{__name__}:dim", "own_module:lost"))
     refused(
         r"steps\[1\].transform: expected the transform 'lost' of own_module, which is not "
-        "registered: in Python, import own_module first; for the command line, it takes a package",
+        "registered: in Python, import own_module first; the command line needs a package",
         Policy.load,
         path,
     )

@@ -16,7 +16,15 @@ from PIL import Image
 from torch import Tensor
 
 from relook.data import Dataset, as_dataset, load_data
-from relook.data.decode import Bad, decoded, look_at, mapped, nothing_left, quiet, report_faults
+from relook.data.decode import (
+    Unreadable,
+    decode_image,
+    map_in_threads,
+    nothing_left,
+    quiet_pillow,
+    read_heads,
+    report_faults,
+)
 from relook.data.folder import leads_elsewhere
 from relook.data.image_files import full_levels
 from relook.data.prepare import Preparation, make_plan, to_array
@@ -143,7 +151,7 @@ def _read_heads(
     grey = True
     for start in range(0, len(names), _HEADS_AT_ONCE):
         part = [root / name for name in names[start : start + _HEADS_AT_ONCE]]
-        heads, bad = look_at(part, replace(wanted, progress=None))
+        heads, bad = read_heads(part, replace(wanted, progress=None))
         sizes |= {head.size for head in heads.values()}
         grey = grey and all(head.grey for head in heads.values())
         faults |= {start + i: why for i, why in bad.items()}
@@ -166,14 +174,14 @@ def _blocks(
 ) -> Generator[ImageBlock, None, None]:
     """Decode files in a few threads, ahead of their use."""
     wanted = [place for part in ranges for place in part if place not in known]
-    with quiet():
+    with quiet_pillow():
         decode = partial(_decode, full_levels if full else to_array, plan)
-        results = mapped(lambda i: decode(root / names[i]), wanted, _NO_PROGRESS, "decoding")
+        results = map_in_threads(lambda i: decode(root / names[i]), wanted, _NO_PROGRESS, "decoding")
         for part in ranges:
             levels, faults = {}, {}
             for place in part:
-                found = Bad(known[place]) if place in known else next(results)
-                if isinstance(found, Bad):
+                found = Unreadable(known[place]) if place in known else next(results)
+                if isinstance(found, Unreadable):
                     faults[place] = found.reason
                 else:
                     levels[place] = found
@@ -184,8 +192,8 @@ def _blocks(
 
 def _decode(
     read: Callable[[Image.Image, CentreCrop], Levels], plan: CentreCrop, path: Path
-) -> Levels | Bad:
-    return decoded(path, lambda image: read(image, plan))
+) -> Levels | Unreadable:
+    return decode_image(path, lambda image: read(image, plan))
 
 
 def _stacked(pixels: Sequence[Levels], plan: CentreCrop) -> Tensor:

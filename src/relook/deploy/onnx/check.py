@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relook.data.image_files import kept
+from relook.data.image_files import reduce_photos
 from relook.data.prepare import from_levels
 from relook.deploy.onnx.model import IMAGES, ImageInput, ModelPlan, build_views, to_bytes
 from relook.deploy.tta.view_plan import Output
@@ -107,7 +107,7 @@ def generated_photos(plan: CentreCrop) -> FullImages:
 def as_network_takes(images: Tensor | FullImages, given: ImageInput) -> Tensor:
     """Return images resized to the network's size as when relook reads them."""
     if isinstance(images, FullImages):
-        return plain_views(kept(images))
+        return plain_views(reduce_photos(images))
     if given.preparation is None:
         return images
     shape = given.network
@@ -148,7 +148,9 @@ def as_probabilities(results: NDArray[Any], output: Output) -> NDArray[np.float6
 
 def _own_views(plan: ModelPlan, images: Tensor | FullImages) -> list[Tensor]:
     prepared = (
-        kept(images) if isinstance(images, FullImages) else as_network_takes(images, plan.input)
+        reduce_photos(images)
+        if isinstance(images, FullImages)
+        else as_network_takes(images, plan.input)
     )
     indices = np.arange(len(images))
     return [plan.views.make(view, prepared, indices) for view in range(len(plan.views.views))]

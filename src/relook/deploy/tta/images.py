@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from relook.data.decode import upright
-from relook.data.image_files import kept
+from relook.data.image_files import reduce_photos
 from relook.data.prepare import in_mode
 from relook.deploy.tta.network import is_traced
 from relook.errors import RelookError
@@ -127,7 +127,7 @@ def open_images(
                 "expected size=… to take photos: the model does not say its input's size"
             )
         wanted = channels or (3 if searched is None else searched.channels)
-        return kept(as_photos(photos, preparation_for(size, wanted, spec, searched)))
+        return reduce_photos(as_photos(photos, preparation_for(size, wanted, spec, searched)))
 
     levels = at_full_size(images) if isinstance(images, list | tuple) else _as_levels(images)
     full = searched is not None and searched.full_size and not is_traced()

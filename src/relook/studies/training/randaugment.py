@@ -12,7 +12,7 @@ from torch import Tensor
 from relook.errors import RelookError
 from relook.numerics.randomness import Stream, check_seed, uniforms
 from relook.policy.recipes import Recipe, get_recipe
-from relook.policy.views import outcome
+from relook.policy.views import to_draw
 from relook.transforms import TRANSFORMS
 from relook.transforms.apply import apply_steps
 from relook.transforms.checks import check_images
@@ -94,9 +94,9 @@ def _apply(
     row = TRANSFORMS[transform]
     values = np.array([row.value(m) for m in magnitudes[members].tolist()])
     if row.signed:
-        values *= outcome("sign", lots.uniform(place, _WAY)[members])
+        values *= to_draw("sign", lots.uniform(place, _WAY)[members])
     draws = {
-        name: outcome(name, lots.uniform(place, _FIRST_DRAW + i)[members])
+        name: to_draw(name, lots.uniform(place, _FIRST_DRAW + i)[members])
         for i, name in enumerate(row.draws)
     }
     chosen = torch.from_numpy(members).to(views.device)

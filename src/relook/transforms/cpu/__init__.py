@@ -1,1 +1,1 @@
-"""The CPU's fast path: compiled kernels with the bytes of the torch ones."""
+"""Compiled kernels for the CPU, which return the same bytes as the torch ones."""

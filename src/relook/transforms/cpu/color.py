@@ -1,4 +1,4 @@
-"""Colour: runs of point transforms, merged into one look-up table, and blends of neighbours."""
+"""Colour: runs of point transforms, merged into one look-up table, and blends with neighbours."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from relook.transforms.cpu.instructions import (
 )
 from relook.transforms.steps import AppliedStep, Floats
 
-# What a step of a run is; the values are the place of its table, the factor, how many pixels are
-# cut off, or nothing.
+# The kinds of a run's steps. Their values: the table's index, the factor, the number of pixels cut
+# off, none.
 _TABLE, _CONTRAST, _AUTOCONTRAST, _EQUALIZE = 0, 1, 2, 3
 _LEVELS = 256
 # n // 26 for n below 6,650 (13 · 255 · 2 + 13 is less): 2 · total + 13 rounds total / 13.
@@ -35,7 +35,7 @@ _MULTIPLIER, _SHIFT = 10083, 18
 
 @dataclass(frozen=True)
 class PointStep:
-    """A point transform: its code, values `[n]`, and tables `[k, 256]` where it has some."""
+    """A point transform: its code, values `[n]`, and tables `[k, 256]` if it has any."""
 
     code: int
     values: Floats
@@ -43,7 +43,7 @@ class PointStep:
 
     @staticmethod
     def merged(run: Sequence[PointStep]) -> Operation:
-        """Make one operation of point transforms that follow each other."""
+        """Merge consecutive point transforms into one operation."""
         steps: list[PointStep] = []
         for step in run:
             if steps and len(steps[-1].tables) == len(step.tables) == 1:
@@ -62,7 +62,7 @@ class PointStep:
 
 
 def by_level(step: AppliedStep, shape: Shape) -> PointStep | None:
-    """Return the tables of a transform that looks at nothing but grey levels: its kernel's."""
+    """Return a transform that depends only on grey levels, with its kernel's look-up tables."""
     values, which = step.values[:1], np.zeros(len(step.values))
     if (step.values != values).any():
         values, places = np.unique(step.values, return_inverse=True)
@@ -72,30 +72,30 @@ def by_level(step: AppliedStep, shape: Shape) -> PointStep | None:
 
 
 def contrast(step: AppliedStep, shape: Shape) -> PointStep:
-    """Return the blend of `contrast` with the mean grey."""
+    """Return the step of `contrast`."""
     values, _ = step.tensors()
     return PointStep(_CONTRAST, factors(values).double().numpy())
 
 
 def autocontrast(step: AppliedStep, shape: Shape) -> PointStep:
-    """Return the stretch of `autocontrast`."""
+    """Return the step of `autocontrast`."""
     values, _ = step.tensors()
     return PointStep(_AUTOCONTRAST, cut_off(values, shape[2] * shape[3]).numpy())
 
 
 def equalize(step: AppliedStep, shape: Shape) -> PointStep:
-    """Return the spreading of `equalize`."""
+    """Return the step of `equalize`."""
     return PointStep(_EQUALIZE, step.values)
 
 
 def color(step: AppliedStep, shape: Shape) -> Operation | None:
-    """Return the blend of `color`; a grey image stays as it is."""
+    """Return the operation of `color`; None for grey images, which it does not change."""
     values, _ = step.tensors()
     return Operation(_color, (factors(values).numpy(),)) if shape[1] == 3 else None
 
 
 def sharpness(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the blend of `sharpness`."""
+    """Return the operation of `sharpness`."""
     values, _ = step.tensors()
     return Operation(_sharpness, (factors(values).numpy(),))
 
@@ -193,7 +193,7 @@ def _equalized(counts: Any, pixels: int) -> Any:
 
 @helper
 def _count(images: Any, i: int, counts: Any) -> None:
-    """Count each channel's grey levels, in four tables so that equal neighbours do not wait."""
+    """Count each channel's grey levels, in four tables so that equal neighbours cause no stall."""
     _, channels, height, width = images.shape
     pixels = height * width
     parts = np.empty(4 * _LEVELS, np.int32)
@@ -222,7 +222,7 @@ def _moved(counts: Any, table: Any) -> Any:
 
 @helper
 def _look_up(images: Any, base: int, count: int, tables: Any, which: int, out: Any) -> None:
-    """Write `count` bytes from `base` on as one of the tables `[k, 256]` has them."""
+    """Map `count` bytes from `base` on through one of the tables `[k, 256]`."""
     for p in range(base, base + count - LANES + 1, LANES):
         look_up_64(tables, which * _LEVELS, images, p, out)
     for p in range(base + count - count % LANES, base + count):
@@ -284,7 +284,7 @@ def _sharpness(images: Any, out: Any, factors: Any) -> None:
 
 @helper
 def _sharpened_row(images: Any, out: Any, base: int, width: int, factor: Any, sums: Any) -> None:
-    """Write one inner row; `sums` is room for the sums of three pixels, one above the other."""
+    """Write one inner row; `sums` is a buffer for the sums of three pixels in a column."""
     for x in range(width):
         above, here = read(images, base - width + x, 43), read(images, base + x, 43)
         below = read(images, base + width + x, 43)

@@ -1,8 +1,8 @@
-"""Compiling the fast kernels, and what they read and write with, alone and in whole vectors.
+"""Compiles the kernels, and reads and writes for them, single elements and vectors.
 
-Plain indexing in numba allows for negative indices and for arrays that overlap; either keeps a
-loop from being vectorised. `read` and `write` do neither: the caller promises valid places, and
-that within one loop (marked by a number) nothing is written that the same loop reads.
+Plain indexing in numba handles negative indices and overlapping arrays, and both keep a loop from
+being vectorised. `read` and `write` handle neither: the caller guarantees valid places, and that a
+loop (marked by a number) does not read what it writes.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ LANES = 64
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _F32 = ir.FloatType()
 _FUSED = ("contract",)
-_SIDE = 16  # of a block that is transposed at once
+_SIDE = 16  # of the blocks that are transposed at once
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile at the first call, and keep the machine code."""
+    """Compile at the first call, and cache the machine code on disk."""
     return compile_with(function, cache=True)
 
 
 def contracted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile as `helper` does, with fused multiply-adds: not for exact float arithmetic."""
+    """Compile like `helper`, with fused multiply-adds: not for exact float arithmetic."""
     return helper(function, fastmath={"contract"})
 
 
 def helper(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile a function that only compiled functions call; it is cached as a part of those."""
+    """Compile a function that only compiled functions call; it is cached as part of them."""
     return compile_with(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
 
 def compile_with(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile at the first call, without the interpreter's lock.
+    """Compile at the first call, to run without the interpreter's lock.
 
-    Where no directory for the machine code can be written, each process compiles again.
+    If no directory for the machine code can be written, each process compiles again.
     """
-    # Said outright: numba lets a function inherit its caller's fastmath.
+    # Explicitly, as numba lets a function inherit its caller's fastmath.
     options = {"nogil": True, "error_model": "numpy", "fastmath": False, **options}
     try:
         return njit(**options)(function)  # type: ignore[no-any-return]
@@ -55,12 +55,12 @@ def compile_with(function: Callable[..., Any], **options: Any) -> Callable[..., 
 
 
 def built_in(function: Callable[..., Any]) -> Any:
-    """Make a function that compiled code can call from one that builds its instructions."""
+    """Return a function for compiled code from one that builds its instructions."""
     return intrinsic(prefer_literal=True)(function)
 
 
 def _marked(builder: Any, instruction: Any, kind: str, loop: int) -> Any:
-    """Say that what a loop writes (kind noalias) is not what it reads (kind alias.scope)."""
+    """Declare that a loop's writes (kind noalias) do not touch its reads (kind alias.scope)."""
     module = builder.module
     domain = module.add_metadata([ir.MetaDataString(module, "relook")])
     scope = module.add_metadata([ir.MetaDataString(module, f"relook loop {loop}"), domain])
@@ -69,7 +69,7 @@ def _marked(builder: Any, instruction: Any, kind: str, loop: int) -> Any:
 
 
 def address_of(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
-    """Return where element `at` of a contiguous array stands."""
+    """Return the address of element `at` of a contiguous array."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [at])
 
@@ -113,14 +113,14 @@ def write(typing: Any, array: Any, at: Any, value: Any, loop: Any) -> Any:
 
 @helper
 def clamped(value: Any, low: Any, high: Any) -> Any:
-    """Clamp a number; one that is none becomes the lowest."""
+    """Clamp a number; NaN becomes the lowest."""
     value = value if value > low else low
     return value if value < high else high
 
 
 @helper
 def as_level(value: Any) -> Any:
-    """Clamp a float32 or float64 to 0 … 255 and cut its fraction off: uint8."""
+    """Clamp a float32 or float64 to 0 … 255 and truncate it to uint8."""
     return u8(i32(clamped(value, f32(0), f32(255))))
 
 
@@ -172,7 +172,7 @@ def store(builder: Any, vector: Any, address: Any) -> None:
 
 
 def pick(builder: Any, first: Any, places: list[int], second: Any = None) -> Any:
-    """Return some lanes of one vector, or of two, counted on through the second."""
+    """Return the lanes at `places` of one vector, or of two, the second counted after the first."""
     second = ir.Constant(first.type, ir.Undefined) if second is None else second
     which = ir.Constant(ir.VectorType(_I32, len(places)), places)
     return builder.shuffle_vector(first, second, which)
@@ -185,7 +185,7 @@ class Elements:
         self.context, self.builder, self.kinds, self.args = context, builder, kinds, args
 
     def __call__(self, which: int, at: Any, apart: Any = None, times: int = 0) -> Any:
-        """Return where element `at + times · apart` of argument `which` stands."""
+        """Return the address of element `at + times · apart` of argument `which`."""
         if times:
             at = self.builder.add(at, self.builder.mul(apart, apart.type(times)))
         return address_of(self.context, self.builder, self.kinds[which], self.args[which], at)
@@ -205,8 +205,8 @@ def mix_four(
 ) -> Any:
     """Weigh 4 × 4 pixels of four bytes for each of the pixels x … x + 3 of a row.
 
-    The taps are int32 pixels from `places[x]` on, rows `wide` apart; the weights stand at x and
-    `length` apart, four times. Writes 16 sums, four for each pixel, to `out` from 4 · x on.
+    The taps are int32 pixels from `places[x]` on, rows `wide` apart; the four weights are at x and
+    `length` apart. Writes 16 sums, four for each pixel, to `out` from 4 · x on.
     """
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -246,11 +246,11 @@ def _folded(builder: Any, first: Any, second: Any, size: int) -> Any:
 
 
 @built_in
-def settle_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
+def round_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
     """Write four pixels' levels to three planes, `length` apart; return the unsure ones' bits.
 
-    `values` holds four float32 for each pixel, the last of which is none. A level is unsure as
-    in `shear._doubt`; bit 4 · pixel + plane of the answer (int32) stands for it.
+    `values` holds four float32 for each pixel, the last of which is not a level. A level is unsure
+    as in `shear._is_unsure`; bit 4 · pixel + plane of the result (int32) stands for it.
     """
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -280,9 +280,9 @@ def settle_four(typing: Any, values: Any, x: Any, length: Any, out: Any) -> Any:
 
 @built_in
 def look_up_64(typing: Any, table: Any, first: Any, images: Any, at: Any, out: Any) -> Any:
-    """Set out[at … at + 63] to what the 256 entries of a table from `first` on say of images.
+    """Map images[at … at + 63] through the 256 entries of a table from `first` on, into `out`.
 
-    With AVX-512 where the processor has it; elsewhere one by one, to the same bytes.
+    With AVX-512 if the processor has it, otherwise one by one, to the same bytes.
     """
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -319,21 +319,21 @@ def transpose(
             for y in range(height):
                 write(out, to + x * height + y, read(images, base + y * apart + x, 71), 71)
         return
-    # The last blocks begin early enough to end at the edge.
+    # The last blocks overlap others, so that they end at the edge.
     for y in range(0, height, _SIDE):
         top = min(y, height - _SIDE)
         for x in range(0, width, _SIDE):
             left = min(x, width - _SIDE)
-            _turn_block(
+            _transpose_block(
                 images, base + top * apart + left, apart, out, to + left * height + top, height
             )
 
 
 @built_in
-def _turn_block(
+def _transpose_block(
     typing: Any, images: Any, at: Any, apart: Any, out: Any, to: Any, out_apart: Any
 ) -> Any:
-    """Transpose 16 × 16 bytes; rows of the source are `apart` bytes apart, of the target too."""
+    """Transpose 16 × 16 bytes; rows are `apart` bytes apart in the source, `out_apart` in `out`."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         element = Elements(context, builder, signature.args, args)
@@ -341,7 +341,7 @@ def _turn_block(
         rows = [load(builder, element(0, at, apart, i), _I8, 16) for i in range(16)]
         low = [i // 2 + 16 * (i % 2) for i in range(16)]
         high = [place + 8 for place in low]
-        for _ in range(4):  # each time the rows' numbers gain a bit of the columns'
+        for _ in range(4):  # each pass exchanges one bit of the row number for one of the column's
             rows = [
                 pick(builder, rows[i], places, rows[i + 8])
                 for i in range(8)

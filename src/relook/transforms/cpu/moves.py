@@ -1,4 +1,4 @@
-"""Runs of crops, flips and translations, merged into one indexing; and black squares."""
+"""Runs of crops, flips and translations, merged into one indexing; and cutout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relook.transforms.steps import AppliedStep
 
 @dataclass(frozen=True)
 class MoveStep:
-    """A shift of whole pixels and a flip, int64 `[n]`; outside is black or mirrored."""
+    """Shifts by whole pixels and flips, int64 `[n]`; outside the image is black or mirrored."""
 
     right: NDArray[np.int64]
     down: NDArray[np.int64]
@@ -26,44 +26,44 @@ class MoveStep:
 
     @staticmethod
     def merged(run: Sequence[MoveStep]) -> Operation:
-        """Make one operation of moves that follow each other."""
+        """Merge consecutive moves into one operation."""
         moves = np.stack([np.stack([part.right, part.down, part.flip], 1) for part in run], 1)
         black = np.array([part.black for part in run])
         return Operation(_apply_moves, (moves,), (black,), light=True)
 
 
 def translate_x(step: AppliedStep, shape: Shape) -> MoveStep:
-    """Return what `translate_x` moves."""
-    still = np.zeros(len(step.values), np.int64)
-    return MoveStep(_whole(whole_shift(step.draws["sign"] * step.values, shape[3])), still, still)
+    """Return the move of `translate_x`."""
+    zeros = np.zeros(len(step.values), np.int64)
+    return MoveStep(_whole(whole_shift(step.draws["sign"] * step.values, shape[3])), zeros, zeros)
 
 
 def translate_y(step: AppliedStep, shape: Shape) -> MoveStep:
-    """Return what `translate_y` moves."""
-    still = np.zeros(len(step.values), np.int64)
-    return MoveStep(still, _whole(whole_shift(step.draws["sign"] * step.values, shape[2])), still)
+    """Return the move of `translate_y`."""
+    zeros = np.zeros(len(step.values), np.int64)
+    return MoveStep(zeros, _whole(whole_shift(step.draws["sign"] * step.values, shape[2])), zeros)
 
 
 def crop(step: AppliedStep, shape: Shape) -> MoveStep:
-    """Return what `crop` moves, or `crop_flip`."""
+    """Return the move of `crop` or `crop_flip`."""
     right, down = (_whole(crop_offset(step.values, step.draws[name])) for name in ("x", "y"))
     flip = step.draws.get("flip", np.zeros(len(step.values)))
     return MoveStep(right, down, _whole(flip == 1), black=True)
 
 
 def reflect_crop(step: AppliedStep, shape: Shape) -> MoveStep:
-    """Return what `reflect_crop` moves, or `reflect_crop_flip`."""
+    """Return the move of `reflect_crop` or `reflect_crop_flip`."""
     return replace(crop(step, shape), black=False)
 
 
 def flip(step: AppliedStep, shape: Shape) -> MoveStep:
-    """Return what `flip` moves."""
-    still = np.zeros(len(step.values), np.int64)
-    return MoveStep(still, still, still + 1)
+    """Return the move of `flip`."""
+    zeros = np.zeros(len(step.values), np.int64)
+    return MoveStep(zeros, zeros, zeros + 1)
 
 
 def cutout(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the black squares of `cutout`."""
+    """Return the operation of `cutout`."""
     edges = [
         edge.clip(0, length)
         for name, length in (("x", shape[3]), ("y", shape[2]))
@@ -80,15 +80,15 @@ def _whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
 def _apply_moves(images: Any, out: Any, moves: Any, black: Any) -> None:
     """Take each pixel from elsewhere: int64 moves `[n, step, 3]` of (right, down, flip).
 
-    A step shows pixel x + right (of the row counted from its end, where flip is 1), y + down;
-    outside the image it is black where `black[step]`, mirrored elsewhere.
+    A step takes pixel x + right, y + down, with x counted from the row's end if flip is 1. Outside
+    the image it is black if `black[step]`, otherwise mirrored.
     """
     n, channels, height, width = images.shape
     columns, rows = np.empty(width, np.int64), np.empty(height, np.int64)
     for i in range(n):
-        _sources(moves[i], black, 0, columns)
-        _sources(moves[i], black, 1, rows)
-        start, stop, stride = _straight(columns)
+        _find_sources(moves[i], black, 0, columns)
+        _find_sources(moves[i], black, 1, rows)
+        start, stop, stride = _longest_run(columns)
         for channel in range(channels):
             plane = (i * channels + channel) * height * width
             for y in range(height):
@@ -98,14 +98,14 @@ def _apply_moves(images: Any, out: Any, moves: Any, black: Any) -> None:
                         write(out, to + x, u8(0), 51)
                     continue
                 base = plane + rows[y] * width
-                _indexed(images, base, columns, 0, start, out, to)
-                _copied(images, base + columns[start], stride, out, to + start, stop - start)
-                _indexed(images, base, columns, stop, width, out, to)
+                _copy_indexed(images, base, columns, 0, start, out, to)
+                _copy_run(images, base + columns[start], stride, out, to + start, stop - start)
+                _copy_indexed(images, base, columns, stop, width, out, to)
 
 
 @helper
-def _sources(moves: Any, black: Any, axis: int, places: Any) -> None:
-    """Write where each column (axis 0) or row (1) comes from; −1: it is black."""
+def _find_sources(moves: Any, black: Any, axis: int, places: Any) -> None:
+    """Write the source of each column (axis 0) or row (1); −1: it is black."""
     length = len(places)
     for x in range(length):
         place = x
@@ -123,8 +123,8 @@ def _sources(moves: Any, black: Any, axis: int, places: Any) -> None:
 
 
 @helper
-def _straight(columns: Any) -> Any:
-    """Return the longest run of columns that follow each other, and its direction, ±1."""
+def _longest_run(columns: Any) -> Any:
+    """Return start, stop and direction (±1) of the longest run of consecutive columns."""
     best_start, best_stop, best_stride, start = 0, 0, 1, 0
     for x in range(1, len(columns)):
         stride = columns[x] - columns[x - 1]
@@ -137,7 +137,7 @@ def _straight(columns: Any) -> Any:
 
 
 @helper
-def _copied(images: Any, base: int, stride: int, out: Any, to: int, count: int) -> None:
+def _copy_run(images: Any, base: int, stride: int, out: Any, to: int, count: int) -> None:
     if stride == 1:
         for x in range(count):
             write(out, to + x, read(images, base + x, 52), 52)
@@ -147,7 +147,7 @@ def _copied(images: Any, base: int, stride: int, out: Any, to: int, count: int) 
 
 
 @helper
-def _indexed(
+def _copy_indexed(
     images: Any, base: int, columns: Any, start: int, stop: int, out: Any, to: int
 ) -> None:
     for x in range(start, stop):
@@ -159,7 +159,7 @@ def _indexed(
 def _blacken(images: Any, out: Any, boxes: Any) -> None:
     """Copy the images, and blacken a box of each: int64 boxes `[n, 4]`, left, right, top, bottom.
 
-    The right and the bottom are the first pixels outside.
+    Right and bottom are exclusive.
     """
     n, channels, height, width = images.shape
     for i in range(n):

@@ -1,4 +1,4 @@
-"""Cutting a box and resizing it: Pillow's resize(BICUBIC) in its own fixed point."""
+"""Cuts out a box and resizes it: Pillow's resize(BICUBIC) in its fixed point."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from relook.transforms.resampling import (
 from relook.transforms.steps import AppliedStep
 
 _HALF = 1 << (BITS - 1)
-# Of a new pixel: a cubic that enlarges, or keeps the size, reaches two pixels either way.
+# Per new pixel: a cubic that does not shrink reaches two pixels either way.
 _TAPS = 4
 
 
 def scale_crop(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the resize of `scale_crop` and its kin."""
+    """Return the operation of `scale_crop` and the like."""
     return _resize(crop_boxes(step, shape[3], shape[2]), shape, step.draws.get("flip"))
 
 
 def zoom(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the resize of `zoom`."""
+    """Return the operation of `zoom`."""
     values, draws = step.tensors()
     boxes = boxes_of(zoomed_box, shape[3], shape[2], values, draws["x"], draws["y"])
     return _resize(boxes, shape)
@@ -47,11 +47,11 @@ def _resize(boxes: Sequence[Box], shape: Shape, flip: NDArray[Any] | None = None
 
 
 def _taps(lengths: set[int], size: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return first taps `[size + 1, size]` and weights `[size + 1, 4, size]`, by the box's length.
+    """Return first taps `[size + 1, size]` and weights `[size + 1, 4, size]` by the box's length.
 
-    Only those of the lengths given need be there.
+    Only entries of the given lengths are sure to be filled.
     """
-    firsts, weights, known = _room(size)
+    firsts, weights, known = _tap_arrays(size)
     for length in lengths - known:
         firsts[length], found = resize_taps(length, size)
         weights[length, : len(found)] = found
@@ -60,8 +60,8 @@ def _taps(lengths: set[int], size: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 @lru_cache(maxsize=8)
-def _room(size: int) -> tuple[NDArray[np.int64], NDArray[np.int32], set[int]]:
-    """Return room for a size's taps, whose pages take memory only once they are written."""
+def _tap_arrays(size: int) -> tuple[NDArray[np.int64], NDArray[np.int32], set[int]]:
+    """Return arrays for a size's taps, whose pages take memory only once they are written."""
     firsts = np.zeros((size + 1, size), np.int64)
     return firsts, np.zeros((size + 1, _TAPS, size), np.int32), set()
 
@@ -77,7 +77,7 @@ def _resize_boxes(
     rows: Any,
     down: Any,
 ) -> None:
-    """Enlarge a box of each image (left, width, top, height) to the whole; mirror where flip.
+    """Enlarge a box (left, width, top, height) of each image to its size; mirror if flip is 1.
 
     Across first, then down, as Pillow does; across is down between two transpositions.
     """
@@ -106,10 +106,10 @@ def _weigh(
     to: int,
     upwards: bool,
 ) -> None:
-    """Write rows of that length, each a weighted sum of four among `count` rows."""
+    """Write rows of `length` pixels, each a weighted sum of four of `count` rows."""
     size, last = len(first), count - 1
     for y in range(size):
-        # Past the last row the weight is zero; the row only has to be a valid one.
+        # Past the last row the weight is zero; the index only has to be valid.
         start = to + (size - 1 - y if upwards else y) * length
         r0, r1 = min(first[y], last) * length, min(first[y] + 1, last) * length
         r2, r3 = min(first[y] + 2, last) * length, min(first[y] + 3, last) * length

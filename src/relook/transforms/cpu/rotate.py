@@ -1,4 +1,4 @@
-"""Rotation: bicubic (a = −1) in a mirrored surround, with the bytes of Pillow."""
+"""Rotation: bicubic (a = −1) of the image continued by reflection, with Pillow's bytes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from relook.transforms.cpu.instructions import (
     i32,
     mix_four,
     read,
-    settle_four,
+    round_four,
     u8,
     write,
 )
 from relook.transforms.geometry import rotations
 from relook.transforms.steps import AppliedStep
 
-# Places are counted in fixed point with this many binary digits.
+# Coordinates are in fixed point with this many fractional bits.
 _BITS = 40
 
 
 def rotate(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the warp of `rotate`."""
+    """Return the operation of `rotate`."""
     values, draws = step.tensors()
     return Operation(_rotate, (rotations(draws["sign"] * values, shape[3], shape[2]).numpy(),))
 
@@ -55,15 +55,15 @@ def _rotate(images: Any, out: Any, matrices: Any) -> None:
         wide, size = width + left + right, (width + left + right) * (height + top + bottom)
         if size > len(padded):
             padded = np.empty(size, np.int32)
-        _surround(images, i, left, top, wide, size, padded)
+        _pad_by_reflection(images, i, left, top, wide, size, padded)
         for y in range(height):
-            _places(m, y, width, length, left, top, wide, at, across, down)
+            _write_taps(m, y, width, length, left, top, wide, at, across, down)
             for x in range(0, width, 4):
                 mix_four(padded, at, wide, across, down, x, length, sums)
             for x in range(0, width, 4):
-                unsure = settle_four(sums, x, length, row)
+                unsure = round_four(sums, x, length, row)
                 if unsure != 0:
-                    _settle(padded, wide, left, top, m, x, y, unsure, row, length)
+                    _recompute(padded, wide, left, top, m, x, y, unsure, row, length)
             for channel in range(channels):
                 to = ((i * channels + channel) * height + y) * width
                 _copy(row, channel * length, width, out, to)
@@ -77,7 +77,7 @@ def _copy(row: Any, start: int, count: int, out: Any, to: int) -> None:
 
 @helper
 def _margins(a: float, b: float, c: float, width: int, height: int, length: int) -> Any:
-    """Return how far the taps along one axis reach beyond the image, before and after it."""
+    """Return how far the taps reach beyond the image along one axis, before and after it."""
     low = min(0.5 * a, (width - 0.5) * a) + min(0.5 * b, (height - 0.5) * b) + c - 0.5
     high = max(0.5 * a, (width - 0.5) * a) + max(0.5 * b, (height - 0.5) * b) + c - 0.5
     before = 2 - np.int64(math.floor(low))
@@ -86,8 +86,10 @@ def _margins(a: float, b: float, c: float, width: int, height: int, length: int)
 
 
 @helper
-def _surround(images: Any, i: int, left: int, top: int, wide: int, size: int, padded: Any) -> None:
-    """Write the image amid its mirror images, rows `wide` long, a pixel's levels in one int32."""
+def _pad_by_reflection(
+    images: Any, i: int, left: int, top: int, wide: int, size: int, padded: Any
+) -> None:
+    """Write the image continued by reflection, rows `wide` long, a pixel's levels in one int32."""
     _, channels, height, width = images.shape
     pixels = height * width
     for y in range(height):
@@ -117,7 +119,7 @@ def _copy_row(padded: Any, source: int, to: int, wide: int) -> None:
 
 
 @helper
-def _places(
+def _write_taps(
     m: Any,
     y: int,
     width: int,
@@ -131,14 +133,14 @@ def _places(
 ) -> None:
     """Write each pixel's first tap and its weights, four across and four down, `length` apart.
 
-    In fixed point: a fraction that is off by 1e-9 changes nothing that is not in doubt.
+    Fixed point suffices: an error of 1e-9 in a fraction only matters to pixels that are unsure.
     """
     right, step_right = _fixed_point(_along(m[0], m[1], m[2], 0, y) + left - 1), _fixed_point(m[0])
     below, step_below = _fixed_point(_along(m[3], m[4], m[5], 0, y) + top - 1), _fixed_point(m[3])
     for x in range(width):
         write(at, x, i32(i32(below >> _BITS) * i32(wide) + i32(right >> _BITS)), 4)
-        _write_weights(across, x, length, _share(right))
-        _write_weights(down, x, length, _share(below))
+        _write_weights(across, x, length, _fraction(right))
+        _write_weights(down, x, length, _fraction(below))
         right += step_right
         below += step_below
 
@@ -149,7 +151,7 @@ def _fixed_point(number: float) -> Any:
 
 
 @helper
-def _share(place: Any) -> Any:
+def _fraction(place: Any) -> Any:
     """Return the fraction of a number in fixed point, float32."""
     return f32(i32((place >> (_BITS - 31)) & 0x7FFFFFFF)) * f32(2.0**-31)
 
@@ -165,12 +167,12 @@ def _write_weights(weights: Any, at: int, apart: int, d: Any) -> None:
 
 @helper
 def _along(a: float, b: float, c: float, x: int, y: int) -> float:
-    """Return where pixel x, y comes from along one axis, counted from the first centre."""
+    """Return the source coordinate of pixel x, y along one axis, from the first pixel's centre."""
     return a * (x + 0.5) + b * (y + 0.5) + c - 0.5
 
 
 @helper
-def _settle(
+def _recompute(
     padded: Any,
     wide: int,
     left: int,
@@ -182,7 +184,7 @@ def _settle(
     row: Any,
     length: int,
 ) -> None:
-    """Compute what is unsure of four pixels again, as Pillow does."""
+    """Compute the unsure levels of four pixels again, as Pillow does."""
     for pixel in range(4):
         which = (unsure >> (4 * pixel)) & 7
         if which == 0 or x + pixel >= length:
@@ -202,7 +204,7 @@ def _settle(
 
 @helper
 def _flat(padded: Any, at: int, wide: int) -> Any:
-    """Return whether 4 × 4 pixels are all alike: then so is what is between them."""
+    """Return whether 4 × 4 pixels are all equal; then so is any value between them."""
     first, different = read(padded, at, 10), i32(0)
     for tap in range(4):
         for row in range(4):

@@ -1,8 +1,8 @@
-"""Shears: rows or columns slid by their own fraction of a pixel, with the bytes of Pillow.
+"""Shears: rows or columns shifted by fractions of a pixel, with Pillow's bytes.
 
-Each pixel is first computed in float32, in vectors. Where that value is so close to a whole
-number that its fraction could fall either way, the pixel is computed again in float64, in
-Pillow's order of operations; elsewhere both round to the same byte. (`rotate` does so too.)
+Each pixel is first computed in float32, in vectors. If that value is so close to an integer that
+its error could change the byte, the pixel is computed again in float64, in Pillow's order of
+operations; otherwise both truncate to the same byte. (`rotate` works in the same way.)
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from relook.transforms.cpu.instructions import (
 )
 from relook.transforms.steps import AppliedStep
 
-# Steeper shears round each pixel of a row differently; nobody asks for them.
+# Steeper shears round each pixel of a row differently; no recipe reaches them.
 _STEEPEST = 1000.0
-# Added to a level, this leaves the level in bits 11 to 18 and 1/2048ths of it below: the bits of
-# a float32 between 4096 and 8192. (The first 19 bits of this number itself are all 0.)
+# Added to a level, this puts the level into bits 11 to 18 and 1/2048ths of it below, as these are
+# the bits of a float32 between 4096 and 8192. (The lowest 19 bits of this number itself are 0.)
 _SHIFTED = f32(6144)
 _FRACTION = 11
-# Below 1 and from 255 on nothing depends on the fraction.
+# Below 1 and from 255 on, the byte does not depend on the fraction.
 _LOWEST, _HIGHEST = f32(0.25), f32(255.25)
 # The float32 values are off by less than 5e-4 (20 roundings of numbers below 600), and by 1/4096
 # more in fixed point: 2/2048 covers both.
@@ -46,12 +46,12 @@ _NEAR = 2
 
 
 def shear_x(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the shear of rows."""
+    """Return the operation of `shear_x`."""
     return _shear(step, columns=False)
 
 
 def shear_y(step: AppliedStep, shape: Shape) -> Operation:
-    """Return the shear of columns."""
+    """Return the operation of `shear_y`."""
     return _shear(step, columns=True)
 
 
@@ -66,12 +66,12 @@ def _shear(step: AppliedStep, columns: bool) -> Operation:
 def _slide(images: Any, out: Any, slopes: Any, edges: Any, columns: bool) -> None:
     """Slide row y by `slope · (y + ½)`, counted from the top (edge 0) or the bottom (1).
 
-    Or columns, counted from the left or the right, as the rows of the turned image.
+    Or columns, counted from the left or the right, as the rows of the transposed image.
     """
     n, channels, height, width = images.shape
     count, length = (width, height) if columns else (height, width)
     row = np.empty(length + 5, np.uint8)
-    near = np.zeros(_whole_marks(length), np.uint8)
+    near = np.zeros(_round_up(length), np.uint8)
     room = height * width if columns else 0
     before, after = np.empty(room, np.uint8), np.empty(room, np.uint8)
     for i in range(n):
@@ -102,17 +102,17 @@ def _shear_plane(
     row: Any,
     near: Any,
 ) -> None:
-    """Slide the rows of one plane; `row` and `near` are room for a row's taps and marks."""
+    """Slide the rows of one plane; `row` and `near` are buffers for a row's taps and marks."""
     for y in range(height):
         centre = y + 0.5
         shift = slope * (height - centre if edge == 1.0 else centre)
         start = math.floor(0.5 + shift - 0.5)
         weights = _weights(0.5 + shift - 0.5 - start)
-        # One tap more than needed at either end: a pixel's own rounding may ask for it.
+        # One extra tap at either end, which a pixel's own rounding may need.
         first = np.int64(start) - 2
         _mirrored_row(images, base + y * width, width, first, row)
         _combine_row(row, weights, width, out, to + y * width, near)
-        _settle_row(row, first, width, shift, out, to + y * width, near)
+        _recompute_row(row, first, width, shift, out, to + y * width, near)
 
 
 @helper
@@ -127,7 +127,7 @@ def _weights(d: float) -> Any:
 
 @helper
 def _mirrored_row(images: Any, base: int, width: int, first: int, row: Any) -> None:
-    """Write the pixels from `first` on of a mirrored row."""
+    """Write the pixels from `first` on of a row continued by reflection."""
     size = len(row)
     if first <= -width or first + size > 2 * width - 1:
         for j in range(size):
@@ -145,7 +145,7 @@ def _mirrored_row(images: Any, base: int, width: int, first: int, row: Any) -> N
 
 @contracted
 def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: Any) -> None:
-    """Filter one row in float32; mark the pixels near a whole number."""
+    """Filter one row in float32; mark the pixels near an integer."""
     w0, w2, w3 = weights
     for x in range(width):
         middle = i32(read(row, x + 2, 11))
@@ -153,12 +153,12 @@ def _combine_row(row: Any, weights: Any, width: int, out: Any, base: int, near: 
         d3 = i32(i32(read(row, x + 4, 11)) - middle)
         level = _fixed(f32(middle) + (w0 * f32(d0) + w2 * f32(d2) + w3 * f32(d3)))
         write(out, base + x, _whole(level), 11)
-        # Where the taps are all alike the value is theirs, and exact.
-        write(near, x, u8(_doubt(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
+        # If all taps are equal, so is the value, exactly.
+        write(near, x, u8(_is_unsure(level) & u8(i32(d0 | d2 | d3) != i32(0))), 11)
 
 
 @helper
-def _settle_row(
+def _recompute_row(
     row: Any, first: int, width: int, shift: float, out: Any, base: int, near: Any
 ) -> None:
     """Compute the marked pixels of a sheared row again, as Pillow does."""
@@ -185,7 +185,7 @@ def _between(row: Any, at: int, d: float) -> Any:
 
 @helper
 def _fixed(value: Any) -> Any:
-    """Return a float32 level in fixed point, for `_whole` and `_doubt`."""
+    """Return a float32 level in fixed point, for `_whole` and `_is_unsure`."""
     return f32(clamped(value, _LOWEST, _HIGHEST) + _SHIFTED).view(np.int32)
 
 
@@ -196,12 +196,12 @@ def _whole(level: Any) -> Any:
 
 
 @helper
-def _doubt(level: Any) -> Any:
-    """Return 1 where a level in fixed point is so near a whole number that it may be wrong."""
+def _is_unsure(level: Any) -> Any:
+    """Return 1 if a level in fixed point is so near an integer that it may be wrong, else 0."""
     return u8(i32(i32(level + _NEAR) & i32(2**_FRACTION - 1)) <= i32(2 * _NEAR))
 
 
 @helper
-def _whole_marks(count: int) -> int:
-    """Round up to a multiple of 32: marks are looked through 32 at a time."""
+def _round_up(count: int) -> int:
+    """Round up to a multiple of 32, as marks are scanned 32 at a time."""
     return (count + 31) // 32 * 32

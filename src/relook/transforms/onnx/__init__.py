@@ -1,1 +1,1 @@
-"""Transforms as parts of ONNX graphs: a function each, named by its row of the table."""
+"""Transforms as parts of ONNX graphs: a function each, named in the transform's row."""

@@ -1,6 +1,6 @@
-"""Steps that depend on what an image holds, or on a pixel's neighbours, in an ONNX graph.
+"""Transforms that depend on an image's content or on neighbouring pixels, in an ONNX graph.
 
-Pillow's arithmetic, as the table's kernels have it: float32 blends, whole histograms.
+Pillow's arithmetic, as in the table's kernels: float32 blends and integer histograms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LEVELS = np.arange(256)
 # Pillow's weights of red, green and blue, in 65,536ths. All sums stay below 2^24, so that
 # float32 holds them exactly.
 _LUMA = np.array([19595, 38470, 7471], np.float32).reshape(1, 3, 1, 1)
-# Sums are off a half by a 26th at least, far more than float32's rounding.
+# Means are at least 1/26 away from a half, far more than float32's rounding error.
 _SMOOTH_MEAN, _SMOOTH_CENTRE = np.float32(9 / 13), np.float32(4 / 13)
 
 
@@ -63,7 +63,7 @@ def contrast(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
 
 
 def color(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
-    """Append the blend with the grey image; grey ones stay as they are."""
+    """Append the blend with the grey image; grey images stay as they are."""
     if shape.channels == 1:
         return images
     values = graph.cast(images, np.float32)
@@ -83,7 +83,7 @@ def sharpness(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str
 
 
 def _histogram(graph: Graph, images: str, shape: Shape) -> tuple[str, str]:
-    """Append the counts of grey levels, int32 `[n · c, 256]`, after the levels `[n · c, pixel]`."""
+    """Append the levels `[n · c, pixel]` and the counts of each, int32 `[n · c, 256]`."""
     rows = graph.add("Reshape", images, np.array([-1, shape.pixels]))
     levels = graph.cast(rows, np.int32)
     size = graph.add("Shape", levels)
@@ -96,13 +96,13 @@ def _histogram(graph: Graph, images: str, shape: Shape) -> tuple[str, str]:
 
 
 def _fallen(graph: Graph, sums: str, cut: np.int32) -> str:
-    """Append how many levels' running counts `[n · c, 256]` are not above the cut: `[n · c, 1]`."""
+    """Append the number of levels whose running counts are not above the cut: `[n · c, 1]`."""
     fallen = graph.cast(graph.add("LessOrEqual", sums, cut), np.int32)
     return graph.add("ReduceSum", fallen, np.array([1]), keepdims=1)
 
 
 def _look_up(graph: Graph, levels: str, changed: str, table: str, shape: Shape) -> str:
-    """Append the look-up in each channel's table, where it has one."""
+    """Append the look-up in each channel's table; channels that are not `changed` stay."""
     table = graph.add("Where", changed, table, _LEVELS[None].astype(np.int32))
     found = graph.add("GatherElements", graph.cast(table, np.uint8), levels, axis=1)
     return as_images(graph, found, shape)

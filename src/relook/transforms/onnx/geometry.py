@@ -1,8 +1,8 @@
-"""Transforms of place in an ONNX graph: pixels taken from elsewhere, warps, and boxes resized.
+"""Geometric transforms in an ONNX graph: moved pixels, warps, and resized boxes.
 
 Pillow's arithmetic with constant indices and weights: warps in float64 in its order of operations,
-resizes in its fixed point, so that the bytes are the kernels' own. (ONNX's GridSample and Resize
-have other kernels.)
+resizes in its fixed point, so that the bytes are those of the kernels. (ONNX's GridSample and
+Resize interpolate differently.)
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def shear_x(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
 
 
 def shear_y(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
-    """Append the warp of `shear_y`: of the turned image, between two turns."""
-    return turned(graph, shear_x(graph, turned(graph, images), step, shape.turned))
+    """Append the warp of `shear_y`: `shear_x` between two transpositions."""
+    return transposed(graph, shear_x(graph, transposed(graph, images), step, shape.transposed))
 
 
 def _warp(graph: Graph, images: str, shape: Shape, x: Tensor, y: Tensor | None = None) -> str:
-    """Append the bicubic warp (a = −1, truncated) in a mirrored surround, sampled at x, y `[h, w]`.
+    """Append the bicubic warp (a = −1, truncated) to x, y `[h, w]`, continued by reflection.
 
-    Without y the rows are whole, and only four neighbouring pixels are weighted.
+    Without y each row is sampled by itself, from four neighbouring pixels.
     """
     columns, across = cells(x)
     rows, down = cells(torch.arange(shape.height)[:, None] + 0.5) if y is None else cells(y)
@@ -65,7 +65,7 @@ def _warp(graph: Graph, images: str, shape: Shape, x: Tensor, y: Tensor | None =
     fraction = across.reshape(-1).numpy()
     reach = (0,) if y is None else _REACH
     taps = _taps(graph, images, shape, columns, torch.stack([rows + i for i in reach]))
-    # One row after another: four at once do not fit the cache.
+    # One row after another, as four at once do not fit the cache.
     lines = [_along(graph, line, fraction) for line in _parts(graph, taps, 0, len(reach))]
     value = lines[0] if y is None else _cubic(graph, lines, down.reshape(-1).numpy())
     levels = graph.add("Clip", value, np.float64(0), np.float64(255))
@@ -75,10 +75,10 @@ def _warp(graph: Graph, images: str, shape: Shape, x: Tensor, y: Tensor | None =
 def _taps(graph: Graph, images: str, shape: Shape, columns: Tensor, rows: Tensor) -> str:
     """Append the pixels to weigh, four across in each of the rows: `[row, 4, n · c, pixel]`."""
     low, high = int(columns.min()) - 1, int(columns.max()) + 2
-    surround = mirrored(torch.arange(low, high + 1), shape.width)
-    wide = take_columns(graph, images, surround.numpy(), shape.width)
-    width = len(surround) - 3
-    # Four neighbours in one place are copied at once.
+    padded = mirrored(torch.arange(low, high + 1), shape.width)
+    wide = take_columns(graph, images, padded.numpy(), shape.width)
+    width = len(padded) - 3
+    # With four neighbours in one place, they are copied at once.
     shifted = [
         graph.add("Slice", wide, np.array([j]), np.array([j + width]), np.array([3]))
         for j in range(4)
@@ -91,8 +91,8 @@ def _taps(graph: Graph, images: str, shape: Shape, columns: Tensor, rows: Tensor
 
 def _along(graph: Graph, taps: str, fraction: Floats) -> str:
     """Append the cubic across of one row's taps: float64 `[1, 1, n · c, pixel]`."""
-    parts = [graph.cast(one, np.float32) for one in _parts(graph, taps, 1, 4)]
-    return _whole_cubic(graph, parts, fraction)
+    parts = [graph.cast(tap, np.float32) for tap in _parts(graph, taps, 1, 4)]
+    return _exact_cubic(graph, parts, fraction)
 
 
 def _parts(graph: Graph, value: str, axis: int, count: int) -> list[str]:
@@ -102,13 +102,13 @@ def _parts(graph: Graph, value: str, axis: int, count: int) -> list[str]:
     return graph.add_several("Split", value, sizes, outputs=count, axis=axis)
 
 
-def _whole_cubic(graph: Graph, v: list[str], d: Floats) -> str:
-    """Append the cubic of whole numbers (float32), whose differences are exact in any order."""
+def _exact_cubic(graph: Graph, v: list[str], d: Floats) -> str:
+    """Append the cubic of integers in float32, whose differences are exact in any order."""
     before, after = graph.add("Sub", v[0], v[1]), graph.add("Sub", v[2], v[3])
     both = graph.add("Add", before, after)
     terms = both, graph.add("Add", both, before), graph.add("Sub", v[2], v[0]), v[1]
-    p4, p3, p2, p1 = (graph.cast(one, np.float64) for one in terms)
-    value = graph.add("Sub", p3, graph.add("Mul", p4, d))  # p4 is taken with the other sign
+    p4, p3, p2, p1 = (graph.cast(term, np.float64) for term in terms)
+    value = graph.add("Sub", p3, graph.add("Mul", p4, d))  # p4 has the opposite sign
     value = graph.add("Add", graph.add("Mul", value, d), p2)
     return graph.add("Add", graph.add("Mul", value, d), p1)
 
@@ -126,14 +126,14 @@ def _cubic(graph: Graph, v: list[str], d: Floats) -> str:
 
 
 def scale_crop(graph: Graph, images: str, step: AppliedStep, shape: Shape) -> str:
-    """Append the resize of `scale_crop` and its kin."""
+    """Append the resize of `scale_crop` and the like, and its flip."""
     (box,) = crop_boxes(step, shape.width, shape.height)
     images = resize(graph, images, shape, box, (shape.height, shape.width))
     return flipped(graph, images, step, shape.width)
 
 
 def flipped(graph: Graph, images: str, step: AppliedStep, width: int) -> str:
-    """Append the mirror image where a step draws it."""
+    """Append the mirror image if the step draws it."""
     if step.draws.get("flip") != 1:
         return images
     return take_columns(graph, images, np.arange(width)[::-1], width)
@@ -154,7 +154,7 @@ def resize(
     size: tuple[int, int],
     interpolation: str = "bicubic",
 ) -> str:
-    """Append what brings a box of uint8 images to another size (height, width), as Pillow does.
+    """Append the resize of a box of uint8 images to a size (height, width), as Pillow does it.
 
     Across and down, with bytes in between.
     """
@@ -170,14 +170,14 @@ def resize(
     down_first = goes_down_first(box.height, box.width, height, width)
     for down in (True, False) if down_first else (False, True):
         if down:
-            images = _weigh(graph, images, box.height, height, interpolation)
+            images = _resize_rows(graph, images, box.height, height, interpolation)
         elif box.width != width:
-            across = _weigh(graph, turned(graph, images), box.width, width, interpolation)
-            images = turned(graph, across)
+            across = _resize_rows(graph, transposed(graph, images), box.width, width, interpolation)
+            images = transposed(graph, across)
     return images
 
 
-def _weigh(graph: Graph, images: str, length: int, size: int, interpolation: str) -> str:
+def _resize_rows(graph: Graph, images: str, length: int, size: int, interpolation: str) -> str:
     """Append the weighted sums of the old rows that make `size` new ones."""
     if length == size:
         return images
@@ -185,7 +185,7 @@ def _weigh(graph: Graph, images: str, length: int, size: int, interpolation: str
     whole = graph.cast(images, np.int32)
     total: Value = np.int32(1 << (BITS - 1))
     for tap, weight in enumerate(weights):
-        # Past the box the weight is zero; the index only has to be a valid one.
+        # Past the box the weight is zero; the index only has to be valid.
         index = np.minimum(first + tap, length - 1)
         taken = graph.add("Gather", whole, index.astype(np.int32), axis=2)
         total = graph.add("Add", graph.add("Mul", taken, weight[:, None]), total)
@@ -193,8 +193,8 @@ def _weigh(graph: Graph, images: str, length: int, size: int, interpolation: str
 
 
 def levels_of(graph: Graph, total: Value) -> str:
-    """Append the bytes of sums in fixed point, int32, to which a half has been added."""
-    # Rounds negative sums up, not down; both are cut off at 0.
+    """Append the bytes of sums in fixed point (int32), which include the half for rounding."""
+    # Div rounds negative sums up, not down; either is clipped to 0.
     level = graph.add("Div", total, np.int32(1 << BITS))
     return graph.cast(graph.add("Clip", level, np.int32(0), np.int32(255)), np.uint8)
 
@@ -204,7 +204,7 @@ def _nearest(length: int, size: int) -> NDArray[np.int64]:
 
 
 def move_pixels(graph: Graph, images: str, source: Whole, shape: Shape) -> str:
-    """Append what takes each pixel from row · width + column `[h, w]` of images; −1 is black."""
+    """Append images whose pixels are taken from row · width + column `[h, w]`; −1 is black."""
     black = source < 0
     rows, columns = (np.where(black, 0, place) for place in np.divmod(source, shape.width))
     rows, columns = rows.max(axis=1), columns.max(axis=0)
@@ -221,21 +221,21 @@ def move_pixels(graph: Graph, images: str, source: Whole, shape: Shape) -> str:
 
 
 def take_rows(graph: Graph, images: str, rows: NDArray[Any], height: int) -> str:
-    """Append a choice of rows of `[n, c, h, w]`."""
+    """Append a selection of rows of `[n, c, h, w]`."""
     if _is_range(rows, height):
         return images
     return graph.add("Gather", images, rows.astype(np.int32), axis=2)
 
 
 def take_columns(graph: Graph, images: str, columns: NDArray[Any], width: int) -> str:
-    """Append a choice of columns: as rows of the turned image, which are copied whole."""
+    """Append a selection of columns: as rows of the transposed image, which are copied whole."""
     if _is_range(columns, width):
         return images
-    return turned(graph, take_rows(graph, turned(graph, images), columns, width))
+    return transposed(graph, take_rows(graph, transposed(graph, images), columns, width))
 
 
 def take_pixels(graph: Graph, images: str, index: Whole, shape: Shape) -> str:
-    """Append a choice of pixels, `index` `[taps, pixel]`: uint8 `[taps, n · c, pixel]`.
+    """Append a selection of pixels, `index` `[taps, pixel]`: uint8 `[taps, n · c, pixel]`.
 
     All channels of all images are copied together, which is much faster than one by one.
     """
@@ -245,7 +245,7 @@ def take_pixels(graph: Graph, images: str, index: Whole, shape: Shape) -> str:
     return graph.add("Transpose", taken, perm=[0, 2, 1])
 
 
-def turned(graph: Graph, images: str) -> str:
+def transposed(graph: Graph, images: str) -> str:
     """Append an exchange of height and width."""
     return graph.add("Transpose", images, perm=[0, 1, 3, 2])
 

@@ -1,4 +1,4 @@
-"""ONNX graphs in the making."""
+"""Builds ONNX graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = str | NDArray[Any] | np.generic
 
 @dataclass(frozen=True)
 class Shape:
-    """What an image is: channels, height and width."""
+    """The shape of an image: channels, height and width."""
 
     channels: int
     height: int
@@ -29,8 +29,8 @@ class Shape:
         return self.height * self.width
 
     @property
-    def turned(self) -> Shape:
-        """The same with height and width exchanged."""
+    def transposed(self) -> Shape:
+        """The shape with height and width exchanged."""
         return Shape(self.channels, self.width, self.height)
 
 
@@ -46,10 +46,10 @@ def import_onnx() -> Any:
 
 
 class Graph:
-    """Nodes and constants: `add` appends a node and returns the name of its first output.
+    """Nodes and constants: `add` appends a node and returns the name of its output.
 
     Inputs are names, or arrays, which become constants; equal constants are stored once.
-    All names start with `prefix`: those of a loop's body must differ from those around it.
+    All names begin with `prefix`, as the names in a loop's body must differ from those around it.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -61,21 +61,21 @@ class Graph:
         self._initializers: list[Any] = []
         self._sparse: list[Any] = []
 
-    def add(self, operator: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> str:
-        """Append a node; returns its first output."""
-        return self.add_several(operator, *inputs, outputs=outputs, **attributes)[0]
+    def add(self, operator: str, *inputs: Value, **attributes: Any) -> str:
+        """Append a node with one output; return that."""
+        return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
 
     def add_several(
         self, operator: str, *inputs: Value, outputs: int, **attributes: Any
     ) -> list[str]:
-        """Append a node with several outputs; returns all of them."""
-        given = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        """Append a node with several outputs; return these."""
+        given = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         made = [self._name(operator) for _ in range(outputs)]
         self._nodes.append(self._onnx.helper.make_node(operator, given, made, **attributes))
         return made
 
     def constant(self, value: NDArray[Any] | np.generic) -> str:
-        """Return the name of an array's, or a number's, constant."""
+        """Return the name of the constant of an array or a number."""
         array = np.asarray(value)
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._constants:
@@ -89,7 +89,7 @@ class Graph:
         return self.add("Cast", value, to=_type(self._onnx, dtype))
 
     def embed(self, model: Any, inputs: Mapping[str, str], output: str) -> str:
-        """Append a whole model; `inputs` are values by its inputs' names."""
+        """Append a whole model, with values for its inputs by name; return its output."""
         prefix = f"{self._name('network')}/"
         inner = self._onnx.compose.add_prefix_graph(model.graph, prefix)
         for name, value in inputs.items():
@@ -107,9 +107,9 @@ class Graph:
         work: Callable[[Graph, str, str], str],
         dtype: type[np.generic] = np.float32,
     ) -> str:
-        """Append a loop: `work(body, turn, value)` appends what makes the value's next.
+        """Append a loop: `work(body, turn, value)` appends a turn and returns the next value.
 
-        The value may change its shape from turn to turn. A body sees the values around it.
+        The value's shape may change from turn to turn. A body can use the values around it.
         """
         made = self._name("Loop")
         body = Graph(f"{made}/")
@@ -124,17 +124,17 @@ class Graph:
         return made
 
     def named(self, name: str) -> str:
-        """Return a name as one of this graph's own."""
+        """Return a name with this graph's prefix."""
         return self._prefix + name
 
     def name_output(self, value: str, name: str) -> None:
-        """Append the graph's output: a value under a name of its own."""
+        """Append an output of the graph: a value under a new name."""
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name]))
 
     def described(
         self, name: str, dtype: type[np.generic], shape: Sequence[int | str] | None
     ) -> Any:
-        """Return an input or output with its type; a shape of None is open."""
+        """Return the declaration of an input or output; a shape of None is open."""
         return self._onnx.helper.make_tensor_value_info(name, _type(self._onnx, dtype), shape)
 
     def proto(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:

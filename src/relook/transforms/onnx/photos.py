@@ -1,7 +1,7 @@
-"""Views cut from photos of any size in an ONNX graph: the bytes of `relook.transforms.full_images`.
+"""Views cut from photos of any size in an ONNX graph, as in `relook.transforms.full_images`.
 
-The size is known only when the graph runs, so it computes the boxes and Pillow's weights itself:
-float64 in the order of `relook.transforms.resampling`, whole numbers for the pixels.
+The size is known only when the graph runs, so the graph computes the boxes and Pillow's weights:
+in float64, in the order of operations of `relook.transforms.resampling`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from relook.errors import RelookError
 from relook.transforms.centre_crop import LARGEST, CentreCrop
-from relook.transforms.onnx.geometry import flipped, levels_of, resize, turned
+from relook.transforms.onnx.geometry import flipped, levels_of, resize, transposed
 from relook.transforms.onnx.graph import Graph, Shape
 from relook.transforms.resampling import (
     BITS,
@@ -30,7 +30,7 @@ from relook.transforms.table import TRANSFORMS, load_form
 
 
 def _binary(operator: str) -> Callable[[Number, Number | float], Number]:
-    """Return the method that appends an operator of this number and another."""
+    """Return a method that appends an operator of two inputs."""
 
     def append(self: Number, other: Number | float) -> Number:
         return Number(self.graph, self.graph.add(operator, self.name, self.value_of(other)))
@@ -40,9 +40,9 @@ def _binary(operator: str) -> Callable[[Number, Number | float], Number]:
 
 @dataclass(frozen=True)
 class Number:
-    """Float64 numbers in a graph, `[1]` or more of them, in which whole ones are exact.
+    """Float64 numbers in a graph, `[1]` or more, exact if they are whole.
 
-    Comparisons give conditions, for `either` alone.
+    Comparisons give conditions, which only `either` and `&` take.
     """
 
     graph: Graph
@@ -61,20 +61,20 @@ class Number:
     at_most = _binary("Min")
 
     def apply(self, operator: str) -> Number:
-        """Return what an operator of one input makes: Floor, Round (half to even), Sqrt, Abs."""
+        """Append an operator of one input: Floor, Round (half to even), Sqrt, Abs."""
         return Number(self.graph, self.graph.add(operator, self.name))
 
     def either(self, yes: Number | float, no: Number | float) -> Number:
-        """Return one number where this condition holds, and the other where it does not."""
+        """Return `yes` where this condition holds, else `no`."""
         chosen = self.graph.add("Where", self.name, self.value_of(yes), self.value_of(no))
         return Number(self.graph, chosen)
 
     def whole(self) -> str:
-        """Return the numbers cut to int64."""
+        """Return the numbers truncated to int64."""
         return self.graph.cast(self.name, np.int64)
 
     def scalar(self) -> str:
-        """Return a single whole number without a dimension, as Range and Loop take it."""
+        """Return a single number as an int64 scalar, which Range and Loop need."""
         return self.graph.add("Squeeze", self.whole())
 
     def value_of(self, other: Number | float) -> str:
@@ -96,12 +96,12 @@ class Photos:
 
     @property
     def shape(self) -> Shape:
-        """What a view is."""
+        """The shape of a view."""
         return Shape(self.plan.channels, *self.plan.size)
 
     @cached_property
     def centre(self) -> str:
-        """The plain view: the photo resized, and its centre; in the graph once, if at all."""
+        """The plain view, the centre of the resized photo; appended on first use."""
         sides, size = _resized_size(self), self.plan.size
         starts = [
             ((side - wanted) / 2.0).apply("Round") for side, wanted in zip(sides, size, strict=True)
@@ -111,7 +111,7 @@ class Photos:
 
 @dataclass(frozen=True)
 class Span:
-    """One side of a resize: `length` pixels become `size`, of which `count` from `start` on."""
+    """A side of a resize: `length` pixels become `size`, of which `count` from `start` are kept."""
 
     length: Number
     size: Number
@@ -119,20 +119,20 @@ class Span:
     count: Number
 
     def within(self, body: Graph) -> Span:
-        """Return the same for arithmetic in the body of a loop."""
-        return Span(*(replace(one, graph=body) for one in vars(self).values()))
+        """Return the span for arithmetic in the body of a loop."""
+        return Span(*(replace(number, graph=body) for number in vars(self).values()))
 
     def chosen(self, condition: Number, other: Span) -> Span:
-        """Return this where a condition holds, and the other one where it does not."""
+        """Return this span where a condition holds, else the other."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Span(*(condition.either(*pair) for pair in pairs))
 
 
 def open_photos(graph: Graph, images: str, plan: CentreCrop) -> Photos:
-    """Append what photos are kept at: their own size, or a smaller one (`kept_size`)."""
+    """Append the photos at the size that they are kept at (`kept_size`)."""
     height, width = (
-        Number(graph, graph.cast(one, np.float64))
-        for one in graph.add_several(
+        Number(graph, graph.cast(side, np.float64))
+        for side in graph.add_several(
             "Split", graph.add("Shape", images, start=2), np.array([1, 1]), outputs=2
         )
     )
@@ -151,7 +151,7 @@ def open_photos(graph: Graph, images: str, plan: CentreCrop) -> Photos:
 
 
 def cut_view(photos: Photos, steps: Sequence[AppliedStep]) -> tuple[str, Sequence[AppliedStep]]:
-    """Append what `open_images` does: a view at the input's size; and the steps that are left."""
+    """Append a view at the input's size (see `open_images`); return it and the remaining steps."""
     row = TRANSFORMS[steps[0].transform] if steps else None
     if row is None or row.full_size is None:
         return photos.centre, steps
@@ -165,7 +165,7 @@ def cut_view(photos: Photos, steps: Sequence[AppliedStep]) -> tuple[str, Sequenc
 
 
 def scale_crop(photos: Photos, step: AppliedStep) -> str:
-    """Append a box of the photo, brought to the input's size; and its flip."""
+    """Append a box of the photo, resized to the input's size, and its flip."""
     graph, height, width = photos.graph, photos.height, photos.width
     area, aspect, x, y = (float(step.draws[name][0]) for name in ("area", "aspect", "x", "y"))
     share = float(CROP_SHARES[step.transform](step.values, np.array([area]))[0])
@@ -192,7 +192,7 @@ def scale_crop(photos: Photos, step: AppliedStep) -> str:
 def zoom(photos: Photos, step: AppliedStep) -> str:
     """Append a box of the resized photo, a share of the input's sides, at the input's size."""
     sides, size = _resized_size(photos), photos.plan.size
-    # The resized photo is never smaller than the input, so that the box always fits.
+    # The resized photo is never smaller than the input, so the box always fits.
     rows, columns = (round(max(float(step.values[0]) * side, 1.0)) for side in size)
     starts = [
         _start(side, _number(photos.graph, count), float(step.draws[name][0]))
@@ -230,7 +230,7 @@ def _part_of_resized(
 
 
 def _placed(side: Number, length: Number, share: float) -> tuple[Number, Number]:
-    """Append `placed_box` along one side: where the box starts, and its length."""
+    """Append `placed_box` along one side: the start of the box, and its length."""
     count = length.at_least(1.0).at_most(side).apply("Round")
     return _start(side, count, share), count
 
@@ -243,26 +243,28 @@ def _start(side: Number, count: Number, share: float) -> Number:
 def _resized(graph: Graph, images: str, across: Span, down: Span, interpolation: str) -> str:
     """Append Pillow's resize, across and down with bytes in between, in Pillow's order."""
     across, down = across.within(graph), down.within(graph)
-    # Two passes over rows, with a turn in between: the first one is of the turned image or not.
+    # Two passes over rows with a transposition in between; another before the first, or not.
     first = _number(graph, 0.0)
     if DOWN_FIRST:
         lost = down.length - down.size  # as in `goes_down_first`
         most = (lost > 0.0) & (lost > (across.length - across.size) * 2.0)
         first = most.either(1.0, 0.0)
     is_down = first > 0.5
-    images = _turned_if(graph, images, is_down.either(0.0, 1.0))
+    images = _transposed_if(graph, images, is_down.either(0.0, 1.0))
     images = _rows(graph, images, down.chosen(is_down, across), interpolation)
-    images = _rows(graph, turned(graph, images), across.chosen(is_down, down), interpolation)
-    return _turned_if(graph, images, first)
+    images = _rows(graph, transposed(graph, images), across.chosen(is_down, down), interpolation)
+    return _transposed_if(graph, images, first)
 
 
-def _turned_if(graph: Graph, images: str, times: Number) -> str:
-    """Append a turn that is made once or not at all."""
-    return graph.loop(times.scalar(), images, lambda body, _, one: turned(body, one), np.uint8)
+def _transposed_if(graph: Graph, images: str, times: Number) -> str:
+    """Append a transposition that is made once or not at all."""
+    return graph.loop(
+        times.scalar(), images, lambda body, _, value: transposed(body, value), np.uint8
+    )
 
 
 def _rows(graph: Graph, images: str, span: Span, interpolation: str) -> str:
-    """Append one pass: new rows of old ones, as `resize_taps` weighs them."""
+    """Append one pass: new rows from old ones, weighted as in `resize_taps`."""
     index = graph.add("Range", span.start.scalar(), (span.start + span.count).scalar(), np.int64(1))
     scale = span.length / span.size
     centre = (Number(graph, graph.cast(index, np.float64)) + 0.5) * scale
@@ -276,7 +278,7 @@ def _rows(graph: Graph, images: str, span: Span, interpolation: str) -> str:
     taps = first + Number(graph, column)
     distance = (taps - centre + 0.5) * (_number(graph, 1.0) / reach)
     weights = (taps < end).either(kernel(distance), 0.0)
-    # The sum one by one and in order, as Pillow has it.
+    # Summed one by one and in order, as in Pillow.
     sums = graph.add("CumSum", weights.name, np.int64(0))
     total = Number(graph, graph.add("Gather", sums, np.array([-1]), axis=0))
     scaled = weights / total * float(1 << BITS)
@@ -285,7 +287,7 @@ def _rows(graph: Graph, images: str, span: Span, interpolation: str) -> str:
     begin, last = first.whole(), (span.length - 1.0).whole()
 
     def weighed(body: Graph, turn: str, so_far: str) -> str:
-        # Past the end the weight is zero; the index only has to be a valid one.
+        # Past the end the weight is zero; the index only has to be valid.
         place = body.add("Min", body.add("Add", begin, turn), last)
         taken = body.cast(body.add("Gather", images, place, axis=2), np.int32)
         weight = body.add("Gather", fixed, turn, axis=0)
@@ -312,7 +314,7 @@ def _box(distance: Number) -> Number:
 
 _FORMS = {"bicubic": _bicubic, "bilinear": _bilinear, "box": _box}
 INTERPOLATIONS = tuple(_FORMS)
-"""With which photos of any size can be resized in a graph."""
+"""The interpolations with which a graph can resize photos of any size."""
 
 
 def _whole_span(length: Number, size: Number) -> Span:
@@ -324,4 +326,4 @@ def _number(graph: Graph, value: float) -> Number:
 
 
 def _joined(graph: Graph, *numbers: Number) -> str:
-    return graph.add("Concat", *(one.whole() for one in numbers), axis=0)
+    return graph.add("Concat", *(number.whole() for number in numbers), axis=0)

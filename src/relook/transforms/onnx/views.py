@@ -1,8 +1,8 @@
-"""Views in an ONNX graph, step by step: the bytes of `relook.transforms.apply`.
+"""Views in an ONNX graph, step by step, with the bytes of `relook.transforms.apply`.
 
-Runs of steps that only map grey levels or move pixels are read off from the table's kernels: they
-are run once on a picture whose pixels carry their own number (or on one of each grey level), so
-that what is written into a graph is what they do, by construction.
+Runs of steps that only map grey levels or move pixels are derived from the table's kernels. These
+are run once, on an image of all grey levels or of the pixels' own numbers, so that the graph does
+the same by construction.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DIGITS, _BASE = 4, 255
 
 
 def write_steps(graph: Graph, images: str, steps: Sequence[AppliedStep], shape: Shape) -> str:
-    """Append one view of uint8 images `[n, c, h, w]`, the same steps for all; returns its name.
+    """Append one view of uint8 images `[n, c, h, w]`, with the same steps for all; return its name.
 
     A step has one value and one draw of each name.
     """
     for form, run in groupby(steps, key=_form):
         write = load_form(form)
-        if form in (ONNX_LEVELS, ONNX_MOVES):  # neighbours become one
+        if form in (ONNX_LEVELS, ONNX_MOVES):  # neighbouring steps become one operation
             images = write(graph, images, list(run), shape)
         else:
             for step in run:
@@ -51,21 +51,21 @@ def _form(step: AppliedStep) -> str:
 
 
 def levels(graph: Graph, images: str, steps: Sequence[AppliedStep], shape: Shape) -> str:
-    """Append the one look-up that steps make which look at nothing but grey levels."""
+    """Append one look-up for steps that depend only on grey levels."""
     table = np.arange(256)
     for step in steps:
         table = level_tables(step.transform, step.values.tolist())[0][table]
     if np.array_equal(table, np.arange(256)):
         return images
     size = graph.add("Shape", images)
-    # GatherElements is several times faster than Gather, and wants one row here.
+    # GatherElements is several times faster than Gather, but needs one row here.
     row = graph.add("Reshape", images, np.array([1, -1]))
     found = graph.add("GatherElements", table[None], graph.cast(row, np.int32), axis=1)
     return graph.add("Reshape", found, size)
 
 
 def moves(graph: Graph, images: str, steps: Sequence[AppliedStep], shape: Shape) -> str:
-    """Append the one choice of pixels that steps make which only move pixels or blacken some."""
+    """Append one selection of pixels for steps that only move or blacken pixels."""
     number = np.arange(shape.pixels).reshape(1, 1, shape.height, shape.width)
     digits = [number // _BASE**place % _BASE + 1 for place in range(_DIGITS)]
     marked = torch.from_numpy(np.concatenate(digits).astype(np.uint8))
@@ -75,6 +75,6 @@ def moves(graph: Graph, images: str, steps: Sequence[AppliedStep], shape: Shape)
 
 
 def _repeated(step: AppliedStep) -> AppliedStep:
-    """Return a step of one image for a picture of each digit."""
+    """Return a step of one image repeated for an image per digit."""
     draws = {name: draw.repeat(_DIGITS) for name, draw in step.draws.items()}
     return replace(step, values=step.values.repeat(_DIGITS), draws=draws)

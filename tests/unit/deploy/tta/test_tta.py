@@ -15,7 +15,7 @@ from tests.unit.deploy.tta_cases import DARK, MEAN, PLAIN, STD, fixed_policy, ne
 from torch import Tensor, nn
 
 import relook
-from relook.data.image_files import kept
+from relook.data.image_files import reduce_photos
 from relook.deploy import TTA
 from relook.models import EnsemblePredictor, TorchPredictor, as_predictor
 from relook.models.base import InputSpec
@@ -326,7 +326,7 @@ def test_an_empty_policy_is_refused() -> None:
 
 def test_photos_are_cut_as_in_the_search_whatever_they_come_as() -> None:
     tta, photos = relook.TTA(network(), photo_policy()), some_photos()
-    wanted = tta(kept(FullImages.of(photos, PLAN))).numpy()
+    wanted = tta(reduce_photos(FullImages.of(photos, PLAN))).numpy()
     as_tensors = [torch.from_numpy(one).permute(2, 0, 1) for one in photos]
     as_pictures = [Image.fromarray(one) for one in photos]
     floats = [one / 255 for one in as_tensors]
