@@ -9,8 +9,8 @@ from typing import Any
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import UNBALANCED
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.inputs import BALANCE_NOTE
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.calibrate import CalibratedPolicy, WeighedPolicy, calibrated_policy, weigh_policy
 from relook.errors import RelookError, unknown_name
@@ -25,7 +25,7 @@ from relook.report.tables import Cell, Column, Table, change_cell, terminal
 _WEIGHTS = ("equal", "learn", "always")
 
 
-@spelled_out
+@expand_options
 def calibrate_command(
     *,
     source: sources.RunOrPolicy,
@@ -35,7 +35,7 @@ def calibrate_command(
         "Where to write the calibrated policy; next to the old one by default."
     ),
     force: options.ForceOption = False,
-    balanced: bool | None = options.of_details(
+    balanced: bool | None = options.details_option(
         "Give each class the same weight.", shown="as the search did"
     ),
     weights: str = option(
@@ -43,7 +43,7 @@ def calibrate_command(
         "kept if held-out ones say that this is better), or always (kept in any case).",
         default="equal",
     ),
-    keep_view_temperature: bool = options.of_details(
+    keep_view_temperature: bool = options.details_option(
         "Average the views as the policy says, instead of learning that anew.",
         "--keep-view-temperature",
         default=False,
@@ -71,11 +71,11 @@ def calibrate_command(
         raise RelookError("--balanced: weights of views are learned with equal weight per image")
     found = Policy.load(source.policy)
     target = out or sources.derived_policy(source.policy, "calibrated")
-    sources.check_free(target, force)
-    if balanced is None and was_balanced(source.record()):
+    sources.refuse_to_overwrite(target, force)
+    if balanced is None and was_balanced(source.search_record()):
         balanced = weights == "equal"
         if not balanced:
-            say(UNBALANCED)
+            say(BALANCE_NOTE)
     predictor, dataset = _read(source, model, data, inputs)
     if weights != "equal":  # learned weights make a claim
         left = unseen_places(dataset, [replace(found, halves=())])
@@ -104,12 +104,12 @@ def _read(
     reading, policy = inputs.reading, Policy.load(source.policy)
     given = as_recorded(model=model or None, **reading.given(), **inputs.network.given())
     # Another model than the search's may want other images: nothing of the search holds for it.
-    record = source.record(model)
+    record = source.search_record(model)
     if model and (record is None or loading.as_list(record.origin.get("model", "")) != model):
         record = None
     known = sources.ModelOfRun.load(record, given, inputs.device)
-    kept = loading.kept_as_searched(reading.full_size, data, source.policy, [policy])
-    how = {**loading.images_of(known.given), "full_size": kept, "model": known.predictor}
+    kept = loading.keeps_full_size_as_searched(reading.full_size, data, source.policy, [policy])
+    how = {**loading.image_options(known.given), "full_size": kept, "model": known.predictor}
     searched = None if record is None else policy.preparation
     return known.predictor, loading.read_data(data, inputs.group, searched=searched, **how)
 
@@ -130,7 +130,7 @@ def _print(
     else:
         _print_scores(made)
     _print_fitted(old, made.policy)
-    sources.say_written(target)
+    sources.say_policy_written(target)
 
 
 def _print_scores(fitted: CalibratedPolicy) -> None:

@@ -15,14 +15,14 @@ from relook.cli.shared.console import (
     NOT_MET,
     check_log,
     console,
-    log_at_end,
+    log_finished_run,
     print_json,
     resumable,
     say,
 )
 from relook.cli.shared.inputs import ComparisonInputs, ComparisonSource
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.shared.options import LatencyOptions, keep_latency
-from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data import Preparation
 from relook.deploy.batch.image_source import open_source
 from relook.deploy.latency import engine_for, fit_latency
@@ -57,22 +57,22 @@ class ComparisonOptions:
     budgets: str = option("Numbers of views to compare at.", default="1,5,10,20")
     methods: str | None = option(f"Baselines, all by default: {', '.join(BASELINES)}.")
     runs: options.RunsOption = 1
-    margin: float = options.of_details(
+    margin: float = options.details_option(
         "A difference in cLL that you would not care about.", default=MARGIN, min=0
     )
-    train_length: int = options.of_details(
+    train_length: int = options.details_option(
         "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
     )
-    train_magnitude: float = options.of_details(
+    train_magnitude: float = options.details_option(
         "The magnitude that the model was trained with (MTrain).", default=Options.magnitude, min=0
     )
     grid_views: options.GridViewsOption = Options.grid_views
-    protocol: str = options.of_details(
+    protocol: str = options.details_option(
         "How temperatures are fitted: standard, which shrinks them where images are few, or "
         "paper, which is the paper's at every size.",
         default="standard",
     )
-    balanced: bool | None = options.of_details(
+    balanced: bool | None = options.details_option(
         "Give each class the same weight in all figures.",
         "--balanced/--no-balanced",
         shown="as the search did",
@@ -86,7 +86,7 @@ class ComparisonOptions:
 
     def keywords(self) -> ComparisonKeywords:
         """Return the options as `compare` takes them."""
-        methods = None if self.methods is None else loading.names(self.methods)
+        methods = None if self.methods is None else loading.read_names(self.methods)
         check_methods(methods)
         return {
             "budgets": loading.read_budgets(self.budgets),
@@ -106,7 +106,7 @@ class OutputOptions:
     """Where results go, and which row of them is picked."""
 
     budget_views: int | None = option("Pick the best method that takes at most N views.", min=1)
-    max_slowdown: float | None = options.of_latency(
+    max_slowdown: float | None = options.latency_option(
         "Pick the best method within N times one plain pass."
     )
     require: list[str] | None = option(
@@ -149,7 +149,7 @@ class OutputOptions:
             write_text_atomic(self.latex, text)
 
 
-@spelled_out
+@expand_options
 def compare_command(
     *,
     compared: ComparisonSource,
@@ -216,7 +216,7 @@ def compare_command(
     checked = [check(comparison, one) for one in required]
     results.write_files(comparison, checked)
     _print(comparison, results.picked(comparison), latency, checked, written, as_json)
-    log_at_end(target, log)
+    log_finished_run(target, log)
     if not all(one.met for one in checked):
         raise typer.Exit(NOT_MET)
 

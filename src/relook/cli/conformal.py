@@ -9,8 +9,8 @@ from typing import Any
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import PolicyInputs, PolicySource, of_images
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.inputs import PolicyInputs, PolicySource, images_option
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.conformal import PolicySets, policy_sets
 from relook.evaluation.unseen import check_unused, doubt_of, part_not_in
@@ -27,13 +27,13 @@ _HOW_TO_LEAVE = "search with  --split 0.4:0.3  (the other 30 % are left for this
 class SetSource(PolicySource):
     """Options of what sets are made of; other images than a comparison's set the threshold."""
 
-    data: str | None = of_images(
+    data: str | None = images_option(
         "Labelled images that set the threshold: nothing may be learned on them.",
         "those that the search's --split left out",
     )
 
 
-@spelled_out
+@expand_options
 def conformal_command(
     *,
     scored: SetSource,
@@ -48,10 +48,12 @@ def conformal_command(
     ),
     method: options.MethodOption = None,
     views: options.ViewsOption = None,
-    penalty: float = options.of_details(
+    penalty: float = options.details_option(
         "Of raps: what each class costs after --free.", default=PENALTY
     ),
-    free: int = options.of_details("Of raps: how many classes cost nothing.", default=FREE, min=1),
+    free: int = options.details_option(
+        "Of raps: how many classes cost nothing.", default=FREE, min=1
+    ),
     out: Path | None = option("Where to write the policy with its sets; next to it by default."),
     force: options.ForceOption = False,
     batch: options.BatchOption = None,
@@ -66,13 +68,13 @@ def conformal_command(
     """
     source = scored.source
     target = out or sources.derived_policy(source.policy, "sets")
-    chosen = sources.deployed_of(source, as_recorded(model=scored.model), method, views)
+    chosen = sources.choose_deployed(source, as_recorded(model=scored.model), method, views)
     inputs, dataset, others = _read(scored)
-    sources.check_free(target, force)  # where there are no images, --force would not help
+    sources.refuse_to_overwrite(target, force)  # where there are no images, --force would not help
     wanted: Any = {"coverage": coverage, "score": score, "penalty": penalty, "free": free}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
         passes = (chosen.policy.views + 1) * (len(dataset) + len(others or ()))
-        inputs = scored.on_engine(inputs, target.absolute().parent, passes)
+        inputs = scored.with_engine(inputs, target.absolute().parent, passes)
         found = policy_sets(
             *(inputs.predictor, dataset, chosen.policy, others),
             temperature=chosen.temperature,
@@ -82,17 +84,17 @@ def conformal_command(
             **wanted,
         )
     found.policy.save(target)
-    found.keep(source.searched(scored.model), inputs.policies[0], chosen.text)
+    found.keep(source.search_directory(scored.model), inputs.policies[0], chosen.text)
     if as_json:
         print_json({"out": str(target), "policy": policy_to_json(found.policy), **found.to_json()})
         return
     _print(found, coverage)
-    sources.say_written(target)
+    sources.say_policy_written(target)
 
 
 def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     """Return the model, the images that set the threshold, and those that show what it is worth."""
-    file, record = scored.source.policy, scored.source.record(scored.model)
+    file, record = scored.source.policy, scored.source.search_record(scored.model)
     of_run = record is not None and "data" in record.origin
     if not of_run:
         inputs = scored.read()
@@ -104,9 +106,11 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
         inputs = replace(scored, data=None, group=None).read()
         others = inputs.dataset
         known = inputs.policies
-        kept = loading.kept_as_searched(scored.reading.full_size, scored.data, file, known)
+        kept = loading.keeps_full_size_as_searched(
+            scored.reading.full_size, scored.data, file, known
+        )
         given = {**(record.origin if record else {}), **scored.reading.given(), "full_size": kept}
-        how = {**loading.images_of(given), "model": inputs.predictor, "like": others}
+        how = {**loading.image_options(given), "model": inputs.predictor, "like": others}
         dataset = loading.read_data(scored.data, scored.group, searched=known[0].preparation, **how)
     used = used_images(file, inputs.policies[0])
     check_unused(dataset, used, _HOW_TO_LEAVE)

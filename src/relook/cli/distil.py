@@ -14,7 +14,7 @@ from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import console, print_json, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset, Preparation
 from relook.deploy.batch.image_source import file_source, read_unlabelled
 from relook.deploy.distil.distil import DISTIL, WEIGHTS, Distilled, distil_policy, new_spec
@@ -34,18 +34,18 @@ class DistilSource(PolicySource):
     """Options of what the new weights are compared on; `--data` are the images to learn from."""
 
     labelled: ClassVar[str] = "--test"
-    data: str | None = options.of_data(
+    data: str | None = options.data_option(
         "Labelled images that neither the search nor this has learned from.",
         "--test",
         shown="the search's held-out ones",
     )
 
 
-@spelled_out
+@expand_options
 def distil_command(
     *,
     scored: DistilSource,
-    images: str = options.of_data(
+    images: str = options.data_option(
         "Images without labels: folder:DIR (at any depth), files:LIST, npz:FILE …; labels are not "
         "looked at.",
         "--images",
@@ -60,7 +60,7 @@ def distil_command(
         default=Path("runs/distilled"),
     ),
     epochs: int = option("Passes over the images.", default=_DEFAULT.epochs, min=1),
-    learning_rate: float = options.of_details(
+    learning_rate: float = options.details_option(
         "Of Adam, at the start; a cosine takes it to 0.", default=_DEFAULT.learning_rate
     ),
     seed: options.SeedOption = 0,
@@ -78,7 +78,7 @@ def distil_command(
     training = Training(epochs=epochs, learning_rate=learning_rate, seed=seed)
     inputs = scored.read()
     trainable(inputs.predictor)
-    inputs.say_balance()
+    inputs.note_balance()
     dataset = _images(images, scored, inputs)
     say(
         f"{count(len(dataset), 'image')} without labels, {views_text(inputs.policies[0].views)} "
@@ -113,7 +113,7 @@ def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
         reading.crop,
         channels=channels,
         skip_bad=reading.skip_bad,
-        full_size=loading.kept_as_searched(*given),
+        full_size=loading.keeps_full_size_as_searched(*given),
         log=say,
     )
     wanted = wanted.for_model(inputs.predictor).as_searched(policies[0].preparation)
@@ -141,7 +141,7 @@ def _deploy(scored: PolicySource, inputs: PolicyInputs, found: Distilled, out: P
     spec = new_spec(str(inputs.record["model"]["spec"]), out) if found.record.written else None
     if spec is None:
         return None
-    record = scored.source.record(scored.model)
+    record = scored.source.search_record(scored.model)
     origin: Mapping[str, Any] = {} if record is None else record.origin
     channels, height, width = inputs.dataset.images.shape[1:]
     shape = {"size": f"{height}x{width}", "channels": channels}

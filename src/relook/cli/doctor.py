@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 import relook
 from relook.cli.shared.console import console, print_json, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.errors import RelookError
 from relook.foundation import torchvision_import
 from relook.foundation.wording import first_line
@@ -43,7 +43,7 @@ _TORCHVISION = (
 )
 
 
-@spelled_out
+@expand_options
 def doctor_command(
     *, as_json: bool = option("Print the result as JSON instead of lines.", "--json", default=False)
 ) -> None:

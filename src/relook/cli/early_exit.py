@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from relook.cli.shared import options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.deploy.early_exit.learn import check_target, learn_early_exit, parse_target
 from relook.deploy.early_exit.report import ExitReport, report_early_exit
@@ -28,7 +28,7 @@ from relook.predictions.passes import predict_views
 from relook.report.tables import Cell, Column, Table, change_cell, terminal
 
 
-@spelled_out
+@expand_options
 def early_exit_command(
     *,
     scored: PolicySource,
@@ -46,7 +46,7 @@ def early_exit_command(
         shown="early-exit.json next to the policy",
     ),
     force: options.ForceOption = False,
-    figures: bool = options.of_details("Draw the curves, as SVG and PNG.", default=True),
+    figures: bool = options.details_option("Draw the curves, as SVG and PNG.", default=True),
     seed: options.SeedOption = 0,
     batch: options.BatchOption = None,
     timeout: options.TimeoutOption = None,
@@ -59,9 +59,9 @@ def early_exit_command(
     """
     wanted = parse_target(target)
     file = out or scored.source.policy.with_name("early-exit.json")
-    sources.check_free(file, force)
+    sources.refuse_to_overwrite(file, force)
     inputs = scored.read()
-    inputs.say_balance()
+    inputs.note_balance()
     dataset = inputs.dataset
     plan = plan_views(inputs.policies[0], views, temperature=None)
     report_on, learn_on = stratified_split(dataset.labels, learn_share, seed, dataset.units)
@@ -70,7 +70,7 @@ def early_exit_command(
     check_target(wanted, len(learn_on), len(plan.views), groups_learned)
     say(f"{len(learn_on):,} images to learn on, {len(report_on):,} to report on")
     with resumable(timeout=timeout):
-        inputs = scored.on_engine(inputs, file.parent, len(plan.views) * len(dataset))
+        inputs = scored.with_engine(inputs, file.parent, len(plan.views) * len(dataset))
         log_probs = _predictions(inputs, plan, file, batch)
     learned_on = (log_probs[:, learn_on], dataset.labels[learn_on])
     rule = learn_early_exit(

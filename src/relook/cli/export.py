@@ -10,8 +10,8 @@ from typing import Any
 from relook.api.recorded import as_recorded, pixels
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, resumable, say
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.shared.options import LatencyOptions, keep_latency
-from relook.cli.shared.spelled_out import option, spelled_out
 from relook.data.base import names_of
 from relook.data.specs import DATA_SOURCES
 from relook.deploy.export import export
@@ -28,19 +28,19 @@ _IMAGES = 16
 class FileOptions:
     """What the file takes and returns."""
 
-    seed: int | None = options.of_details(
+    seed: int | None = options.details_option(
         "Freezes a policy of fresh draws.", min=0, shown="the policy's own"
     )
     output: str = option(
         "What the file returns: probabilities, log_probs or logits.", default="probabilities"
     )
     layout: str = option("The images' layout: nchw or nhwc.", default="nchw")
-    resize_from: str | None = options.of_details(
+    resize_from: str | None = options.details_option(
         "Size of the images that the file takes, 256x320 (height × width), if it is not the "
         "network's: they are resized and cropped inside, as relook reads images.",
         shown="the network's own size",
     )
-    full_size: str = options.of_model(
+    full_size: str = options.model_option(
         "The file takes photos of any size and cuts views from them: yes, no, or auto: where the "
         "search did so.",
         default="auto",
@@ -59,13 +59,13 @@ class FileOptions:
         return full
 
 
-@spelled_out
+@expand_options
 def export_command(
     *,
     source: sources.RunOrPolicy,
     out: Path = option("The file to write: model.onnx.", "--out", "-o", default=...),
     model: options.SearchedModelOption = None,
-    data: str | None = options.of_model(
+    data: str | None = options.model_option(
         f"Images to check the file on ({_IMAGES} of them): folder:DIR, npz:FILE …; their classes' "
         "names go into the file.",
         "--data",
@@ -84,13 +84,13 @@ def export_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Write views, network, average and temperature as one ONNX file, checked on images."""
-    sources.check_free(out, force)
+    sources.refuse_to_overwrite(out, force)
     limit = speed.limit()
     if limit is not None and views is not None:
         raise RelookError("expected --views or --latency, which finds how many, got both: give one")
-    record = source.record(model)
+    record = source.search_record(model)
     given = as_recorded(model=model or None, **image.given(), **network.given())
-    chosen = sources.deployed_of(source, given, method, views, told=limit is None)
+    chosen = sources.choose_deployed(source, given, method, views, told=limit is None)
     known = sources.ModelOfRun.load(record, given)
     full = file.takes_photos(source.policy, chosen.policy)
     images, found = _images(data, known, file.resize_from, full, chosen.policy.preparation)
@@ -108,14 +108,14 @@ def export_command(
         fitting = None
         if limit is not None:
             say("measuring the file with several numbers of views …")
-            judged = sources.judged_of(source, given)
+            judged = sources.load_judged(source, given)
             fitting = fit_latency(known.predictor, *judged, limit, method=method, **how)
             say(f"{fitting.latency.sentence} {fitting.latency.where}")
             if fitting.note:
                 say(f"note: {fitting.note}")
             chosen = fitting.deployed
             keep_latency(source.directory, fitting.latency)
-        calibrated_by = sources.temperature_of(temperature, chosen.temperature)
+        calibrated_by = sources.read_temperature(temperature, chosen.temperature)
         policy = known.checked(chosen.policy, calibrated_by)
         done = export(known.predictor, policy, out, temperature=calibrated_by, **how)
         done = done if fitting is None else fitting.verified(done)

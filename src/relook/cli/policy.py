@@ -11,9 +11,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from relook.cli.shared import options
-from relook.cli.shared.console import GO_ON, console, print_json, progress_bar, resumable, say
-from relook.cli.shared.sources import check_free
-from relook.cli.shared.spelled_out import FieldsOf, argument, option, spelled_out
+from relook.cli.shared.console import RESUME_HINT, console, print_json, progress_bar, resumable, say
+from relook.cli.shared.option_groups import FieldsOf, argument, expand_options, option
+from relook.cli.shared.sources import refuse_to_overwrite
 from relook.errors import RelookError
 from relook.evaluation.cross_validation import prefix_temperatures
 from relook.foundation import wording
@@ -30,7 +30,7 @@ from relook.selection.record import Selection, plan_of, select, selection_identi
 _OutOption = Annotated[Path, option("Where to write the policy.")]
 
 
-@spelled_out
+@expand_options
 def import_command(
     *,
     file: Path = argument("A policy that the GPS authors published: .npz or .npy.", default=...),
@@ -39,11 +39,11 @@ def import_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Turn a published GPS policy into a relook policy file."""
-    check_free(out, force)
+    refuse_to_overwrite(out, force)
     _write(Policy.from_reference(file), out, as_json)
 
 
-@spelled_out
+@expand_options
 def freeze_command(
     *,
     file: Path = argument("A policy of fresh draws.", default=...),
@@ -56,7 +56,7 @@ def freeze_command(
 
     The temperatures were those of other views and are dropped: fit them with relook calibrate.
     """
-    check_free(out, force)
+    refuse_to_overwrite(out, force)
     policy = Policy.load(file)
     if policy.is_fixed:
         raise RelookError(
@@ -82,7 +82,7 @@ def _write(policy: Policy, out: Path, as_json: bool) -> None:
     )
 
 
-@spelled_out
+@expand_options
 def select_command(
     *,
     predictions: Path = option(
@@ -113,7 +113,7 @@ def select_command(
         _print_needs(plan_of(selection, limits["memory"]), source.shape, as_json)
         return
     partial = None if out is None else out.with_name(f"{out.name}.partial")
-    how = "With --out FILE it can be continued." if out is None else GO_ON
+    how = "With --out FILE it can be continued." if out is None else RESUME_HINT
     with resumable(how), progress_bar("selecting", "steps", objective) as bar:
         selected = select(
             selection,

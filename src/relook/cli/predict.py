@@ -8,7 +8,7 @@ from pathlib import Path
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.batch.image_source import file_source
 from relook.deploy.batch.prediction import Predicted, predict_source, writer_for
 from relook.deploy.tta import TTA
@@ -19,11 +19,11 @@ from relook.policy import Policy
 _SHOWN = 20
 
 
-@spelled_out
+@expand_options
 def predict_command(
     *,
     source: sources.RunOrPolicy,
-    data: str = options.of_model(
+    data: str = options.model_option(
         "Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path per "
         "line), an image file, or a data set (npz:FILE, csv:FILE …).",
         "--data",
@@ -56,13 +56,13 @@ def predict_command(
     An interrupted run goes on when the same command is given again.
     """
     writer_for(out)
-    sources.check_free(out, force)
+    sources.refuse_to_overwrite(out, force)
     policy = source.policy
     given = as_recorded(model=model or None, **images.given(), **network.given())
     method = "policy" if method is None and early_exit is not None else method
-    chosen = sources.deployed_of(source, given, method, views)
-    calibrated_by = sources.temperature_of(temperature, chosen.temperature)
-    known = sources.ModelOfRun.load(source.record(model), given, device)
+    chosen = sources.choose_deployed(source, given, method, views)
+    calibrated_by = sources.read_temperature(temperature, chosen.temperature)
+    known = sources.ModelOfRun.load(source.search_record(model), given, device)
     tta = TTA(
         known.predictor,
         _of_files(known.checked(chosen.policy, calibrated_by)),
@@ -73,7 +73,7 @@ def predict_command(
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = loading.kept_as_searched(full_size, file_source(data), policy, [tta.policy])
+    full = loading.keeps_full_size_as_searched(full_size, file_source(data), policy, [tta.policy])
     found = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
     say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")

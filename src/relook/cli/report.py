@@ -7,11 +7,11 @@ from pathlib import Path
 import typer
 
 from relook.cli.shared.console import print_json
-from relook.cli.shared.spelled_out import argument, option, spelled_out
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.report import write_report
 
 
-@spelled_out
+@expand_options
 def report_command(
     *,
     run: Path = argument("The run's directory.", default=...),

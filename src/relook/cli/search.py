@@ -16,15 +16,15 @@ from relook.api.progress_bars import search_bars
 from relook.api.recorded import as_recorded, next_to
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
-    GO_ON,
+    RESUME_HINT,
     check_log,
-    log_at_end,
+    log_finished_run,
     print_json,
     resumable,
     say,
     typed_command,
 )
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.show import print_policy
 from relook.errors import RelookError, unknown_name
 from relook.foundation.memory import size_text
@@ -42,7 +42,7 @@ from relook.predictions.model_calls import ENGINES, running_on
 from relook.predictions.store import stored_passes
 from relook.report.comparison_tables import print_comparison
 
-_of_cluster: Callable[..., Any] = partial(option, panel="Cluster")
+_cluster_option: Callable[..., Any] = partial(option, panel="Cluster")
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class TimeOptions:
         metavar="TIME",
         shown="15m; none with --pool-size, --split or --holdout",
     )
-    effort: str | None = options.of_speed(
+    effort: str | None = options.speed_option(
         "Short for a --time of 2 minutes, 15, or an hour with a larger pool.",
         metavar="quick|normal|thorough",
     )
-    plan: Path | None = options.of_speed(
+    plan: Path | None = options.speed_option(
         "Repeat what another run planned for its time: its directory, or its plan.json.",
         metavar="RUN",
     )
-    finish: bool = options.of_speed(
+    finish: bool = options.speed_option(
         "End an interrupted run with the candidates that are complete.", "--finish", default=False
     )
 
@@ -72,22 +72,22 @@ class TimeOptions:
 class EngineOptions:
     """Where the passes are made, and where their predictions are kept."""
 
-    engine: str = _of_cluster(
+    engine: str = _cluster_option(
         "Where the model runs: local, or ray: on the workers of a Ray cluster.", default="local"
     )
-    address: str | None = _of_cluster(
+    address: str | None = _cluster_option(
         "The Ray cluster that this machine belongs to: auto, or HOST:PORT.",
         shown="a Ray started here",
     )
-    workers: int | None = _of_cluster(
+    workers: int | None = _cluster_option(
         "The most workers, each with a model of its own.", min=1, shown="as many as fit"
     )
-    gpus_per_worker: float | None = _of_cluster(
+    gpus_per_worker: float | None = _cluster_option(
         "GPUs of each worker; 0.5: two workers share one.",
         min=0.0,
         shown="1 with --device cuda, else 0",
     )
-    store: str | None = _of_cluster(
+    store: str | None = _cluster_option(
         "Where predictions are kept: another directory, or s3://BUCKET/PREFIX, gs://…, az://…",
         metavar="PATH|URL",
         shown="the run's directory",
@@ -139,7 +139,7 @@ class EngineOptions:
             yield
 
 
-@spelled_out
+@expand_options
 def search_command(
     *,
     model: options.ModelOption,
@@ -156,13 +156,13 @@ def search_command(
         shown="a third",
         panel=SEARCH,
     ),
-    test: str | None = options.of_data("A separate test set instead of a held-out share."),
+    test: str | None = options.data_option("A separate test set instead of a held-out share."),
     within: TimeOptions,
     group: options.GroupOption = None,
     reading: options.ReadingOptions,
     network: options.NetworkOptions,
     device: options.DeviceOption = "auto",
-    reuse: bool = options.of_speed(
+    reuse: bool = options.speed_option(
         "Take over what runs next to this one have predicted with the same model; it changes no "
         "result.",
         default=True,
@@ -183,7 +183,7 @@ def search_command(
     known = {"recipe": recipe, **settings}
     known |= {} if holdout is None else {"holdout": holdout}
     wish = TimeWish.of(known | vars(within), split)
-    prior = RecipeChoice(known.pop("recipe"), loading.names(exclude))
+    prior = RecipeChoice(known.pop("recipe"), loading.read_names(exclude))
     SearchSettings(prior.of((3, 32, 32))[0], **known)  # whose errors need no image
     place.check(dry_run)
     stored = place.predictions(out)
@@ -197,7 +197,7 @@ def search_command(
     dataset = loading.read_data(data, group, **how)
     test_set = None
     if test is not None:
-        test_set = loading.read_data(test, loading.group_of_test(group), like=dataset, **how)
+        test_set = loading.read_data(test, loading.groups_for_test(group), like=dataset, **how)
     chosen, why = prior.of(dataset.images.shape[1:])
     if why is not None:
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")
@@ -219,7 +219,7 @@ def search_command(
         **images,
     )
     with (
-        resumable(lambda: _how_to_go_on(stored, wanted.in_rounds and place.is_local), timeout),
+        resumable(lambda: _resume_hint(stored, wanted.in_rounds and place.is_local), timeout),
         place.started(device),
         search_bars(settings["objective"]) as progress,
     ):
@@ -238,15 +238,17 @@ def search_command(
             reuse=reuse,
         )
     _print_result(found, out, as_json)
-    log_at_end(out, log)
+    log_finished_run(out, log)
 
 
-def _how_to_go_on(stored: str | Path, in_rounds: bool) -> str:
+def _resume_hint(stored: str | Path, in_rounds: bool) -> str:
     """Say what the same command goes on with, and whether it can end with that."""
     known = stored_passes(stored)
     if known is None or known.done == known.total:
-        return GO_ON
-    kept = f"{GO_ON} {known.done:,} of {known.total:,} passes are in complete blocks, and kept."
+        return RESUME_HINT
+    kept = (
+        f"{RESUME_HINT} {known.done:,} of {known.total:,} passes are in complete blocks, and kept."
+    )
     if not known.views or not in_rounds:
         return kept
     return f"{kept} With --finish it ends with the candidates that are complete: {known.views}."

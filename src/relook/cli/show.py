@@ -12,8 +12,8 @@ from rich.text import Text
 from torch import Tensor
 
 from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.shared.options import JsonOption
-from relook.cli.shared.spelled_out import argument, option, spelled_out
 from relook.errors import RelookError, RunError
 from relook.evaluation.comparison import Comparison
 from relook.evaluation.latency import LATENCY
@@ -45,7 +45,7 @@ _LARGEST_SIDE = 224
 _TEMPERATURES_AT = (1, 2, 5, 10, 20, 50, 100)
 
 
-@spelled_out
+@expand_options
 def show_command(
     *,
     target: str = argument(

@@ -8,8 +8,8 @@ from pathlib import Path
 from relook.api.recorded import as_recorded
 from relook.cli.shared import options, sources
 from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
-from relook.cli.shared.inputs import PolicySource, of_images
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.inputs import PolicySource, images_option
+from relook.cli.shared.option_groups import expand_options, option
 from relook.deploy.recommended import deployed
 from relook.evaluation.suspects import Suspects, find_suspects
 from relook.io.fingerprint import fingerprint
@@ -25,13 +25,13 @@ _SHOWN = 20
 class SuspectSource(PolicySource):
     """Options of what is looked at: searched images too."""
 
-    data: str | None = of_images(
+    data: str | None = images_option(
         "Labelled images that the model was not trained on.",
         "the search's test set, or else all of its images",
     )
 
 
-@spelled_out
+@expand_options
 def suspects_command(
     *,
     looked_at: SuspectSource,
@@ -51,7 +51,7 @@ def suspects_command(
     policy, dataset = inputs.policies[0], inputs.dataset
     target = looked_at.source.directory or Path("runs/suspects")
     with RunDirectory(target), resumable(timeout=timeout):
-        inputs = looked_at.on_engine(inputs, target, policy.views * len(dataset))
+        inputs = looked_at.with_engine(inputs, target, policy.views * len(dataset))
         asked = fingerprint(
             inputs.predictor.fingerprint, dataset.fingerprint, policy_to_json(policy), batch
         )
@@ -79,7 +79,7 @@ def _say_views(looked_at: PolicySource) -> None:
     """Say which views are taken, where the run's verdict recommends others."""
     if looked_at.source.directory is None or len(looked_at.source.policies) > 1:
         return
-    judged = sources.judged_of(looked_at.source, as_recorded(model=looked_at.model))
+    judged = sources.load_judged(looked_at.source, as_recorded(model=looked_at.model))
     best = deployed(*judged)
     if best.by_verdict and not best.whole:
         taken = deployed(*judged, method="policy")

@@ -20,7 +20,7 @@ from relook.errors import RelookError
 from relook.foundation.registry import by_name
 
 LEARN = "Learn a policy"
-JUDGE = "See what it is worth"
+EVALUATE = "See what it is worth"
 DEPLOY = "Use it"
 MORE = "More"
 
@@ -81,7 +81,7 @@ _HELP: Mapping[str, Mapping[str, str]] = {
         "report.",
         "search": "Learn which views to average, and show on held-out images whether they help.",
     },
-    JUDGE: {
+    EVALUATE: {
         "compare": "Compare a policy with every baseline on held-out images, and say whether it "
         "helps.",
         "report": "Write a run's report, one HTML file that needs no network; prints its path.",

@@ -32,7 +32,7 @@ NOT_MET = 1
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
-GO_ON = "Run the same command again to go on."
+RESUME_HINT = "Run the same command again to go on."
 
 
 class TerminatedError(BaseException):
@@ -41,7 +41,7 @@ class TerminatedError(BaseException):
 
 @contextmanager
 def resumable(
-    how_to_go_on: str | Callable[[], str] = GO_ON,
+    resume_hint: str | Callable[[], str] = RESUME_HINT,
     timeout: float | None = None,
     kept: str = "nothing is lost",
 ) -> Iterator[None]:
@@ -51,15 +51,15 @@ def resumable(
     """
     limit = None
     if timeout is not None:
-        limit = CallLimit(timeout, partial(_give_up, how_to_go_on, timeout))
+        limit = CallLimit(timeout, partial(_end_hanging_call, resume_hint, timeout))
     try:
         with limited_calls(limit):
             yield
     except KeyboardInterrupt:
-        say(f"interrupted; {kept}. {_told(how_to_go_on)}")
+        say(f"interrupted; {kept}. {_hint_text(resume_hint)}")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        say(f"terminated; {kept}. {_told(how_to_go_on)}")
+        say(f"terminated; {kept}. {_hint_text(resume_hint)}")
         raise typer.Exit(TERMINATED) from None
 
 
@@ -83,16 +83,16 @@ def fail(text: str) -> None:
     messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
 
 
-def _told(how_to_go_on: str | Callable[[], str]) -> str:
-    return how_to_go_on if isinstance(how_to_go_on, str) else how_to_go_on()
+def _hint_text(resume_hint: str | Callable[[], str]) -> str:
+    return resume_hint if isinstance(resume_hint, str) else resume_hint()
 
 
-def _give_up(how_to_go_on: str | Callable[[], str], timeout: float, where: str) -> NoReturn:
+def _end_hanging_call(resume_hint: str | Callable[[], str], timeout: float, where: str) -> NoReturn:
     """End the process: the thread of a model that hangs cannot be ended alone."""
     messages.show_cursor(True)
     fail(
         f"the model has not answered for {timeout:g} s (--timeout) on {where}; nothing is lost. "
-        f"{_told(how_to_go_on)}"
+        f"{_hint_text(resume_hint)}"
     )
     messages.file.flush()
     os._exit(USER_ERROR)
@@ -116,7 +116,7 @@ def check_log(to: str | None) -> None:
         check_tracker(to)
 
 
-def log_at_end(run: Path, to: str | None) -> None:
+def log_finished_run(run: Path, to: str | None) -> None:
     """Log a finished run; what fails is a note."""
     if to is not None:
         from relook.adapters.tracking import log_run

@@ -35,7 +35,7 @@ from relook.policy_search.run_record import (
     was_balanced,
 )
 
-UNBALANCED = "note: the search gave each class the same weight; here each image counts the same"
+BALANCE_NOTE = "note: the search gave each class the same weight; here each image counts the same"
 _OF_DATA = ("data", "test", "group", "skip_bad")
 
 
@@ -61,10 +61,10 @@ class PolicyInputs:
         known = {**self.record["model"], "engine": model.engine}
         return replace(self, predictor=model.predictor, record={**self.record, "model": known})
 
-    def say_balance(self) -> None:
+    def note_balance(self) -> None:
         """Say so where figures weigh images otherwise than the search did."""
         if self.balanced:
-            say(UNBALANCED)
+            say(BALANCE_NOTE)
 
 
 _Inputs = TypeVar("_Inputs", bound=PolicyInputs)
@@ -89,9 +89,9 @@ class ComparisonInputs(PolicyInputs):
         return identity[:8]
 
 
-def of_images(text: str, default: str) -> Any:
+def images_option(text: str, default: str) -> Any:
     """Return the option `--data` of a command that has images without it."""
-    return options.of_data(text, "--data", "-d", shown=default)
+    return options.data_option(text, "--data", "-d", shown=default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +102,14 @@ class PolicySource:
     """The option that gives the images."""
     source: sources.RunOrPolicy
     model: options.SearchedModelOption = None
-    data: str | None = of_images(
+    data: str | None = images_option(
         "Labelled images that the policy was not searched on.", "the search's held-out ones"
     )
     group: options.GroupOption = None
     reading: options.ReadingOptions
     network: options.NetworkOptions
     device: options.DeviceOption = "auto"
-    accelerate: str = options.of_speed(
+    accelerate: str = options.speed_option(
         "How the model runs: torch, channels-last, onnx (ONNX Runtime), or auto: as in the "
         "search, or else the fastest whose outputs agree with torch's.",
         default="auto",
@@ -117,13 +117,13 @@ class PolicySource:
 
     def engine(self, place: Path, dry_run: bool = False) -> dict[str, Any]:
         """Return how the model runs, for `accelerate_run`; `place` is where results go."""
-        run = None if self.model else self.source.searched()
+        run = None if self.model else self.source.search_directory()
         found = engine_of(None if run is None else load_run(run), self.accelerate, place)
         if self.model or (dry_run and not found["record"].exists()):
             found["record"] = None  # what was chosen for the search's model says nothing of others
         return found
 
-    def on_engine(self, inputs: _Inputs, place: Path, passes: int) -> _Inputs:
+    def with_engine(self, inputs: _Inputs, place: Path, passes: int) -> _Inputs:
         """Return the inputs with the model on its engine, and say which, if that was chosen."""
         images = inputs.dataset.images
         model = accelerate_run(inputs.predictor, images, passes=passes, **self.engine(place))
@@ -151,12 +151,14 @@ class PolicySource:
     ) -> PolicyInputs:
         paths, options = known.paths, known.options
         policies = tuple(Policy.load(path) for path in paths)
-        full = loading.kept_as_searched(self.reading.full_size, options["data"], paths[0], policies)
+        full = loading.keeps_full_size_as_searched(
+            self.reading.full_size, options["data"], paths[0], policies
+        )
         given = {**options, "full_size": full}
-        predictor = sources.model_of(given, self.device)
+        predictor = sources.load_given_model(given, self.device)
         overflow = None if known.record is None else next_to(known.record.path)
         how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
-        dataset, validation = _images(given, how | loading.images_of(given))
+        dataset, validation = _images(given, how | loading.image_options(given))
         rest = None
         if how_to_leave is not None:
             rest = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave)
@@ -176,7 +178,7 @@ class PolicySource:
 
     def _known(self) -> _Completed:
         policies, given = self.source.policies, self._given()
-        run = self.source.searched(given.get("model"))
+        run = self.source.search_directory(given.get("model"))
         if run is None:
             asked = {"model": "--model", "data": self.labelled}
             missing = [option for name, option in asked.items() if name not in given]
@@ -199,7 +201,7 @@ class PolicySource:
         elif "test" in recorded:
             searched = recorded.pop("data")
             recorded = {**recorded, "validation": searched, "data": recorded["test"]}
-            recorded["group"] = loading.group_of_test(recorded.get("group"))
+            recorded["group"] = loading.groups_for_test(recorded.get("group"))
         merged = {**recorded, **given}
         if "model" not in merged or "data" not in merged:
             raise RelookError(f"{run} was searched from Python: give --model and {self.labelled}")
@@ -210,16 +212,16 @@ class PolicySource:
 class ComparisonSource(PolicySource):
     """Options of what is compared, with the recipe of the baselines and their validation images."""
 
-    validation: str | None = options.of_data(
+    validation: str | None = options.data_option(
         "Images to search MGrid's magnitude on.",
         panel=options.PANEL,
         shown="those that the search saw",
     )
-    recipe: str | None = options.of_details(
+    recipe: str | None = options.details_option(
         "Where the random baselines come from: cifar, imagenet, small, or a TOML file.",
         shown="the policy's own",
     )
-    exclude: str | None = options.of_details(options.EXCLUDED)
+    exclude: str | None = options.details_option(options.EXCLUDE_HELP)
 
     def read(self) -> ComparisonInputs:
         """Bring model, images, policies and recipe together, from a run or from the options."""
@@ -243,7 +245,7 @@ class _Completed:
 
     def nearest(self) -> RunRecord | None:
         """Return the record of the run, or of the search next to the first policy."""
-        return self.record or loading.search_of(self.paths[0])
+        return self.record or loading.load_search_record(self.paths[0])
 
 
 def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
@@ -300,4 +302,4 @@ def _recipe(given: Mapping[str, Any], record: RunRecord | None, policy: Policy) 
         found = get_recipe(policy.recipe)
     else:
         raise RelookError("the policy does not say which recipe it comes from: give --recipe")
-    return found.without(loading.names(given.get("exclude")))
+    return found.without(loading.read_names(given.get("exclude")))

@@ -54,7 +54,7 @@ def as_list(specs: str | Sequence[str]) -> list[str]:
     return [specs] if isinstance(specs, str) else list(specs)
 
 
-def group_of_test(group: str | None) -> str | None:
+def groups_for_test(group: str | None) -> str | None:
     """Return the groups of a test set: the same column, as a file has ids of other images."""
     if group is None or not Path(group.partition("?")[0]).expanduser().is_file():
         return group
@@ -95,7 +95,7 @@ def read_data(
     return dataset
 
 
-def images_of(given: Mapping[str, Any]) -> dict[str, Any]:
+def image_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the recorded options that say how images are read."""
     return {name: given[name] for name in OF_IMAGES if name in given}
 
@@ -118,19 +118,21 @@ def read_budgets(text: str) -> tuple[int, ...]:
     return whole_numbers(text, "--budgets", "like 1,5,10,20")
 
 
-def names(text: str | None) -> tuple[str, ...]:
+def read_names(text: str | None) -> tuple[str, ...]:
     """Read `cutout,invert`."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def search_of(policy: Path) -> RunRecord | None:
+def load_search_record(policy: Path) -> RunRecord | None:
     """Read the record of the search next to a policy file; None: no such run."""
     if is_preset(policy) or not (policy.parent / "run.json").is_file():
         return None
     return load_run(policy.parent)
 
 
-def kept_as_searched(asked: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:
+def keeps_full_size_as_searched(
+    asked: str, spec: str, file: Path, policies: Iterable[Policy]
+) -> bool:
     """Return whether files are kept at full size: as in the search, where there is its record."""
     was = _was_full_size(file) if asked == "auto" else None
     return keeps_full_size(asked, spec, _begins_with_crops(policies) if was is None else was)
@@ -149,7 +151,7 @@ def takes_photos(asked: str, file: Path, policy: Policy) -> bool:
 
 def _was_full_size(policy: Path) -> bool | None:
     """Return how the search next to a policy file saw its images; None: no such run."""
-    record = search_of(policy)
+    record = load_search_record(policy)
     return None if record is None else bool(record.data.get("full_size", False))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from relook.api.recorded import as_recorded, keeps_full_size, next_to
 from relook.cli.shared.console import say
 from relook.cli.shared.loading import read_data, read_model
-from relook.cli.shared.spelled_out import option
+from relook.cli.shared.option_groups import option
 from relook.data import Dataset
 from relook.data import specs as specs_of_data
 from relook.evaluation.baselines import BASELINES
@@ -38,12 +38,12 @@ def _completed_by(full: Callable[[str], str]) -> Callable[[Any], Any]:
     return completed
 
 
-of_model: Callable[..., Any] = partial(option, panel=PANEL)
-of_speed: Callable[..., Any] = partial(option, panel="Speed")
-of_details: Callable[..., Any] = partial(option, panel="Details")
-of_latency: Callable[..., Any] = partial(option, panel="Latency")
-of_data: Callable[..., Any] = partial(option, callback=_completed_by(specs_of_data.full_spec))
-of_classifier: Callable[..., Any] = partial(
+model_option: Callable[..., Any] = partial(option, panel=PANEL)
+speed_option: Callable[..., Any] = partial(option, panel="Speed")
+details_option: Callable[..., Any] = partial(option, panel="Details")
+latency_option: Callable[..., Any] = partial(option, panel="Latency")
+data_option: Callable[..., Any] = partial(option, callback=_completed_by(specs_of_data.full_spec))
+classifier_option: Callable[..., Any] = partial(
     option,
     "The classifier: timm:NAME@FILE, torch:MODULE:NAME\\[@FILE], onnx:FILE, hf:DIR, "
     "cifar:NAME@FILE or small@FILE. Given several times: their mean.",
@@ -52,11 +52,11 @@ of_classifier: Callable[..., Any] = partial(
     callback=_completed_by(specs_of_models.full_spec),
 )
 
-ModelOption = Annotated[list[str], of_classifier()]
-SearchedModelOption = Annotated[list[str] | None, of_classifier(shown="the search's")]
+ModelOption = Annotated[list[str], classifier_option()]
+SearchedModelOption = Annotated[list[str] | None, classifier_option(shown="the search's")]
 DataOption = Annotated[
     str,
-    of_data(
+    data_option(
         "Labelled images: folder:DIR (one folder per class), csv:FILE (path,label), npz:FILE, "
         "cifar10:DIR, cifar100:DIR, idx:DIR, hf:DIR, or the built-in digits:train and digits:test.",
         "--data",
@@ -64,21 +64,22 @@ DataOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    str, of_speed("Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
+    str, speed_option("Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
 ]
 SkipBadOption = Annotated[
-    bool, of_model("Leave files out that cannot be read as images, and list them.", "--skip-bad")
+    bool,
+    model_option("Leave files out that cannot be read as images, and list them.", "--skip-bad"),
 ]
 FullSizeOption = Annotated[
     str,
-    of_model(
+    model_option(
         "Cut crops from the original files instead of from images of the model's size: yes, no, "
         "or auto: where the recipe or the policy begins with such crops."
     ),
 ]
 GroupOption = Annotated[
     str | None,
-    of_model(
+    model_option(
         "Images that belong together (one patient, scene or video) stay on one side of every "
         "split: a column of the csv file, an array of the npz file, or a file with one id per "
         "image."
@@ -92,11 +93,11 @@ RecipeOption = Annotated[
         "and channels."
     ),
 ]
-EXCLUDED = "Transforms to leave out, such as cutout,invert; flip leaves all mirror images out."
-ExcludeOption = Annotated[str | None, option(EXCLUDED)]
+EXCLUDE_HELP = "Transforms to leave out, such as cutout,invert; flip leaves all mirror images out."
+ExcludeOption = Annotated[str | None, option(EXCLUDE_HELP)]
 SeedOption = Annotated[int, option("Seed of everything random.", min=0)]
 BatchOption = Annotated[
-    int | None, of_speed("Images in one model call.", min=1, shown="by the images' size")
+    int | None, speed_option("Images in one model call.", min=1, shown="by the images' size")
 ]
 SplitOption = Annotated[
     str | None,
@@ -109,7 +110,7 @@ SplitOption = Annotated[
 ]
 TimeoutOption = Annotated[
     float | None,
-    of_speed(
+    speed_option(
         "End with an error when one call of the model takes longer; what is done is kept.",
         metavar="SECONDS",
         shown="none",
@@ -119,7 +120,7 @@ RunsOption = Annotated[
     int, option("Repeats with other random draws: gives mean ± deviation.", min=1)
 ]
 GridViewsOption = Annotated[
-    int, of_details("Views per magnitude in the search for MGrid's.", min=1)
+    int, details_option("Views per magnitude in the search for MGrid's.", min=1)
 ]
 ViewsOption = Annotated[int | None, option("Model passes per image, at most.", min=1, shown="all")]
 MethodOption = Annotated[
@@ -148,15 +149,15 @@ JsonOption = Annotated[bool, option("Print the result as JSON instead of tables.
 class ShapeOptions:
     """What images are brought to."""
 
-    size: str | None = of_model(
+    size: str | None = model_option(
         "Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
         shown="the model's, or the images' own",
     )
-    crop: float | None = of_model(
+    crop: float | None = model_option(
         "Share of the resized image that the centre crop to --size keeps.",
         shown="the model's, or 0.875; 1 for images of that size",
     )
-    channels: int | None = of_model(
+    channels: int | None = model_option(
         "1 for grey images, 3 for colour.", shown="the model's, or the images' own"
     )
 
@@ -165,7 +166,7 @@ class ShapeOptions:
 class ImageOptions(ShapeOptions):
     """What images a model takes, and its classes."""
 
-    classes: Path | None = of_model(
+    classes: Path | None = model_option(
         "The model's classes in its order: text with one name per line, or JSON "
         '{"name": index}. Folders and labels are found in it by name.'
     )
@@ -181,7 +182,7 @@ class ReadingOptions(ImageOptions):
 
     skip_bad: SkipBadOption = False
     full_size: FullSizeOption = "auto"
-    cache: Path | None = of_model(
+    cache: Path | None = model_option(
         "A directory for decoded full-size images, which later commands find there.",
         shown="memory; above 500 MB next to the run",
     )
@@ -200,16 +201,18 @@ class ReadingOptions(ImageOptions):
 class NetworkOptions:
     """What a model takes and returns."""
 
-    mean: str | None = of_model(
+    mean: str | None = model_option(
         "Mean subtracted from the model's inputs, on the scale 0…1: one number, or one per "
         "channel: 0.49,0.48,0.45."
     )
-    std: str | None = of_model("Standard deviation that the inputs are divided by, after the mean.")
-    outputs: str | None = of_model(
+    std: str | None = model_option(
+        "Standard deviation that the inputs are divided by, after the mean."
+    )
+    outputs: str | None = model_option(
         "What the model returns: logits, probabilities or log_probs.",
         shown="logits; must be said for an ONNX graph",
     )
-    pretrained: bool = of_model(
+    pretrained: bool = model_option(
         "Fetch timm's own weights for timm:NAME.", "--pretrained", default=False
     )
 
@@ -257,7 +260,7 @@ class LatencyOptions:
         "Take the best views whose call is no slower than this, as 40ms: a median, measured here "
         "on the file."
     )
-    latency_batch: int = of_latency("Images in a call for --latency.", default=1, min=1)
+    latency_batch: int = latency_option("Images in a call for --latency.", default=1, min=1)
 
     def limit(self) -> Limit | None:
         """Return what was asked for, read."""

@@ -11,7 +11,7 @@ from typing import Any
 from relook.api.recorded import OF_MODEL, pixels, preparation
 from relook.cli.shared import loading
 from relook.cli.shared.console import say
-from relook.cli.shared.spelled_out import argument, option
+from relook.cli.shared.option_groups import argument, option
 from relook.data.base import names_of, read_classes
 from relook.deploy.batch.image_source import ImageSource, open_source
 from relook.deploy.calibrate import other_network_note
@@ -67,16 +67,16 @@ class RunOrPolicy:
             raise RelookError(f"expected one policy file, got {len(found)}: give one")
         return found[0]
 
-    def searched(self, model: object = None) -> Path | None:
+    def search_directory(self, model: object = None) -> Path | None:
         """The directory of the search: as given, or a policy file's own if no `model` is given."""
         files = [path for path in self._given() if not is_preset(path)]
         if self.directory is not None or model or len(files) != 1:
             return self.directory
         return files[0].parent if (files[0].parent / "run.json").is_file() else None
 
-    def record(self, model: object = None) -> RunRecord | None:
+    def search_record(self, model: object = None) -> RunRecord | None:
         """Read what the search knew, where there is one; see `searched`."""
-        run = self.searched(model)
+        run = self.search_directory(model)
         return None if run is None else load_run(run)
 
     def _given(self) -> list[Path]:
@@ -100,7 +100,7 @@ class ModelOfRun:
         merged = {name: known[name] for name in _OF_RUN if name in known} | dict(given)
         if record is not None and "model" not in merged:
             raise RelookError(f"{record.path} was searched from Python: give --model")
-        return cls(merged, record, model_of(merged, device))
+        return cls(merged, record, load_given_model(merged, device))
 
     @property
     def channels(self) -> int | None:
@@ -156,9 +156,9 @@ Judged = tuple[Policy, Comparison | None, Recipe]
 """A policy with the comparison and the recipe of its run, as far as they count for it."""
 
 
-def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
+def load_judged(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
     """Read the policy, and the verdict's comparison if it is of the model that is given."""
-    policy, record = Policy.load(source.policy), source.record(given.get("model"))
+    policy, record = Policy.load(source.policy), source.search_record(given.get("model"))
     # The verdict is on the run's own policy: another file is taken as it is.
     file = None if source.directory is None else source.directory / "comparison.json"
     searched = {} if record is None else record.origin
@@ -169,7 +169,7 @@ def judged_of(source: RunOrPolicy, given: Mapping[str, Any]) -> Judged:
     return policy, comparison, recipe
 
 
-def deployed_of(
+def choose_deployed(
     source: RunOrPolicy,
     given: Mapping[str, Any],
     method: str | None,
@@ -181,7 +181,7 @@ def deployed_of(
 
     The verdict's recommendation is for the model that was searched with.
     """
-    policy, comparison, recipe = judged_of(source, given)
+    policy, comparison, recipe = load_judged(source, given)
     found = deployed(policy, comparison, recipe, method, views)
     if found.by_verdict and told:
         other = "" if found.whole else "; --method policy takes the whole policy"
@@ -196,7 +196,7 @@ def deployed_of(
     return found
 
 
-def model_of(given: Mapping[str, Any], device: str) -> Predictor:
+def load_given_model(given: Mapping[str, Any], device: str) -> Predictor:
     """Load the model that the options name."""
     if "model" not in given:
         raise RelookError("expected --model, or RUN, the directory of a search, with its model")
@@ -204,7 +204,7 @@ def model_of(given: Mapping[str, Any], device: str) -> Predictor:
     return loading.read_model(given["model"], device=device, **how)
 
 
-def temperature_of(text: str, own: TemperatureChoice = "policy") -> TemperatureChoice:
+def read_temperature(text: str, own: TemperatureChoice = "policy") -> TemperatureChoice:
     """Read `policy`, which is what is deployed with its `own`, `none` or a number."""
     if text in ("policy", "none"):
         return own if text == "policy" else None
@@ -223,12 +223,12 @@ def derived_policy(policy: Path, kind: str) -> Path:
     return policy.with_suffix(f".{kind}.json")
 
 
-def say_written(policy: Path) -> None:
+def say_policy_written(policy: Path) -> None:
     """Say where a policy was written, and what deploys it."""
     say(f"written to {policy};  relook export {shlex.quote(str(policy))} -o model.onnx  deploys it")
 
 
-def check_free(out: Path, force: bool) -> None:
+def refuse_to_overwrite(out: Path, force: bool) -> None:
     """Raise where a file would be overwritten that nobody said may be."""
     if out.exists() and not force:
         raise RelookError(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import print_json, progress_bar, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
 from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
@@ -19,7 +19,7 @@ CorruptionsOption = Annotated[
 SeveritiesOption = Annotated[str | None, option("Which severities: 1,3,5.", shown="1,2,3,4,5")]
 
 
-@spelled_out
+@expand_options
 def corrupt_command(
     *,
     data: options.DataOption,
@@ -75,7 +75,7 @@ def corrupt_command(
 
 def read_shift(corruptions: str | None, severities: str | None) -> Shift:
     """Read `fog,snow` and `1,3,5`, checked; None: all."""
-    names = check_corruptions(None if corruptions is None else loading.names(corruptions))
+    names = check_corruptions(None if corruptions is None else loading.read_names(corruptions))
     levels = None
     if severities is not None:
         levels = loading.whole_numbers(severities, "--severities", "from 1 to 5 like 1,3,5")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, say, typed_command
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.study import shared as study
 from relook.cli.study.transfer import model_names
 from relook.errors import RelookError
@@ -23,15 +23,15 @@ _OF_MEMBERS = FieldsOf(
 )
 
 
-@spelled_out
+@expand_options
 def ensembles_command(
     *,
-    model: list[str] = options.of_model(
+    model: list[str] = options.model_option(
         "A member, as in  relook search. Give two or more.", "--model", "-m", default=...
     ),
     data: options.DataOption,
     test: study.TestOption = None,
-    name: list[str] | None = options.of_model(
+    name: list[str] | None = options.model_option(
         "What tables call the members, in order.", shown="from their files"
     ),
     single: int = option(
@@ -47,10 +47,10 @@ def ensembles_command(
     searching: Annotated[dict[str, Any], _OF_MEMBERS],
     length: int | None = option("Entries of a policy.", min=1, shown="the largest budget"),
     split: options.SplitOption = None,
-    train_length: int = options.of_details(
+    train_length: int = options.details_option(
         "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
     ),
-    train_magnitude: float = options.of_details(
+    train_magnitude: float = options.details_option(
         "The magnitude that the members were trained with.", default=Options.magnitude, min=0
     ),
     grid_views: options.GridViewsOption = Options.grid_views,
@@ -69,7 +69,7 @@ def ensembles_command(
     study.check_one_of(split, test)
     asked, names = loading.read_budgets(budgets), model_names(model, name or [])
     settings = SearchSettings.of(
-        recipe, loading.names(exclude), length=length or max(asked), **searching
+        recipe, loading.read_names(exclude), length=length or max(asked), **searching
     )
     crops = settings.recipe.start is not None
     together, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
@@ -84,7 +84,7 @@ def ensembles_command(
             test=proof,
             single=names[single - 1],
             budgets=asked,
-            methods=loading.names(methods),
+            methods=loading.read_names(methods),
             options=Options(train_length, train_magnitude, grid_views=grid_views),
             runs=runs,
             run=out,

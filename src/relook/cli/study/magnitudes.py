@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from relook.cli.shared import loading, options
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
@@ -17,7 +17,7 @@ from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
 
-@spelled_out
+@expand_options
 def magnitudes_command(
     *,
     model: options.ModelOption,
@@ -42,7 +42,7 @@ def magnitudes_command(
     if draws not in ("fixed", "fresh"):
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
-    transforms = get_recipe(recipe).without(loading.names(exclude))
+    transforms = get_recipe(recipe).without(loading.read_names(exclude))
     crops = transforms.start is not None
     predictor, dataset, _ = reading.read(model, data, crops=crops, out=out)
     label = name or " + ".join(model)

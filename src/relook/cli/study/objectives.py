@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import resumable, stage_bars
-from relook.cli.shared.spelled_out import FieldsOf, option, spelled_out
+from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.io.fingerprint import fingerprint
@@ -24,7 +24,7 @@ _ASKED = FieldsOf(
 )
 
 
-@spelled_out
+@expand_options
 def objectives_command(
     *,
     model: options.ModelOption,
@@ -50,7 +50,9 @@ def objectives_command(
 ) -> None:
     """Search the same pool with accuracy, LL and cLL as the objective, and score what is found."""
     study.check_one_of(split, test)
-    settings = SearchSettings.of(recipe, loading.names(exclude), strategy=strategy, **searching)
+    settings = SearchSettings.of(
+        recipe, loading.read_names(exclude), strategy=strategy, **searching
+    )
     crops = settings.recipe.start is not None
     predictor, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
     settings = settings.with_split(split, len(dataset))
@@ -61,7 +63,7 @@ def objectives_command(
             predictor,
             dataset,
             settings,
-            objectives=loading.names(chosen),
+            objectives=loading.read_names(chosen),
             test=proof,
             directory=out / _directory(predictor, dataset, proof, settings),
             progress=progress,

@@ -8,7 +8,7 @@ from pathlib import Path
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import say
 from relook.cli.shared.inputs import ComparisonSource
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.study import shared as study
 from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
 from relook.data.corrupted import corrupted_source
@@ -16,11 +16,11 @@ from relook.evaluation.baselines import Options
 from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
 
 
-@spelled_out
+@expand_options
 def robustness_command(
     *,
     compared: ComparisonSource,
-    corrupted: Path | None = options.of_model(
+    corrupted: Path | None = options.model_option(
         "The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's folders, "
         "or what  relook study corrupt  wrote.",
         shown="made from the clean images",
@@ -40,10 +40,10 @@ def robustness_command(
     work: study.WorkOptions,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
-    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
+    asked, chosen = loading.read_budgets(budgets), loading.read_names(methods)
     shift = read_shift(corruptions, severities)
     inputs = compared.read()
-    inputs.say_balance()
+    inputs.note_balance()
     kept = stratified_part(inputs.dataset, images, work.seed)
     inputs = replace(inputs, dataset=inputs.dataset.subset(kept), indices=inputs.indices[kept])
     if corrupted is not None:
@@ -52,7 +52,7 @@ def robustness_command(
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
     shifts = len(shift.corruptions or ()) * len(shift.severities or ())
-    inputs = compared.on_engine(inputs, target, shifts * max(asked) * len(inputs.dataset))
+    inputs = compared.with_engine(inputs, target, shifts * max(asked) * len(inputs.dataset))
     rest = [kept.tolist(), corrupted is None, asked, chosen, runs, work.seed, work.batch]
     with work.within(target) as bar:
         found = robustness(

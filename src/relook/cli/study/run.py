@@ -9,7 +9,7 @@ from typing import Any
 from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import ProgressCallback, console, print_json, resumable, say
-from relook.cli.shared.spelled_out import argument, option, spelled_out
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.foundation import wording
 from relook.report.tables import new_table
 from relook.studies.reproduce.cost import estimated_seconds, passes_of, pool_size
@@ -19,7 +19,7 @@ from relook.studies.reproduce.run import check_parts, is_done, reproduce
 from relook.studies.reproduce.settings import PARTS, StudyFile
 
 
-@spelled_out
+@expand_options
 def run_command(
     *,
     file: Path = argument("The study, a TOML file.", default=...),
@@ -53,7 +53,7 @@ def run_command(
 ) -> None:
     """Run a whole study from one file, and write the paper's tables and figures."""
     study = load_study(file, settings=settings or (), data=data or ())
-    parts = check_parts(study, loading.names(",".join(only)) if only else None)
+    parts = check_parts(study, loading.read_names(",".join(only)) if only else None)
     target = out or Path("runs") / study.name
     place = jobs or target / "jobs"
     if dry_run:

@@ -18,7 +18,7 @@ from relook.cli.shared.console import (
     say,
     typed_command,
 )
-from relook.cli.shared.spelled_out import argument, option
+from relook.cli.shared.option_groups import argument, option
 from relook.errors import MissingExtraError, RelookError
 from relook.evaluation.baselines import BASELINES
 from relook.evaluation.results import Results
@@ -36,13 +36,13 @@ BudgetsOption = Annotated[str, option("Numbers of views to compare at.")]
 MethodsOption = Annotated[str, option(f"Baselines, of: {','.join(BASELINES)}.")]
 TestOption = Annotated[
     str | None,
-    options.of_data(
+    options.data_option(
         "A separate test set, the same for all runs, instead of a held-out share.",
         panel=options.PANEL,
     ),
 ]
 NameOption = Annotated[
-    str | None, options.of_details("What tables call the model.", shown="its --model")
+    str | None, options.details_option("What tables call the model.", shown="its --model")
 ]
 OutOption = Annotated[Path, option("The study's directory; rerun the same command to resume.")]
 

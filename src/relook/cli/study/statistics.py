@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relook.cli.shared.console import say
-from relook.cli.shared.spelled_out import argument, option, spelled_out
+from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.study import shared as study
 from relook.errors import RelookError
 from relook.io.files import one_line
@@ -16,7 +16,7 @@ from relook.studies.statistics import STUDY, statistics
 _UNNAMED = "policies"
 
 
-@spelled_out
+@expand_options
 def statistics_command(
     *,
     policies: list[str] = argument(

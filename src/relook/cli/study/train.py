@@ -16,7 +16,7 @@ from rich.text import Text
 from relook.api.progress_bars import bars_in_turn
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import console, print_json, resumable, say
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
 from relook.errors import RelookError
 from relook.foundation.wording import count
@@ -35,7 +35,7 @@ from relook.studies.training.networks import FORM, TrainableNetwork, get_network
 from relook.studies.training.randaugment import LENGTH, MAGNITUDE
 from relook.studies.training.train import AUGMENTS, SECONDS
 
-of_training: Callable[..., Any] = partial(option, panel="How to train")
+_training_option: Callable[..., Any] = partial(option, panel="How to train")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,41 +68,43 @@ class PlanOptions:
     split_seed: int = option(
         "Which images --validation keeps; the same for all --seeds.", default=0, min=0
     )
-    batch: int = of_training("Images per step.", default=128, min=1)
-    learning_rate: float = of_training(
+    batch: int = _training_option("Images per step.", default=128, min=1)
+    learning_rate: float = _training_option(
         "The first learning rate; it is halved twelve times.", default=0.1
     )
-    weight_decay: float | None = of_training(
+    weight_decay: float | None = _training_option(
         "Weight decay.", shown="the paper's for the network, or its authors'"
     )
-    length: int = of_training("Transforms per image (RandAugment's N).", default=LENGTH)
-    magnitude: float = of_training("Their largest magnitude (RandAugment's M).", default=MAGNITUDE)
+    length: int = _training_option("Transforms per image (RandAugment's N).", default=LENGTH)
+    magnitude: float = _training_option(
+        "Their largest magnitude (RandAugment's M).", default=MAGNITUDE
+    )
 
     def plan(self) -> TrainingPlan:
         """Return the plan, its texts read."""
         if self.retrain and self.validation is None:
             raise RelookError("--all goes with --validation; without it all images are used anyway")
         read = {
-            "exclude": loading.names(self.exclude),
+            "exclude": loading.read_names(self.exclude),
             "seeds": loading.whole_numbers(self.seeds, "--seeds", "like 0,1,2"),
             "validation": _validation(self.validation),
         }
         return TrainingPlan(**{**vars(self), **read})
 
 
-@spelled_out
+@expand_options
 def train_command(
     *,
     training: PlanOptions,
     data: options.DataOption,
-    test: str | None = options.of_model("Labelled images to score the networks on."),
+    test: str | None = options.model_option("Labelled images to score the networks on."),
     out: Path = option(
         "Where the weights go; rerun the same command to resume.", default=Path("runs/train")
     ),
-    threads: int | None = options.of_speed(
+    threads: int | None = options.speed_option(
         "Threads for the network; another number gives other bytes.", min=1, shown="PyTorch's own"
     ),
-    keep_every: float = options.of_speed(
+    keep_every: float = options.speed_option(
         "Seconds between two checkpoints, at the end of an epoch.", default=SECONDS, min=0
     ),
     group: options.GroupOption = None,

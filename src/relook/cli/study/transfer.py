@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from relook.api.recorded import next_to
 from relook.cli.shared import loading, options
 from relook.cli.shared.console import say, typed_command
-from relook.cli.shared.inputs import UNBALANCED
-from relook.cli.shared.sources import model_of
-from relook.cli.shared.spelled_out import option, spelled_out
+from relook.cli.shared.inputs import BALANCE_NOTE
+from relook.cli.shared.option_groups import expand_options, option
+from relook.cli.shared.sources import load_given_model
 from relook.cli.study import shared as study
 from relook.data import Dataset
 from relook.errors import RelookError
@@ -30,23 +30,23 @@ from relook.studies.transfer import METHODS, STUDY, transfer
 from relook.studies.transfer_targets import Target, unseen_images
 
 
-@spelled_out
+@expand_options
 def transfer_command(
     *,
     policies: study.RunsAndPolicies,
-    model: list[str] | None = options.of_model(
+    model: list[str] | None = options.model_option(
         "A classifier to apply the policies to, as in  relook search. Give several, each with its "
         "policy file, in the same order; with one, or none, policy files are of other models.",
         "--model",
         "-m",
     ),
-    data: list[str] | None = options.of_model(
+    data: list[str] | None = options.model_option(
         "Labelled images: one set for all, or one for each run and model, in order.",
         "--data",
         "-d",
         shown="those of the runs",
     ),
-    name: list[str] | None = options.of_model(
+    name: list[str] | None = options.model_option(
         "What tables call the runs and models, in order.", shown="from their files"
     ),
     budgets: study.BudgetsOption = "5,10,20",
@@ -66,7 +66,7 @@ def transfer_command(
 
     A small network's policy on a large one:  relook study transfer runs/small --model LARGE
     """
-    asked, chosen = loading.read_budgets(budgets), loading.names(methods)
+    asked, chosen = loading.read_budgets(budgets), loading.read_names(methods)
     wanted, foreign = wanted_targets(
         policies.runs, model or [], policies.policies, data or [], name or [], reading.given()
     )
@@ -116,15 +116,17 @@ def read_transfer(
     """Load models and images that no policy's search saw, policies, recipe; and the sources."""
     paths = {one.name: one.policy for one in wanted if one.policy is not None} | dict(foreign)
     policies = {name: Policy.load(path) for name, path in paths.items()}
-    records = {name: loading.search_of(path) for name, path in paths.items()}
+    records = {name: loading.load_search_record(path) for name, path in paths.items()}
     targets: list[Target] = []
     read: dict[str, tuple[Dataset, NDArray[np.int64]]] = {}
     for one in wanted:
-        predictor = model_of(one.given, device)
+        predictor = load_given_model(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        full = loading.kept_as_searched(full_size, one.given["data"], near, policies.values())
+        full = loading.keeps_full_size_as_searched(
+            full_size, one.given["data"], near, policies.values()
+        )
         given = {**one.given, "full_size": full}
-        how = loading.images_of(given)
+        how = loading.image_options(given)
         searched = None if one.policy is None else policies[one.name].preparation
         key = repr((given["data"], given.get("group"), how, input_of(predictor), searched))
         if key not in read:
@@ -146,7 +148,7 @@ def read_transfer(
         targets.append(Target(one.name, predictor, dataset, own, places))
     _check_owners(targets, records)
     if any(map(was_balanced, records.values())):
-        say(UNBALANCED)
+        say(BALANCE_NOTE)
     found = next((record for record in records.values() if record is not None), None)
     prior = get_recipe(recipe) if recipe is not None else None
     if prior is None and found is not None:
@@ -224,7 +226,7 @@ def _of_run(run: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if "test" in origin:
         origin["data"] = origin.pop("test")
-        origin["group"] = loading.group_of_test(origin.get("group"))
+        origin["group"] = loading.groups_for_test(origin.get("group"))
     return {**origin, **{name: given[name] for name in ("cache",) if name in given}}
 
 

@@ -38,7 +38,7 @@ Declared = tuple[str, Any, Any]
 """An option: the parameter's name, its type, and its default; a field holds its default."""
 
 
-def spelled_out(command: Callable[..., None]) -> Callable[..., None]:
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Show typer the options of the command and of its groups, in their place.
 
     A group is a parameter that is a dataclass, whose fields may be groups again, or is marked
