@@ -46,7 +46,6 @@ from relook.report.summary import foreign_images, when_not_to_answer
 from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
 
-_FILES = "Results"
 _TIMED = 16
 
 
@@ -115,15 +114,19 @@ class OutputOptions:
         "cll and accuracy are gains, and the interval's end counts. Can be given several times."
     )
     junit: Path | None = option(
-        "Write what --require found to this JUnit file, for the CI's page.", panel=_FILES
+        "Write what --require found to this JUnit file, for the CI's page.", panel=options.RESULTS
     )
     out: Path | None = option(
         "Where comparison.json and predictions go: RUN, or else runs/compare. Without --out a "
         "comparison.json with more views or methods is kept; the new one goes to RUN/narrower.",
-        panel=_FILES,
+        panel=options.RESULTS,
     )
-    as_csv: Path | None = option("Write every row to this CSV file.", "--csv", panel=_FILES)
-    latex: Path | None = option("Write a table like the paper's to this file.", panel=_FILES)
+    as_csv: Path | None = option(
+        "Write every row to this CSV file.", "--csv", panel=options.RESULTS
+    )
+    latex: Path | None = option(
+        "Write a table like the paper's to this file.", panel=options.RESULTS
+    )
 
     def picked(self, comparison: Comparison) -> Row | None:
         """Return the best row for what may be spent, if that was asked."""
@@ -186,9 +189,9 @@ def compare_command(
     say(f"{planned} (--methods and --budgets for fewer){fewer}")
     if dry_run:
         return
-    as_given, inputs = inputs, inputs.on(planned.model)
+    as_given, inputs = inputs, inputs.with_model(planned.model)
     decisive = [keywords[name] for name in ("budgets", "methods", "runs", "seed", "batch")]
-    mark = inputs.mark(keywords["options"] or Options(), *decisive)
+    mark = inputs.short_fingerprint(keywords["options"] or Options(), *decisive)
     with RunDirectory(target), resumable(timeout=timeout), search_bars() as bars:
         comparison = compare(
             inputs.predictor,

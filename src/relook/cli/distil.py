@@ -33,7 +33,7 @@ _STEP = 3  # passes that a step of training takes the time of
 class DistilSource(PolicySource):
     """Options of what the new weights are compared on; `--data` are the images to learn from."""
 
-    labelled: ClassVar[str] = "--test"
+    data_flag: ClassVar[str] = "--test"
     data: str | None = options.data_option(
         "Labelled images that neither the search nor this has learned from.",
         "--test",

@@ -90,7 +90,7 @@ def export_command(
         raise RelookError("expected --views or --latency, which finds how many, got both: give one")
     record = source.search_record(model)
     given = as_recorded(model=model or None, **image.given(), **network.given())
-    chosen = sources.choose_deployed(source, given, method, views, told=limit is None)
+    chosen = sources.choose_deployed(source, given, method, views, announce=limit is None)
     known = sources.ModelOfRun.load(record, given)
     full = file.takes_photos(source.policy, chosen.policy)
     images, found = _images(data, known, file.resize_from, full, chosen.policy.preparation)

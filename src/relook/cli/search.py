@@ -192,7 +192,7 @@ def search_command(
         if known_passes is None or not known_passes.views:
             raise nothing_to_finish(out)
     predictor = network.load(model, place.device_here(device), reading)
-    images = reading.of(data, crops=prior.crops(input_of(predictor)))
+    images = reading.resolved(data, crops=prior.crops(input_of(predictor)))
     how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
     dataset = loading.read_data(data, group, **how)
     test_set = None

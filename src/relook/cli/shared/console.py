@@ -1,4 +1,4 @@
-"""What every command shares: the terminal, progress bars, JSON output, clean interruption."""
+"""Shared by all commands: the terminal, progress bars, JSON output, clean interruption."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ NOT_MET = 1
 USER_ERROR = 2
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
-RESUME_HINT = "Run the same command again to go on."
+RESUME_HINT = "Run the same command again to resume."
 
 
 class TerminatedError(BaseException):
-    """The process was asked to end (SIGTERM); as with Ctrl-C, only the outermost catch it."""
+    """The process got SIGTERM. Like KeyboardInterrupt, no `except Exception` catches it."""
 
 
 @contextmanager
@@ -45,21 +45,25 @@ def resumable(
     timeout: float | None = None,
     kept: str = "nothing is lost",
 ) -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a model that hangs into one line that says how to go on.
+    """Turn Ctrl-C, SIGTERM and a hanging model into one line that says how to resume.
 
-    `timeout` is how many seconds a call of the model may take; `kept` says what is on disk.
+    `timeout` limits each call of the model, in seconds; `kept` says what is on disk.
     """
+
+    def hint() -> str:
+        return resume_hint if isinstance(resume_hint, str) else resume_hint()
+
     limit = None
     if timeout is not None:
-        limit = CallLimit(timeout, partial(_end_hanging_call, resume_hint, timeout))
+        limit = CallLimit(timeout, partial(_end_hanging_call, hint, timeout))
     try:
         with limited_calls(limit):
             yield
     except KeyboardInterrupt:
-        say(f"interrupted; {kept}. {_hint_text(resume_hint)}")
+        say(f"interrupted; {kept}. {hint()}")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        say(f"terminated; {kept}. {_hint_text(resume_hint)}")
+        say(f"terminated; {kept}. {hint()}")
         raise typer.Exit(TERMINATED) from None
 
 
@@ -79,20 +83,16 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 def fail(text: str) -> None:
-    """Print the one line of an error, on stderr."""
+    """Print an error as one line on stderr."""
     messages.print(f"[bold red]error:[/] {escape(for_terminal(text))}", soft_wrap=True)
 
 
-def _hint_text(resume_hint: str | Callable[[], str]) -> str:
-    return resume_hint if isinstance(resume_hint, str) else resume_hint()
-
-
-def _end_hanging_call(resume_hint: str | Callable[[], str], timeout: float, where: str) -> NoReturn:
-    """End the process: the thread of a model that hangs cannot be ended alone."""
+def _end_hanging_call(hint: Callable[[], str], timeout: float, where: str) -> NoReturn:
+    """End the process, as the thread of a hanging model cannot be ended alone."""
     messages.show_cursor(True)
     fail(
         f"the model has not answered for {timeout:g} s (--timeout) on {where}; nothing is lost. "
-        f"{_hint_text(resume_hint)}"
+        f"{hint()}"
     )
     messages.file.flush()
     os._exit(USER_ERROR)
@@ -104,23 +104,27 @@ def typed_command() -> str:
 
 
 def print_json(content: Any) -> None:
-    """Print a result as JSON, for programs."""
+    """Print a result as JSON."""
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def check_log(to: str | None) -> None:
-    """Raise where a tracker is unknown or not installed, before any work is done."""
-    if to is not None:
+def check_log(tracker: str | None) -> None:
+    """Raise if a tracker is unknown or not installed, before any work is done."""
+    if tracker is not None:
         from relook.adapters.tracking import check_tracker
 
-        check_tracker(to)
+        check_tracker(tracker)
 
 
-def log_finished_run(run: Path, to: str | None) -> None:
-    """Log a finished run; what fails is a note."""
-    if to is not None:
+def log_finished_run(run: Path, tracker: str | None) -> None:
+    """Log a finished run; failures are notes."""
+    if tracker is not None:
         from relook.adapters.tracking import log_run
 
-        if log_run(run, to):
-            looks = {"tensorboard": f"tensorboard --logdir {run / to}", "mlflow": "mlflow ui"}
-            say(f"logged to {to}" + (f"; to look at it: {looks[to]}" if to in looks else ""))
+        if log_run(run, tracker):
+            viewers = {
+                "tensorboard": f"tensorboard --logdir {run / tracker}",
+                "mlflow": "mlflow ui",
+            }
+            viewer = f"; to view it: {viewers[tracker]}" if tracker in viewers else ""
+            say(f"logged to {tracker}{viewer}")

@@ -20,67 +20,69 @@ def option(
     panel: str | None = None,
     shown: str | None = None,
     kind: Callable[..., Any] = typer.Option,
-    **how: Any,
+    **keywords: Any,
 ) -> Any:
     """Declare an option as the default of a command's parameter or of a group's field.
 
-    A default of `...` says that it must be given, and `shown` how help puts the default in words.
-    Within `Annotated[…]` it declares what several commands share.
+    A default of `...` makes it required; `shown` is the default as help texts put it in words.
+    Within `Annotated[…]` it declares an option that several commands share.
     """
-    asked = kind(*names, help=help, rich_help_panel=panel, show_default=shown or True, **how)
-    default = MISSING if default is ... else default
-    return field(default=default, metadata={"option": asked})
+    declared = kind(
+        *names, help=help, rich_help_panel=panel, show_default=shown or True, **keywords
+    )
+    return field(default=MISSING if default is ... else default, metadata={"option": declared})
 
 
 argument: Callable[..., Any] = partial(option, kind=typer.Argument)
 
-Declared = tuple[str, Any, Any]
-"""An option: the parameter's name, its type, and its default; a field holds its default."""
+Declaration = tuple[str, Any, Any]
+"""An option: the parameter's name, its type, and its default or the field that has it."""
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Show typer the options of the command and of its groups, in their place.
+    """Show typer the options of the command and of its groups as one flat signature.
 
     A group is a parameter that is a dataclass, whose fields may be groups again, or is marked
-    with `FieldsOf`. The command is called by keywords, as typer does.
+    with `FieldsOf`. The command is called with keywords, as typer does.
     """
-    shown = [_parameter(*one) for one in _options(command)]
+    parameters = [_parameter(*declaration) for declaration in _options(command)]
 
     @wraps(command)
-    def called(**given: Any) -> None:
-        command(**_arguments(command, given))
+    def wrapper(**values: Any) -> None:
+        command(**_arguments(command, values))
 
-    called.__signature__ = Signature(shown)  # type: ignore[attr-defined]  # what typer reads
-    called.__annotations__ = {one.name: one.annotation for one in shown}
-    return called
+    wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
+    return wrapper
 
 
 @dataclass(frozen=True)
 class FieldsOf:
-    """Marks a command's parameter: a dict with the values of a settings class's fields.
+    """Marks a command's parameter as a dict of values for the fields of a settings class.
 
-    `names` are those to ask for; by default all that know their option.
+    `names` are the fields to declare options for; by default all that have an `Option`.
     """
 
     kind: Any
     names: tuple[str, ...] = ()
 
-    def options(self) -> Iterator[Declared]:
+    def options(self) -> Iterator[Declaration]:
         """Yield the fields' options."""
         hints = get_type_hints(self.kind)
-        for one, asked in self._fields():
-            flag = asked.flag or f"--{one.name.replace('_', '-')}"
-            how: dict[str, Any] = {"min": asked.min, "metavar": asked.metavar}
-            how |= {"default": one.default, "panel": asked.panel, "shown": asked.shown}
-            yield one.name, _asked_as(hints[one.name], asked), option(asked.help, flag, **how)
+        for one, declared in self._fields():
+            flag = declared.flag or f"--{one.name.replace('_', '-')}"
+            keywords: dict[str, Any] = {"min": declared.min, "metavar": declared.metavar}
+            keywords |= {"default": one.default, "panel": declared.panel, "shown": declared.shown}
+            hint = _option_type(hints[one.name], declared)
+            yield one.name, hint, option(declared.help, flag, **keywords)
 
-    def taken(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Take the fields' values out of what was given, read."""
-        found = {}
-        for one, asked in self._fields():
-            value = given.pop(one.name)
-            found[one.name] = value if asked.read is None or value is None else asked.read(value)
-        return found
+    def take(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Remove the fields' values from `values`, and return them parsed."""
+        taken = {}
+        for one, declared in self._fields():
+            value, read = values.pop(one.name), declared.read
+            taken[one.name] = value if read is None or value is None else read(value)
+        return taken
 
     def _fields(self) -> Iterator[tuple[Field[Any], Option]]:
         for one in fields(self.kind):
@@ -88,9 +90,9 @@ class FieldsOf:
                 yield one, one.metadata["option"]
 
 
-def _options(kind: Any) -> Iterator[Declared]:
-    """Yield the options of a command or a group, those of the groups in it in their place."""
-    for name, hint, default in _own(kind):
+def _options(kind: Any) -> Iterator[Declaration]:
+    """Yield the options of a command or a group, with nested groups expanded in place."""
+    for name, hint, default in _members(kind):
         if fields_of := _fields_of(hint):
             yield from fields_of.options()
         elif is_dataclass(hint):
@@ -99,20 +101,20 @@ def _options(kind: Any) -> Iterator[Declared]:
             yield name, hint, default
 
 
-def _arguments(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """Take the values of the parameters out of what was given, a group's as one."""
-    found: dict[str, Any] = {}
-    for name, hint, _ in _own(kind):
+def _arguments(kind: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the parameters' values from `values`, and return them with groups rebuilt."""
+    arguments: dict[str, Any] = {}
+    for name, hint, _ in _members(kind):
         if fields_of := _fields_of(hint):
-            found[name] = fields_of.taken(given)
+            arguments[name] = fields_of.take(values)
         elif is_dataclass(hint):
-            found[name] = hint(**_arguments(hint, given))  # type: ignore[operator]  # a class
+            arguments[name] = hint(**_arguments(hint, values))  # type: ignore[operator]  # a class
         else:
-            found[name] = given.pop(name)
-    return found
+            arguments[name] = values.pop(name)
+    return arguments
 
 
-def _own(kind: Any) -> Iterator[Declared]:
+def _members(kind: Any) -> Iterator[Declaration]:
     """Yield the parameters of a command or the fields of a group."""
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
@@ -129,18 +131,19 @@ def _fields_of(hint: Any) -> FieldsOf | None:
 
 def _parameter(name: str, hint: Any, default: Any) -> Parameter:
     """Return a parameter as typer takes it, whether its default or its type declares the option."""
-    own = getattr(default, "metadata", {}).get("option")
+    declared = getattr(default, "metadata", {}).get("option")
     for mark in getattr(hint, "__metadata__", ()):
-        own = getattr(mark, "metadata", {}).get("option", own)
-    if own is not None:
-        hint = Annotated[hint.__origin__ if hasattr(hint, "__metadata__") else hint, own]
+        declared = getattr(mark, "metadata", {}).get("option", declared)
+    if declared is not None:
+        plain_type = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+        hint = Annotated[plain_type, declared]
     value = default.default if isinstance(default, Field) else default
     value = Parameter.empty if value is MISSING else value
     return Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=hint)
 
 
-def _asked_as(hint: Any, option: Option) -> Any:
-    """Return the type that typer reads an option as: text, unless it knows the setting's own."""
+def _option_type(hint: Any, option: Option) -> Any:
+    """Return the type that typer parses: the field's own if typer supports it, or else text."""
     if option.read is not None:
         return list[str] | None if option.several else str | None
     return hint if hint in (bool, int, float, int | None, float | None) else str

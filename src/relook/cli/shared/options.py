@@ -1,4 +1,4 @@
-"""Options that several commands share, alone and in groups; each default stands with its use."""
+"""Options that several commands share, one by one and in groups; commands set the defaults."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.io.files import one_line
 from relook.models import Predictor
 from relook.models import specs as specs_of_models
+from relook.policy.recipes import Recipe
 
 PANEL = "Model and data"
-"""Where `--help` lists what says where model and images come from."""
+"""The panel of `--help` for options on loading the model and the images."""
+
+RESULTS = "Results"
+"""The panel of `--help` for files to write."""
 
 
-def _completed_by(full: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Return what reads `photos` as `folder:photos`, and the like, one or several, and says so."""
+def _completed_by(full_spec: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Return a callback that completes specs, such as `photos` to `folder:photos`."""
 
     def completed(given: Any) -> Any:
         if isinstance(given, list | tuple):
             return [completed(one) for one in given]
-        found = given if given is None else full(given)
-        if found != given:
-            say(f"{given} is read as {found}")
-        return found
+        spec = given if given is None else full_spec(given)
+        if spec != given:
+            say(f"{given} is read as {spec}")
+        return spec
 
     return completed
 
@@ -46,7 +50,7 @@ data_option: Callable[..., Any] = partial(option, callback=_completed_by(specs_o
 classifier_option: Callable[..., Any] = partial(
     option,
     "The classifier: timm:NAME@FILE, torch:MODULE:NAME\\[@FILE], onnx:FILE, hf:DIR, "
-    "cifar:NAME@FILE or small@FILE. Given several times: their mean.",
+    "cifar:NAME@FILE or small@FILE. Repeat it to average an ensemble.",
     "--model",
     "-m",
     callback=_completed_by(specs_of_models.full_spec),
@@ -64,46 +68,45 @@ DataOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    str, speed_option("Where the model runs: cpu, cuda, mps, or auto: a GPU if there is one.")
+    str, speed_option("Where to run the model: cpu, cuda, mps, or auto (a GPU if there is one).")
 ]
 SkipBadOption = Annotated[
-    bool,
-    model_option("Leave files out that cannot be read as images, and list them.", "--skip-bad"),
+    bool, model_option("Skip files that cannot be read as images, and list them.", "--skip-bad")
 ]
 FullSizeOption = Annotated[
     str,
     model_option(
         "Cut crops from the original files instead of from images of the model's size: yes, no, "
-        "or auto: where the recipe or the policy begins with such crops."
+        "or auto (if the recipe or the policy starts with such crops)."
     ),
 ]
 GroupOption = Annotated[
     str | None,
     model_option(
-        "Images that belong together (one patient, scene or video) stay on one side of every "
-        "split: a column of the csv file, an array of the npz file, or a file with one id per "
-        "image."
+        "Keep images that belong together (one patient, scene or video) on one side of every "
+        "split. Name a column of the csv file, an array of the npz file, or a file with one id "
+        "per image."
     ),
 ]
 RecipeOption = Annotated[
     str,
     option(
-        "Which views to try: cifar or imagenet (both mirror), small (no mirroring: digits, "
-        "letters, signs), or a TOML file of your own; for a search also auto: by the images' size "
-        "and channels."
+        "The views to try: cifar or imagenet (both mirror images), small (no mirroring, for "
+        "digits, letters or signs), or your own TOML file; for a search also auto (by the images' "
+        "size and channels)."
     ),
 ]
-EXCLUDE_HELP = "Transforms to leave out, such as cutout,invert; flip leaves all mirror images out."
+EXCLUDE_HELP = "Transforms to leave out, such as cutout,invert; flip excludes all mirror images."
 ExcludeOption = Annotated[str | None, option(EXCLUDE_HELP)]
-SeedOption = Annotated[int, option("Seed of everything random.", min=0)]
+SeedOption = Annotated[int, option("Random seed.", min=0)]
 BatchOption = Annotated[
-    int | None, speed_option("Images in one model call.", min=1, shown="by the images' size")
+    int | None, speed_option("Images per model call.", min=1, shown="by the images' size")
 ]
 SplitOption = Annotated[
     str | None,
     option(
-        "How many images to search with and to compare the result on, stratified by class: shares "
-        "(0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Images beyond both are left out.",
+        "How many images to search on and how many to hold out, stratified by class: shares "
+        "(0.5:0.5), numbers (5000:5000) or the rest (2500:rest). Any others are left out.",
         metavar="SEARCH:TEST",
         shown="two thirds : a third",
     ),
@@ -111,51 +114,49 @@ SplitOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     speed_option(
-        "End with an error when one call of the model takes longer; what is done is kept.",
+        "Stop with an error if a model call takes longer; finished work is kept.",
         metavar="SECONDS",
         shown="none",
     ),
 ]
-RunsOption = Annotated[
-    int, option("Repeats with other random draws: gives mean ± deviation.", min=1)
-]
+RunsOption = Annotated[int, option("Repeats with other random draws, for mean ± deviation.", min=1)]
 GridViewsOption = Annotated[
-    int, details_option("Views per magnitude in the search for MGrid's.", min=1)
+    int, details_option("Views per magnitude in MGrid's grid search.", min=1)
 ]
-ViewsOption = Annotated[int | None, option("Model passes per image, at most.", min=1, shown="all")]
+ViewsOption = Annotated[int | None, option("Most model passes per image.", min=1, shown="all")]
 MethodOption = Annotated[
     str | None,
     option(
-        f"What to deploy, with --views: {', '.join(('policy', *BASELINES))}.",
-        shown="what the run's verdict recommends; with --views alone, the policy",
+        f"The method to deploy, with --views views: {', '.join(('policy', *BASELINES))}.",
+        shown="the verdict's recommendation; with --views alone, the policy",
     ),
 ]
 TemperatureOption = Annotated[
-    str, option("policy, a number, or none for predictions without calibration.")
+    str, option("The softmax temperature: policy, a number, or none (uncalibrated).")
 ]
 LogOption = Annotated[
     str | None,
     option(
         "Log settings, metrics, verdict and report at the end: mlflow, tensorboard or wandb.",
-        panel="Results",
+        panel=RESULTS,
     ),
 ]
 ForceOption = Annotated[bool, option("Overwrite an existing file.", "--force")]
-DryRunOption = Annotated[bool, option("Say what it would cost; write nothing.", "--dry-run")]
+DryRunOption = Annotated[bool, option("Estimate the cost and write nothing.", "--dry-run")]
 JsonOption = Annotated[bool, option("Print the result as JSON instead of tables.", "--json")]
 
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """What images are brought to."""
+    """The shape that images are brought to."""
 
     size: str | None = model_option(
-        "Bring the images to this size, in pixels: 224 or 192x256 (height × width).",
+        "Resize the images to this size in pixels: 224 or 192x256 (height × width).",
         shown="the model's, or the images' own",
     )
     crop: float | None = model_option(
         "Share of the resized image that the centre crop to --size keeps.",
-        shown="the model's, or 0.875; 1 for images of that size",
+        shown="the model's, or 0.875; 1 for images of that size already",
     )
     channels: int | None = model_option(
         "1 for grey images, 3 for colour.", shown="the model's, or the images' own"
@@ -164,70 +165,68 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class ImageOptions(ShapeOptions):
-    """What images a model takes, and its classes."""
+    """The images that a model takes, and its classes."""
 
     classes: Path | None = model_option(
-        "The model's classes in its order: text with one name per line, or JSON "
-        '{"name": index}. Folders and labels are found in it by name.'
+        "File with the class names in the order of the model's outputs: text with one name per "
+        'line, or JSON {"name": index}. Folders and labels are matched by name.'
     )
 
     def given(self) -> dict[str, Any]:
-        """Return what was given, as it is recorded."""
+        """Return the options that were given, as a run records them."""
         return as_recorded(**vars(self))
 
 
 @dataclass(frozen=True)
 class ReadingOptions(ImageOptions):
-    """How images are read, as `read_data` takes it."""
+    """How images are read; see `loading.read_data`."""
 
     skip_bad: SkipBadOption = False
     full_size: FullSizeOption = "auto"
     cache: Path | None = model_option(
-        "A directory for decoded full-size images, which later commands find there.",
-        shown="memory; above 500 MB next to the run",
+        "A directory that keeps decoded full-size images for later commands.",
+        shown="memory; above 500 MB, next to the run",
     )
 
     def given(self) -> dict[str, Any]:
-        """Return what was given, except for `full_size`, which depends on the views too."""
+        """Return the given options except for `full_size`, which depends on the views too."""
         return as_recorded(**{**vars(self), "full_size": None})
 
-    def of(self, data: str, *, crops: bool) -> dict[str, Any]:
-        """Return what was given, settled for these images; `crops`: views begin with crops."""
+    def resolved(self, data: str, *, crops: bool) -> dict[str, Any]:
+        """Return the given options with `full_size` decided; `crops`: views start with crops."""
         full = keeps_full_size(self.full_size, data, crops)
         return as_recorded(**{**vars(self), "full_size": full})
 
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """What a model takes and returns."""
+    """The inputs and outputs of a model."""
 
     mean: str | None = model_option(
-        "Mean subtracted from the model's inputs, on the scale 0…1: one number, or one per "
-        "channel: 0.49,0.48,0.45."
+        "Mean to subtract from the model's inputs (on the scale 0…1): one number, or one per "
+        "channel, such as 0.49,0.48,0.45."
     )
-    std: str | None = model_option(
-        "Standard deviation that the inputs are divided by, after the mean."
-    )
+    std: str | None = model_option("Standard deviation to divide the inputs by, after the mean.")
     outputs: str | None = model_option(
         "What the model returns: logits, probabilities or log_probs.",
-        shown="logits; must be said for an ONNX graph",
+        shown="logits; required for an ONNX graph",
     )
     pretrained: bool = model_option(
-        "Fetch timm's own weights for timm:NAME.", "--pretrained", default=False
+        "Download timm's pretrained weights for timm:NAME.", "--pretrained", default=False
     )
 
     def given(self) -> dict[str, Any]:
-        """Return what was given, as it is recorded."""
+        """Return the options that were given, as a run records them."""
         return as_recorded(**vars(self))
 
     def load(self, specs: list[str], device: str, reading: ReadingOptions) -> Predictor:
-        """Load the model, several as an ensemble, for images that are read like this."""
+        """Load the model (several: an ensemble), for images that are read as `reading` says."""
         return read_model(specs, device=device, size=reading.size, crop=reading.crop, **vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """Everything that says how a model and its images are read."""
+    """Everything on loading a model and its images."""
 
     group: GroupOption = None
     reading: ReadingOptions
@@ -235,40 +234,41 @@ class InputOptions:
     device: DeviceOption = "auto"
 
     def given(self) -> dict[str, Any]:
-        """Return what was given, as it is recorded."""
+        """Return the options that were given, as a run records them."""
         return as_recorded(group=self.group, **self.network.given(), **self.reading.given())
 
     def read(
-        self, model: list[str], data: str, test: str | None = None, *, crops: bool, out: Path
+        self, model: list[str], data: str, test: str | None = None, *, recipe: Recipe, out: Path
     ) -> tuple[Predictor, Dataset, Dataset | None]:
-        """Load the model, its images and those of a separate test; `crops`: views begin with some.
+        """Load the model, its images, and those of a separate test set, for views of a recipe.
 
-        What does not fit into memory goes next to `out`.
+        Decoded images that do not fit into memory are stored next to `out`.
         """
         predictor = self.network.load(model, self.device, self.reading)
-        how = {"model": predictor, "overflow": next_to(out), **self.reading.of(data, crops=crops)}
+        how = self.reading.resolved(data, crops=recipe.start is not None)
+        how |= {"model": predictor, "overflow": next_to(out)}
         dataset = read_data(data, self.group, **how)
-        proof = None if test is None else read_data(test, like=dataset, **how)
-        return predictor, dataset, proof
+        test_set = None if test is None else read_data(test, like=dataset, **how)
+        return predictor, dataset, test_set
 
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """What a call of the deployed model may take."""
+    """The time that a call of the deployed model may take."""
 
     latency: str | None = option(
-        "Take the best views whose call is no slower than this, as 40ms: a median, measured here "
-        "on the file."
+        "Choose the best views whose call takes no longer than this, such as 40ms (the median, "
+        "measured on this machine)."
     )
-    latency_batch: int = latency_option("Images in a call for --latency.", default=1, min=1)
+    latency_batch: int = latency_option("Images per call for --latency.", default=1, min=1)
 
     def limit(self) -> Limit | None:
-        """Return what was asked for, read."""
+        """Return the parsed limit."""
         return None if self.latency is None else Limit.read(self.latency, self.latency_batch)
 
 
 def keep_latency(directory: Path | None, latency: Latency) -> None:
-    """Write what was measured into the run, for `relook show` and the report."""
+    """Write the measured times into the run, for `relook show` and the report."""
     if directory is not None:
         LATENCY.write(directory / "latency.json", latency)
         say(f"times are kept in {one_line(str(directory / 'latency.json'))}")

@@ -57,7 +57,7 @@ def ensembles_command(
     out: Path = option(
         "Where ensembles.json, policies, figures and predictions go.",
         default=Path("runs/ensembles"),
-        panel=study.FILES,
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     reading: options.InputOptions,
@@ -71,8 +71,7 @@ def ensembles_command(
     settings = SearchSettings.of(
         recipe, loading.read_names(exclude), length=length or max(asked), **searching
     )
-    crops = settings.recipe.start is not None
-    together, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
+    together, dataset, test_set = reading.read(model, data, test, recipe=settings.recipe, out=out)
     if not isinstance(together, EnsemblePredictor):
         raise RelookError(f"expected --model at least twice, one per member, got {len(model)}")
     settings = settings.with_split(split, len(dataset))
@@ -81,7 +80,7 @@ def ensembles_command(
             dict(zip(names, together.members, strict=True)),
             dataset,
             settings,
-            test=proof,
+            test=test_set,
             single=names[single - 1],
             budgets=asked,
             methods=loading.read_names(methods),

@@ -43,8 +43,7 @@ def magnitudes_command(
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
     transforms = get_recipe(recipe).without(loading.read_names(exclude))
-    crops = transforms.start is not None
-    predictor, dataset, _ = reading.read(model, data, crops=crops, out=out)
+    predictor, dataset, _ = reading.read(model, data, recipe=transforms, out=out)
     label = name or " + ".join(model)
     settings: dict[str, Any] = {
         "views": views,

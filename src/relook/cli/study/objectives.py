@@ -53,8 +53,7 @@ def objectives_command(
     settings = SearchSettings.of(
         recipe, loading.read_names(exclude), strategy=strategy, **searching
     )
-    crops = settings.recipe.start is not None
-    predictor, dataset, proof = reading.read(model, data, test, crops=crops, out=out)
+    predictor, dataset, test_set = reading.read(model, data, test, recipe=settings.recipe, out=out)
     settings = settings.with_split(split, len(dataset))
     label = name or " + ".join(model)
     bars = stage_bars(lambda stage: (stage, "steps" if "selecting" in stage else "views"))
@@ -64,8 +63,8 @@ def objectives_command(
             dataset,
             settings,
             objectives=loading.read_names(chosen),
-            test=proof,
-            directory=out / _directory(predictor, dataset, proof, settings),
+            test=test_set,
+            directory=out / _directory(predictor, dataset, test_set, settings),
             progress=progress,
             record=study.model_record(label, predictor),
             runs=runs,

@@ -34,7 +34,7 @@ def robustness_command(
     grid_views: options.GridViewsOption = Options.grid_views,
     out: Path | None = option(
         "Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
-        panel=study.FILES,
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     work: study.WorkOptions,
@@ -63,7 +63,7 @@ def robustness_command(
             validation=inputs.validation,
             shift=shift,
             indices=inputs.indices,
-            store_path=target / f"robustness-{inputs.mark(settings, *rest)}",
+            store_path=target / f"robustness-{inputs.short_fingerprint(settings, *rest)}",
             progress=bar,
             record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
             budgets=asked,

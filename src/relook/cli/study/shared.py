@@ -29,9 +29,6 @@ from relook.report.latex import latex as latex_of
 from relook.report.tables import terminal
 from relook.studies.study import Study
 
-FILES = "Results"
-"""Where `--help` lists what a study writes."""
-
 BudgetsOption = Annotated[str, option("Numbers of views to compare at.")]
 MethodsOption = Annotated[str, option(f"Baselines, of: {','.join(BASELINES)}.")]
 TestOption = Annotated[
@@ -101,11 +98,13 @@ class ResultOptions:
     as_csv: Path | None = option(
         "Write every number to this file, as one tidy table (.parquet: as Parquet).",
         "--csv",
-        panel=FILES,
+        panel=options.RESULTS,
     )
-    markdown: Path | None = option("Write the tables to this file.", panel=FILES)
-    latex: Path | None = option("Write a table like the paper's to this file.", panel=FILES)
-    figures: bool = option("Draw the figures, as SVG and PNG.", default=True, panel=FILES)
+    markdown: Path | None = option("Write the tables to this file.", panel=options.RESULTS)
+    latex: Path | None = option(
+        "Write a table like the paper's to this file.", panel=options.RESULTS
+    )
+    figures: bool = option("Draw the figures, as SVG and PNG.", default=True, panel=options.RESULTS)
     as_json: options.JsonOption = False
 
     def show(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from relook.cli.shared import options
 from relook.cli.shared.console import say
 from relook.cli.shared.option_groups import argument, expand_options, option
 from relook.cli.study import shared as study
@@ -25,7 +26,9 @@ def statistics_command(
         default=...,
     ),
     views: int | None = option("Count only the entries of the first N views.", min=1),
-    out: Path | None = option("A directory for statistics.json and the figure.", panel=study.FILES),
+    out: Path | None = option(
+        "A directory for statistics.json and the figure.", panel=options.RESULTS
+    ),
     results: study.ResultOptions,
 ) -> None:
     """Count the transforms of policies and their mean magnitudes, in groups side by side."""

@@ -128,7 +128,7 @@ def train_command(
     _announce(dataset, plan, network)
     with (
         resumable(
-            "Run the same command again to go on from there.",
+            "Run the same command again to resume from there.",
             kept="all up to the last checkpoint is kept",
         ),
         _bars(plan) as progress,

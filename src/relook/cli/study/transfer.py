@@ -56,7 +56,7 @@ def transfer_command(
     out: Path = option(
         "Where transfer.json, figures and predictions go.",
         default=Path("runs/transfer"),
-        panel=study.FILES,
+        panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     reading: options.InputOptions,

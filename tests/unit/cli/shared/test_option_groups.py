@@ -97,7 +97,7 @@ def test_given_leaves_out_what_was_not_given_and_keeps_zero() -> None:
 def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: bool) -> None:
     reading = ReadingOptions(size="8", cache=Path("kept"), full_size=asked)
     expected = {"size": "8", "cache": "kept", **({"full_size": True} if full else {})}
-    assert reading.of("folder:images", crops=crops) == expected
+    assert reading.resolved("folder:images", crops=crops) == expected
 
 
 def test_full_size_of_no_files_is_refused() -> None:
