@@ -118,7 +118,7 @@ def test_without_a_file_ctrl_c_tells_how_it_could_go_on(
     interrupt_after(1, monkeypatch)
     done = relook(*command(files))
     assert done.code == 130
-    assert "With --out FILE it can be continued" in done.err
+    assert "Use --out FILE to be able to resume" in done.err
 
 
 def test_files_beyond_the_memory_are_mapped(

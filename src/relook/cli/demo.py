@@ -1,4 +1,4 @@
-"""`relook demo`: the whole job on embedded data."""
+"""`relook demo`: the whole course of work on embedded data."""
 
 from __future__ import annotations
 

@@ -24,23 +24,25 @@ def predict_command(
     *,
     source: sources.RunOrPolicy,
     data: str = options.model_option(
-        "Images: folder:DIR (at any depth, labels are left alone), files:LIST (one path per "
-        "line), an image file, or a data set (npz:FILE, csv:FILE …).",
+        "Images: folder:DIR (at any depth), files:LIST (one path per line), an image file, or a "
+        "data set (npz:FILE, csv:FILE …), whose labels are ignored.",
         "--data",
         "-d",
         default=...,
     ),
-    out: Path = option("A .csv, .json or .parquet file to write.", "--out", "-o", default=...),
+    out: Path = option("The .csv, .json or .parquet file to write.", "--out", "-o", default=...),
     model: options.SearchedModelOption = None,
     method: options.MethodOption = None,
     views: options.ViewsOption = None,
-    top: int = option("Likeliest classes to write.", default=5, min=1),
+    top: int = option("How many of the most likely classes to write.", default=5, min=1),
     temperature: options.TemperatureOption = "policy",
     early_exit: Path | None = option(
-        "A rule of  relook early-exit  for this policy: each image gets as many views as it "
+        "A rule from  relook early-exit  for this policy: each image gets as many views as it "
         "needs, with the rule's own temperatures."
     ),
-    draws: str = option("fixed (a fresh policy is frozen by its seed) or fresh.", default="fixed"),
+    draws: str = option(
+        "fixed (a policy of fresh draws is frozen by its seed) or fresh.", default="fixed"
+    ),
     force: options.ForceOption = False,
     images: options.ImageOptions,
     skip_bad: options.SkipBadOption = False,
@@ -51,11 +53,11 @@ def predict_command(
     timeout: options.TimeoutOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Predict images without labels with a policy: top classes, entropy, views' disagreement.
+    """Predict unlabelled images with a policy: top classes, entropy, disagreement of views.
 
-    An interrupted run goes on when the same command is given again.
+    Rerun the same command to resume an interrupted run.
     """
-    writer_for(out)
+    writer_for(out)  # raises if the ending of the file is unknown
     sources.refuse_to_overwrite(out, force)
     policy = source.policy
     given = as_recorded(model=model or None, **images.given(), **network.given())
@@ -65,7 +67,7 @@ def predict_command(
     known = sources.ModelOfRun.load(source.search_record(model), given, device)
     tta = TTA(
         known.predictor,
-        _of_files(known.checked(chosen.policy, calibrated_by)),
+        _for_files(known.checked(chosen.policy, calibrated_by)),
         temperature=calibrated_by,
         draws=draws,  # type: ignore[arg-type]  # checked by TTA
         size=known.size,
@@ -74,13 +76,13 @@ def predict_command(
         early_exit=early_exit,
     )
     full = loading.keeps_full_size_as_searched(full_size, file_source(data), policy, [tta.policy])
-    found = known.images(data, tta.policy.preparation, skip_bad, full)
+    images_source = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
-    say(f"{count(len(found.names), 'image')} of {found.prepared}, {each} each")
+    say(f"{count(len(images_source.names), 'image')} of {images_source.prepared}, {each} each")
     with resumable(timeout=timeout), progress_bar("predicting", "images") as bar:
-        done = predict_source(
+        predicted = predict_source(
             tta,
-            found,
+            images_source,
             out,
             model=known.predictor.fingerprint,
             top=top,
@@ -88,25 +90,27 @@ def predict_command(
             force=force,
             progress=bar,
         )
-    _print(done, as_json)
+    _print(predicted, as_json)
 
 
-def _of_files(policy: Policy) -> Policy:
-    """Return a policy for images that come from files: what they are cut from was decided there."""
-    searched = policy.preparation
-    read = None if searched is None else replace(searched, full_size=False)
-    return replace(policy, preparation=read)
+def _for_files(policy: Policy) -> Policy:
+    """Return the policy without full-size cropping, which reading the files takes care of."""
+    preparation = policy.preparation
+    if preparation is None:
+        return policy
+    return replace(policy, preparation=replace(preparation, full_size=False))
 
 
-def _print(done: Predicted, as_json: bool) -> None:
-    for name, reason in done.faults[:_SHOWN]:
+def _print(predicted: Predicted, as_json: bool) -> None:
+    faults = predicted.faults
+    for name, reason in faults[:_SHOWN]:
         say(f"skipped: {one_line(name)}: {reason}")
-    if len(done.faults) > _SHOWN:
-        say(f"… and {len(done.faults) - _SHOWN:,} more")
-    if done.faults_file is not None:
-        say(f"{count(len(done.faults), 'file')} could not be read: listed in {done.faults_file}")
+    if len(faults) > _SHOWN:
+        say(f"… and {len(faults) - _SHOWN:,} more")
+    if predicted.faults_file is not None:
+        say(f"{count(len(faults), 'file')} could not be read: listed in {predicted.faults_file}")
     if as_json:
-        bad = [{"file": name, "reason": reason} for name, reason in done.faults]
-        print_json({"out": str(done.out), "images": done.images, "bad": bad})
+        bad = [{"file": name, "reason": reason} for name, reason in faults]
+        print_json({"out": str(predicted.out), "images": predicted.images, "bad": bad})
         return
-    say(f"{done.images:,} predictions written to {done.out}")
+    say(f"{predicted.images:,} predictions written to {predicted.out}")

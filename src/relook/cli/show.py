@@ -74,7 +74,7 @@ def show_command(
 
 
 def print_policy(policy: Policy) -> None:
-    """Print a policy: its distinct sub-policies with counts, its transforms, temperatures."""
+    """Print a policy: its distinct sub-policies with counts, its transforms and temperatures."""
     console.print(_policy_line(policy), soft_wrap=True)
     table = _bare_table("count", "sub-policy")
     for subpolicy, number in policy.counts():
@@ -211,7 +211,7 @@ def _picture(image: Path | None, side: int) -> Tensor:
 
 
 def _check_finished(run: RunDirectory) -> None:
-    """Raise where a search has begun and left no result yet."""
+    """Raise if a search has begun but not left any result yet."""
     known = stored_passes(run.predictions)
     if known is not None and not any(one.exists() for one in (run.policy, run.search)):
         raise RunError(
@@ -253,7 +253,7 @@ def _show_run(run: RunFiles, image: Path | None, out: Path | None, as_json: bool
 
 
 def _print_where(comparison: Comparison) -> None:
-    """Print where the policy gains and loses, and which confusions it corrects and makes."""
+    """Print where the policy gains and loses, and which confusions it corrects and causes."""
     where = comparison.where
     if where is None:
         return

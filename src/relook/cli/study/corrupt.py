@@ -14,9 +14,9 @@ from relook.studies.corruptions.write import write_arrays, write_folders, write_
 from relook.studies.robustness import Shift
 
 CorruptionsOption = Annotated[
-    str | None, option(f"Which corruptions, all by default: {','.join(CORRUPTIONS)}.")
+    str | None, option(f"Corruptions, by default all: {','.join(CORRUPTIONS)}.")
 ]
-SeveritiesOption = Annotated[str | None, option("Which severities: 1,3,5.", shown="1,2,3,4,5")]
+SeveritiesOption = Annotated[str | None, option("Severities, such as 1,3,5.", shown="1,2,3,4,5")]
 
 
 @expand_options
@@ -24,14 +24,14 @@ def corrupt_command(
     *,
     data: options.DataOption,
     out: Path = option(
-        "A directory for CIFAR-10-C's layout (one .npy file per corruption), or for ImageNet-C's "
-        "with folder: data; or FILE.npz for one corruption at one severity.",
+        "A directory, which gets CIFAR-10-C's layout (one .npy file per corruption) or, for "
+        "folder: data, ImageNet-C's; or FILE.npz for one corruption at one severity.",
         default=...,
     ),
     corruptions: CorruptionsOption = None,
     severities: SeveritiesOption = None,
     jpeg: bool = option(
-        "Write folders as JPEG of quality 85, as ImageNet-C is, not as PNG.",
+        "Write folders as JPEG of quality 85, like ImageNet-C, instead of PNG.",
         "--jpeg",
         default=False,
     ),
@@ -40,7 +40,7 @@ def corrupt_command(
     skip_bad: options.SkipBadOption = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Write corrupted versions of labelled images, to measure robustness on."""
+    """Write corrupted versions of labelled images, for measuring robustness."""
     shift = read_shift(corruptions, severities)
     chosen, levels = shift.corruptions or (), shift.severities or ()
     single = out.suffix.lower() == ".npz"
@@ -74,7 +74,7 @@ def corrupt_command(
 
 
 def read_shift(corruptions: str | None, severities: str | None) -> Shift:
-    """Read `fog,snow` and `1,3,5`, checked; None: all."""
+    """Parse and check `fog,snow` and `1,3,5`; None means all."""
     names = check_corruptions(None if corruptions is None else loading.read_names(corruptions))
     levels = None
     if severities is not None:

@@ -17,7 +17,7 @@ from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
 
-_OF_MEMBERS = FieldsOf(
+_SEARCH_OPTIONS = FieldsOf(
     SearchSettings,
     ("strategy", "draws", "pool_size", "seed", "batch", "accelerate", "precision", "memory"),
 )
@@ -27,15 +27,15 @@ _OF_MEMBERS = FieldsOf(
 def ensembles_command(
     *,
     model: list[str] = options.model_option(
-        "A member, as in  relook search. Give two or more.", "--model", "-m", default=...
+        "A member, as in  relook search. Give at least two.", "--model", "-m", default=...
     ),
     data: options.DataOption,
     test: study.TestOption = None,
     name: list[str] | None = options.model_option(
-        "What tables call the members, in order.", shown="from their files"
+        "Names of the members in tables, in order.", shown="from their files"
     ),
     single: int = option(
-        "Which member's policy and magnitude M* serve all in the way GPS single: 1, 2 …",
+        "For GPS single, the member whose policy and magnitude M* all members use: 1, 2 …",
         default=1,
         min=1,
     ),
@@ -44,8 +44,10 @@ def ensembles_command(
     runs: options.RunsOption = 1,
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
-    searching: Annotated[dict[str, Any], _OF_MEMBERS],
-    length: int | None = option("Entries of a policy.", min=1, shown="the largest budget"),
+    searching: Annotated[dict[str, Any], _SEARCH_OPTIONS],
+    length: int | None = option(
+        "Number of policy entries to select.", min=1, shown="the largest budget"
+    ),
     split: options.SplitOption = None,
     train_length: int = options.details_option(
         "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
@@ -55,7 +57,7 @@ def ensembles_command(
     ),
     grid_views: options.GridViewsOption = Options.grid_views,
     out: Path = option(
-        "Where ensembles.json, policies, figures and predictions go.",
+        "Directory for ensembles.json, policies, figures and predictions.",
         default=Path("runs/ensembles"),
         panel=options.RESULTS,
     ),

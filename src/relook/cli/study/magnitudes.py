@@ -23,14 +23,14 @@ def magnitudes_command(
     model: options.ModelOption,
     data: options.DataOption,
     grid: str = option("The magnitudes M to try, from 0 to 60.", "--magnitudes", default=_GRID),
-    views: int = option("Views to average; the paper: 100.", default=20, min=1),
-    length: int = option("Transforms of a view (RandAugment's N).", default=Options.length, min=0),
-    runs: int = option("Draws of the transforms: gives mean ± deviation.", default=1, min=1),
+    views: int = option("Views to average; the paper averages 100.", default=20, min=1),
+    length: int = option("Transforms per view (RandAugment's N).", default=Options.length, min=0),
+    runs: options.RunsOption = 1,
     out: study.OutOption = Path("runs/magnitudes"),
     recipe: options.RecipeOption = "cifar",
     exclude: options.ExcludeOption = None,
     draws: str = option(
-        "fixed: the same views of every image; fresh: drawn for each image, as in the paper.",
+        "fixed (the same views for all images) or fresh (drawn for each image, as in the paper).",
         default="fixed",
     ),
     name: study.NameOption = None,
@@ -38,7 +38,7 @@ def magnitudes_command(
     reading: options.InputOptions,
     work: study.WorkOptions,
 ) -> None:
-    """Score RandAugment at test time for rising magnitudes, and find the best by each metric."""
+    """Score test-time RandAugment at each magnitude, and find the best by each metric."""
     if draws not in ("fixed", "fresh"):
         raise RelookError(f"--draws: expected fixed or fresh, got {draws!r}")
     steps = _grid(grid)
@@ -55,7 +55,7 @@ def magnitudes_command(
     identity = fingerprint(
         predictor.fingerprint, dataset.fingerprint, transforms.to_json(), settings
     )
-    with work.within(out) as bar:
+    with work.in_directory(out) as bar:
         found = magnitudes(
             predictor,
             dataset,

@@ -22,8 +22,8 @@ def robustness_command(
     compared: ComparisonSource,
     corrupted: Path | None = options.model_option(
         "The corrupted versions: CIFAR-10-C's or CIFAR-100-C's .npy files, ImageNet-C's folders, "
-        "or what  relook study corrupt  wrote.",
-        shown="made from the clean images",
+        "or the output of  relook study corrupt.",
+        shown="generated from the clean images",
     ),
     corruptions: CorruptionsOption = None,
     severities: SeveritiesOption = None,
@@ -33,14 +33,14 @@ def robustness_command(
     runs: options.RunsOption = 1,
     grid_views: options.GridViewsOption = Options.grid_views,
     out: Path | None = option(
-        "Where robustness.json, figures and predictions go: RUN, or else runs/robustness.",
+        "Directory for robustness.json, figures and predictions: RUN, or else runs/robustness.",
         panel=options.RESULTS,
     ),
     results: study.ResultOptions,
     work: study.WorkOptions,
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
-    asked, chosen = loading.read_budgets(budgets), loading.read_names(methods)
+    sizes, names = loading.read_budgets(budgets), loading.read_names(methods)
     shift = read_shift(corruptions, severities)
     inputs = compared.read()
     inputs.note_balance()
@@ -52,9 +52,10 @@ def robustness_command(
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
     shifts = len(shift.corruptions or ()) * len(shift.severities or ())
-    inputs = compared.with_engine(inputs, target, shifts * max(asked) * len(inputs.dataset))
-    rest = [kept.tolist(), corrupted is None, asked, chosen, runs, work.seed, work.batch]
-    with work.within(target) as bar:
+    inputs = compared.with_engine(inputs, target, shifts * max(sizes) * len(inputs.dataset))
+    more = [kept.tolist(), corrupted is None, sizes, names, runs, work.seed, work.batch]
+    mark = inputs.short_fingerprint(settings, *more)
+    with work.in_directory(target) as bar:
         found = robustness(
             inputs.predictor,
             inputs.dataset,
@@ -63,11 +64,11 @@ def robustness_command(
             validation=inputs.validation,
             shift=shift,
             indices=inputs.indices,
-            store_path=target / f"robustness-{inputs.short_fingerprint(settings, *rest)}",
+            store_path=target / f"robustness-{mark}",
             progress=bar,
             record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
-            budgets=asked,
-            methods=chosen,
+            budgets=sizes,
+            methods=names,
             options=settings,
             seed=work.seed,
             runs=runs,

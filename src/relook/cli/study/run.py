@@ -24,28 +24,29 @@ def run_command(
     *,
     file: Path = argument("The study, a TOML file.", default=...),
     out: Path | None = option(
-        "Where tables, figures and the index go; rerun the same command to resume.",
+        "Directory for tables, figures and the index; rerun the same command to resume.",
         shown="runs/NAME",
     ),
     settings: list[str] | None = option(
-        "In place of what the file says: compare.runs=1, search.pool_size=50 …",
+        "Override a setting of the file: compare.runs=1, search.pool_size=50 …",
         "--set",
         metavar="KEY=VALUE",
     ),
     data: list[str] | None = option(
-        "Where a data set of the file is: short for --set data.NAME.path=PATH.",
+        "The location of a data set in the file: short for --set data.NAME.path=PATH.",
         "--data",
         "-d",
         metavar="NAME=PATH",
     ),
     only: list[str] | None = option(
-        f"Parts, with what they need: {', '.join(PARTS)}.", metavar="PART[,PART]"
+        f"Run only these parts and those they depend on: {', '.join(PARTS)}.",
+        metavar="PART[,PART]",
     ),
     jobs: Path | None = option(
-        "Where results are kept; studies that share it share what is done.", shown="jobs in --out"
+        "Directory for the results of jobs; studies can share it.", shown="jobs in --out"
     ),
     dry_run: bool = option(
-        "List the jobs and what they cost; run nothing.", "--dry-run", default=False
+        "List the jobs and their cost; run nothing.", "--dry-run", default=False
     ),
     device: options.DeviceOption = "cpu",
     timeout: options.TimeoutOption = None,
@@ -60,13 +61,14 @@ def run_command(
         _print_plan(study, make_plan(study, parts), place, device, as_json)
         return
     with resumable(timeout=timeout), bars_in_turn() as bar:
-        bars: list[ProgressCallback] = []
+        current: ProgressCallback
 
         def start(job: Job, number: int, total: int) -> None:
-            bars.append(bar(number, f"[{number}/{total}] {job.title}", "units"))
+            nonlocal current
+            current = bar(number, f"[{number}/{total}] {job.title}", "units")
 
         def report(done: int, total: int, note: str) -> None:
-            bars[-1](done, total, note=note)
+            current(done, total, note=note)
 
         made = reproduce(
             study,

@@ -1,4 +1,4 @@
-"""`relook study statistics`: which transforms policies are made of, group by group."""
+"""`relook study statistics`: the transforms that policies are made of, group by group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relook.io.files import one_line
 from relook.policy import Policy
 from relook.studies.statistics import STUDY, statistics
 
-_UNNAMED = "policies"
+_DEFAULT_GROUP = "policies"
 
 
 @expand_options
@@ -22,28 +22,28 @@ def statistics_command(
     *,
     policies: list[str] = argument(
         "Policy files or runs, each as GROUP=PATH: randaugment=runs/a randaugment=runs/b "
-        "vanilla=runs/c. Without a group: one for all.",
+        "vanilla=runs/c. Without GROUP=, they form one group.",
         default=...,
     ),
     views: int | None = option("Count only the entries of the first N views.", min=1),
     out: Path | None = option(
-        "A directory for statistics.json and the figure.", panel=options.RESULTS
+        "Directory for statistics.json and the figure.", panel=options.RESULTS
     ),
     results: study.ResultOptions,
 ) -> None:
-    """Count the transforms of policies and their mean magnitudes, in groups side by side."""
+    """Compare groups of policies: how often and how strongly they use each transform."""
     results.show(STUDY, statistics(read_groups(policies, views)), out)
     if out is None and not results.as_json:
-        say("--out DIR  draws them")
+        say("--out DIR  also draws a figure")
 
 
 def read_groups(specs: Sequence[str], views: int | None = None) -> dict[str, list[Policy]]:
-    """Read `GROUP=PATH` or `PATH`, a policy file or a run, several times."""
+    """Load the policies of each `GROUP=PATH` or `PATH`, a policy file or a run."""
     groups: dict[str, list[Policy]] = {}
     for spec in specs:
         name, equals, rest = spec.partition("=")
         if Path(spec).exists() or not equals:  # a path may hold = itself
-            name, rest = _UNNAMED, spec
+            name, rest = _DEFAULT_GROUP, spec
         if not name or not rest:
             raise RelookError(f"expected GROUP=PATH or a path, got {one_line(spec)!r}")
         path = Path(rest)

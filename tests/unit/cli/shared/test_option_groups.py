@@ -102,4 +102,4 @@ def test_full_size_is_settled_by_data_and_views(asked: str, crops: bool, full: b
 
 def test_full_size_of_no_files_is_refused() -> None:
     asked = ReadingOptions(full_size="yes")
-    refused("--full-size yes: expected image files", asked.of, "digits", crops=False)
+    refused("--full-size yes: expected image files", asked.resolved, "digits", crops=False)
