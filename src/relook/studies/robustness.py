@@ -44,11 +44,11 @@ from relook.studies.corruptions import (
     corrupt_photos,
     resized_photos,
 )
-from relook.studies.robustness_scores import CLEAN, Condition, Tally, rows_of
-from relook.studies.study import Study, StudyKeywords, asked_for, corrected_change
+from relook.studies.robustness_scores import CLEAN, Condition, Tally, result_rows
+from relook.studies.study import Study, StudyKeywords, corrected_change, study_settings
 from relook.transforms.full_images import FullImages
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 METHODS = ("plain", "cf", "mgrid")
@@ -89,7 +89,7 @@ def robustness(
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    asked = asked_for(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
+    asked = study_settings(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
     check_policies(policies, asked.runs)
     shift = shift or Shift()
     names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
@@ -121,7 +121,7 @@ def robustness(
         for one in score_budgets(here, lines):
             tally.add(condition, one)
     return STUDY.results(
-        rows_of(setup, tally, chosen),
+        result_rows(setup, tally, chosen),
         {
             **setup.record(),
             "methods": chosen,

@@ -114,7 +114,7 @@ class Tally:
         return np.asarray(np.mean(found, axis=0))
 
 
-def rows_of(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Result]:
+def result_rows(setup: Setup, tally: Tally, methods: Sequence[str]) -> Iterator[Result]:
     """Yield each method's errors and cLL at each budget, and its differences to others."""
     muce = {key: float(tally.uce(key, tally.corruptions).mean()) for key in tally.errors}
     for key in sorted(muce, key=lambda key: (methods.index(key[0]), key[1])):

@@ -24,17 +24,23 @@ from relook.report.tables import SHORT_NAMES, Cell, Column, Table, cell_of
 from relook.studies.study import (
     Study,
     StudyKeywords,
-    asked_for,
     corrected_change,
     largest_budget,
     measured_rows,
-    progress_shares,
-    store_path_of,
+    predictions_path,
+    split_progress,
+    study_settings,
     without_deviations,
 )
-from relook.studies.transfer_targets import Target, TargetJob, check_names, common_recipe, job_of
+from relook.studies.transfer_targets import (
+    Target,
+    TargetJob,
+    check_targets,
+    common_recipe,
+    make_target_job,
+)
 
-if TYPE_CHECKING:  # what draws needs matplotlib
+if TYPE_CHECKING:  # drawing needs matplotlib
     from relook.report.figures import Drawing
 
 CROPS = "cf"
@@ -67,9 +73,9 @@ def transfer(
     `store_path` is a directory for predictions; an interrupted call goes on.
     """
     usual: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
-    asked = asked_for(STUDY.name, settings, usual, without=("options",))
+    asked = study_settings(STUDY.name, settings, usual, without=("options",))
     check_policies(tuple(policies.values()), asked.runs)
-    check_names(targets, policies)
+    check_targets(targets, policies)
     prior = common_recipe(policies, recipe)
     budgets = checked_budgets(asked.budgets)
     most = min(policy.views for policy in policies.values())
@@ -84,10 +90,10 @@ def transfer(
         setup = here.setup(
             target.predictor, target.dataset, prior, indices=target.indices, store_path=store_path
         )
-        jobs.append(job_of(target, setup, policies, asked.methods))
+        jobs.append(make_target_job(target, setup, policies, asked.methods))
     rows: list[Result] = []
     infos: list[dict[str, Any]] = []
-    reports = progress_shares(progress, [job.passes for job in jobs])
+    reports = split_progress(progress, [job.passes for job in jobs])
     for job, report in zip(jobs, reports, strict=True):
         found, classes = _scored(replace(job.setup, progress=report), job.lines)
         rows += _rows(job, found, policies)
@@ -123,7 +129,7 @@ def transfer(
 def _scored(setup: Setup, lines: Sequence[MethodRun]) -> tuple[Found, int]:
     """Predict each distinct view once and score the budgets; returns the classes too."""
     views = [view for line in lines for view in line.views]
-    here = replace(setup, store=store_path_of(setup, views, setup.store))
+    here = replace(setup, store=predictions_path(setup, views, setup.store))
     found: Found = {}
     classes = 0
     for one in score_budgets(here, lines, _lengths):

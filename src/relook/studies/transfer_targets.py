@@ -55,7 +55,7 @@ class TargetJob:
         return len(distinct) * len(self.setup.dataset)
 
 
-def job_of(
+def make_target_job(
     target: Target, setup: Setup, policies: Mapping[str, Policy], methods: Sequence[str] | None
 ) -> TargetJob:
     """Return what is scored on a target: the policies, and the baselines that it can have."""
@@ -69,7 +69,7 @@ def job_of(
     return TargetJob(target, setup, tuple(lines), baselines, left_out)
 
 
-def check_names(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
+def check_targets(targets: Sequence[Target], policies: Mapping[str, Policy]) -> None:
     """Raise unless targets and policies have names of their own, and images are of one kind."""
     names = [target.name for target in targets]
     if not names:

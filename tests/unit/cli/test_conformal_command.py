@@ -100,7 +100,7 @@ def test_other_images_set_the_threshold_where_none_were_left(runs: Path, tmp_pat
     refused("300 of its 300 images .* search with  --split", conformal, runs / "whole", *again)
     others = ("--data", f"npz:{runs}/others.npz", "--out", tmp_path / "p.json")
     done = conformal(runs / "whole", *others, "--views", 2)
-    assert "100 images to set the threshold, 150 to show" in done.stderr
+    assert "100 images to set the threshold, 150 to evaluate" in done.stderr
     # Without a run there is nothing to show it on.
     alone = tmp_path / "alone.json"
     Policy.load(runs / "run/policy.json").save(alone)

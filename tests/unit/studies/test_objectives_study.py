@@ -153,7 +153,7 @@ def test_an_objective_of_ones_own_stands_beside_the_others(
         ({}, {"runs": 0}, "at least 1 run, got 0"),
         ({"length": 0}, {}, "length of at least 1"),
         ({"strategy": "conservative"}, {}, "greedy or paper"),
-        ({"cross_fit": True}, {}, "cross_fit holds no images out"),
+        ({"cross_fit": True}, {}, "cross_fit holds out no images"),
         ({}, {"budgets": [0]}, "budgets of at least 1"),
         ({}, {"seed": 1}, "unknown keyword of objectives 'seed'"),
     ],

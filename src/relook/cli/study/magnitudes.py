@@ -12,7 +12,7 @@ from relook.errors import RelookError
 from relook.evaluation.baselines import GRID, Options
 from relook.io.fingerprint import fingerprint
 from relook.policy.recipes import get_recipe
-from relook.studies.magnitudes import STUDY, checked_grid, magnitudes
+from relook.studies.magnitudes import STUDY, check_grid, magnitudes
 
 _GRID = ",".join(f"{step:g}" for step in GRID)
 
@@ -72,6 +72,6 @@ def magnitudes_command(
 
 def _grid(text: str) -> tuple[float, ...]:
     try:
-        return checked_grid([float(part) for part in text.split(",")])
+        return check_grid([float(part) for part in text.split(",")])
     except ValueError:
         raise RelookError(f"--magnitudes: expected numbers like 0,5,10; got {text!r}") from None

@@ -15,7 +15,7 @@ from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.policy_search.settings import SearchSettings
 from relook.selection.objectives import OBJECTIVES
-from relook.studies.objectives import OF_THE_PAPER, STUDY, objectives
+from relook.studies.objectives import PAPER_OBJECTIVES, STUDY, objectives
 
 _IDENTIFYING = ("pool_size", "draws", "strategy", "balanced", "holdout", "left_out", "batch")
 """The settings that predictions depend on."""
@@ -33,7 +33,7 @@ def objectives_command(
     chosen: str = option(
         f"The objectives to search by, out of: {','.join(OBJECTIVES)}.",
         "--objectives",
-        default=",".join(OF_THE_PAPER),
+        default=",".join(PAPER_OBJECTIVES),
     ),
     runs: int = option(
         "Searches per objective, each with its own pool and split.", default=5, min=1

@@ -80,7 +80,7 @@ def run_search(inputs: JobInputs) -> tuple[str, ...]:
         "command": _command(inputs),
         "model": inputs.model_spec(entry, "search"),
         "data": inputs.data_spec(entry, "search"),
-        **said_of(inputs.study.models[entry.model]),
+        **model_options(inputs.study.models[entry.model]),
     }
     if test is not None:
         origin["test"] = inputs.data_spec(entry, "score")
@@ -240,7 +240,7 @@ def _kept_the_recipe(run: Path) -> bool:
     return probe is None or not any(one["taken"] for one in probe.tried)
 
 
-def said_of(model: StudyModel) -> dict[str, Any]:
+def model_options(model: StudyModel) -> dict[str, Any]:
     """Return what a study says of a model as a run's record keeps it, for later commands."""
     said: dict[str, Any] = {"outputs": model.outputs, "pretrained": model.pretrained}
     said["size"] = model.size and str(model.size)

@@ -14,7 +14,7 @@ from relook.studies.reproduce.file import slug
 from relook.studies.reproduce.settings import GIVEN, StudyFile
 from relook.version import __version__
 
-DRAWN_FROM: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
+SOURCE_PARTS: Mapping[str, str] = {"statistics": "search", "temperature": "compare"}
 """Parts that run nothing of their own: they are drawn from another part's results."""
 
 
@@ -81,7 +81,7 @@ class Job:
 def make_plan(study: StudyFile, only: Iterable[str] | None = None) -> tuple[Job, ...]:
     """Return the jobs of a study, or of the parts `only`, each after those that it needs."""
     wanted = set(study.parts if only is None else only)
-    wanted |= {DRAWN_FROM[part] for part in wanted if part in DRAWN_FROM}
+    wanted |= {SOURCE_PARTS[part] for part in wanted if part in SOURCE_PARTS}
     ordered: dict[str, Job] = {}
     for job in _Planner(study).jobs():
         if job.part in wanted:
