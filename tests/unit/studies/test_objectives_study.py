@@ -27,7 +27,7 @@ from relook.selection import greedy_search
 from relook.studies.objectives import (
     PLAIN,
     STUDY,
-    label_of,
+    objective_label,
     objectives,
     paper_table,
     sentence,
@@ -170,7 +170,7 @@ def rows(name: str, accuracy: tuple[float, float], cll: tuple[float, float]) -> 
     keys = {
         "data": "CIFAR-100",
         "method": name,
-        "label": label_of(name),
+        "label": objective_label(name),
         "budget": 1 if name == PLAIN else 100,
         "views": 100,
         "images": 10_000,
