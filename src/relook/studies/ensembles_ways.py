@@ -170,7 +170,9 @@ def check_members(members: Mapping[str, Predictor], settings: SearchSettings) ->
     EnsemblePredictor(list(members.values()))  # raises if the members do not fit together
     check_has_held_out_images(settings)
     if settings.race:
-        raise RelookError("a race drops other candidates for each member: search without --race")
+        raise RelookError(
+            "a race drops different candidates for each member: search without --race"
+        )
 
 
 def _part(progress: StageProgress | None, number: int, parts: int) -> StageProgress | None:
