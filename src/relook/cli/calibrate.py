@@ -8,7 +8,7 @@ from typing import Any
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.console import console, print_json, print_table, progress_bar, resumable, say
 from relook.cli.shared.inputs import BALANCE_NOTE
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
@@ -20,7 +20,7 @@ from relook.models import Predictor
 from relook.policy import Policy
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images, was_balanced
-from relook.report.tables import Cell, Column, Table, change_cell, terminal
+from relook.report.tables import Cell, Column, Table, change_cell
 
 _WEIGHTS = ("equal", "learn", "always")
 
@@ -172,7 +172,7 @@ def _print_weights(weighed: WeighedPolicy) -> None:
         Cell(wording.signed(found.fit_cll - found.fit_cll_equal, 4)),
     )
     title = "cLL of the views' mean, with equal and with learned weights"
-    console.print(terminal(Table(title, columns, ((held_out, fit),))))
+    print_table(Table(title, columns, ((held_out, fit),)))
     outcome = "the learned weights are written, as repeats of views"
     if not weighed.used:
         outcome = "weights unchanged: held-out images do not show that learned weights help"

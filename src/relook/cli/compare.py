@@ -14,9 +14,10 @@ from relook.cli.shared import loading, options
 from relook.cli.shared.console import (
     NOT_MET,
     check_log,
-    console,
     log_finished_run,
     print_json,
+    print_table,
+    print_text,
     resumable,
     say,
 )
@@ -43,13 +44,12 @@ from relook.predictions.passes import Images
 from relook.report.comparison_tables import comparison_table, frontier_table, junit_xml, to_latex
 from relook.report.deployed_tables import latency_table
 from relook.report.summary import foreign_images, when_not_to_answer
-from relook.report.tables import terminal
 from relook.transforms.full_images import FullImages
 
 _IMAGES_TO_TIME = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonOptions:
     """The settings of the comparison."""
 
@@ -59,13 +59,7 @@ class ComparisonOptions:
     margin: float = options.details_option(
         "The smallest difference in cLL that matters to you.", default=MARGIN, min=0
     )
-    train_length: int = options.details_option(
-        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
-    )
-    train_magnitude: float = options.details_option(
-        "The magnitude that the model was trained with (MTrain).", default=Options.magnitude, min=0
-    )
-    grid_views: options.GridViewsOption = Options.grid_views
+    baselines: options.BaselineOptions
     protocol: str = options.details_option(
         "How to fit temperatures: standard (shrunk if there are few images), or paper (as in the "
         "paper).",
@@ -90,7 +84,7 @@ class ComparisonOptions:
         return {
             "budgets": loading.read_budgets(self.budgets),
             "methods": methods,
-            "options": Options(self.train_length, self.train_magnitude, grid_views=self.grid_views),
+            "options": self.baselines.options(),
             "seed": self.seed,
             "runs": self.runs,
             "margin": self.margin,
@@ -290,10 +284,10 @@ def _print(
             }
         )
         return
-    console.print(terminal(comparison_table(comparison), console))
-    console.print(terminal(frontier_table(comparison), console))
+    print_table(comparison_table(comparison))
+    print_table(frontier_table(comparison))
     if latency is not None:
-        console.print(terminal(latency_table(latency), console))
+        print_table(latency_table(latency))
     say(f"written to {out}: comparison.json, examples.npz")
     lines = [
         "" if latency is None else latency.sentence,
@@ -302,7 +296,7 @@ def _print(
         foreign_images(comparison),
     ]
     for line in filter(None, lines):
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(comparison.verdict.sentence, soft_wrap=True, markup=False, style="bold")
+        print_text(line)
+    print_text(comparison.verdict.sentence, style="bold")
     for one in checked:
-        console.print(str(one), soft_wrap=True, markup=False)
+        print_text(str(one))

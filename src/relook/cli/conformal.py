@@ -8,7 +8,14 @@ from typing import Any
 
 from relook.api.recorded import as_recorded
 from relook.cli.shared import loading, options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicyInputs, PolicySource, images_option
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
@@ -18,7 +25,6 @@ from relook.numerics.conformal import FREE, PENALTY
 from relook.policy.file import policy_to_json
 from relook.policy_search.run_record import used_images
 from relook.report.deployed_tables import sets_sentence, sets_table
-from relook.report.tables import terminal
 
 _HOW_TO_LEAVE_OUT = (
     "search with  --split 0.4:0.3  (the other 30 % are left for this), or give --data"
@@ -129,23 +135,22 @@ def _print(found: PolicySets, coverage: float) -> None:
     if rule is not None:
         number = len(rule.thresholds)
         text = f"{rule.thresholds[0]:.4f}" if number == 1 else f"one per class, {number} in all"
-        console.print(f"score {rule.score}, threshold {text}")
+        print_text(f"score {rule.score}, threshold {text}")
     if found.report is None:
-        console.print("no other images to measure coverage and size on")
+        print_text("no other images to measure coverage and size on")
     else:
-        console.print(terminal(sets_table(found.report), console))
+        print_table(sets_table(found.report))
         if found.report.figures is None:
-            console.print("too few images to measure coverage and size")
+            print_text("too few images to measure coverage and size")
         else:
-            console.print(sets_sentence(found.report, coverage), soft_wrap=True, style="bold")
+            print_text(sets_sentence(found.report, coverage), style="bold")
         if found.note is not None:
-            console.print(found.note, soft_wrap=True)
+            print_text(found.note)
         if found.report.of_plain:
-            console.print("the sets are the plain image's: there is nothing to compare them with")
+            print_text("the sets are the plain image's: there is nothing to compare them with")
     if rule is not None and len(rule.thresholds) == 1:
-        console.print(
+        print_text(
             f"the guarantee, {100 * coverage:g} %, is a mean over all draws of {found.images:,} "
             f"such images; with these it may be off by {200 * found.deviation:.1f} points (two "
-            "deviations)",
-            soft_wrap=True,
+            "deviations)"
         )

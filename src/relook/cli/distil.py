@@ -12,7 +12,7 @@ import typer
 
 from relook.api.progress_bars import search_bars
 from relook.cli.shared import loading, options
-from relook.cli.shared.console import console, print_json, resumable, say
+from relook.cli.shared.console import print_json, print_table, print_text, resumable, say
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset, Preparation
@@ -22,7 +22,6 @@ from relook.deploy.distil.student import Training, trainable
 from relook.foundation.wording import count, duration, views_text
 from relook.predictions.passes import View, estimate
 from relook.report.deployed_tables import distil_table
-from relook.report.tables import terminal
 
 _DEFAULT = Training()
 _EXPORT_OPTIONS = ("mean", "std", "outputs", "size", "crop", "channels", "classes")
@@ -164,8 +163,8 @@ def _print(found: Distilled, out: Path, export_command: str | None, as_json: boo
     if record.left_out:
         say(f"{count(record.left_out, 'image')} left out: the gain is measured on them")
     if record.verdict is not None:
-        console.print(terminal(distil_table(record.verdict), console))
-    console.print(record.sentence, soft_wrap=True, markup=False, style="bold")
+        print_table(distil_table(record.verdict))
+    print_text(record.sentence, style="bold")
     if not record.written:
         say(f"no weights were written; {out} has the record")
         return

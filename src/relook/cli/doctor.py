@@ -20,7 +20,7 @@ import typer
 from packaging.requirements import Requirement
 
 import relook
-from relook.cli.shared.console import console, print_json, say
+from relook.cli.shared.console import print_json, print_text, say
 from relook.cli.shared.option_groups import expand_options, option
 from relook.errors import RelookError
 from relook.foundation import torchvision_import
@@ -54,7 +54,7 @@ def doctor_command(
         print_json(found)
     else:
         for line in _lines(found):
-            console.print(for_terminal(line), markup=False, soft_wrap=True)
+            print_text(for_terminal(line))
     if found["broken"]:
         raise typer.Exit(BROKEN)
 

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relook.cli.shared import options, sources
-from relook.cli.shared.console import console, print_json, progress_bar, resumable, say
+from relook.cli.shared.console import (
+    print_json,
+    print_table,
+    print_text,
+    progress_bar,
+    resumable,
+    say,
+)
 from relook.cli.shared.inputs import PolicyInputs, PolicySource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.data import Dataset
@@ -25,7 +32,7 @@ from relook.io.fingerprint import fingerprint
 from relook.numerics.arrays import LogProbs
 from relook.numerics.splits import stratified_split
 from relook.predictions.passes import predict_views
-from relook.report.tables import Cell, Column, Table, change_cell, terminal
+from relook.report.tables import Cell, Column, Table, change_cell
 
 
 @expand_options
@@ -132,9 +139,9 @@ def _finish(
     if as_json:
         print_json({"out": str(file), "figures": [str(path) for path in drawn], **content})
         return
-    console.print(terminal(_table(report)))
+    print_table(_table(report))
     say(f"written to {file}, and {file.stem}-report.json" + (", figures/" if drawn else ""))
-    console.print(report.sentence, soft_wrap=True, markup=False, style="bold")
+    print_text(report.sentence, style="bold")
 
 
 def _draw(report: ExitReport, directory: Path) -> list[Path]:

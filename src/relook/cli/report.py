@@ -8,6 +8,7 @@ import typer
 
 from relook.cli.shared.console import print_json
 from relook.cli.shared.option_groups import argument, expand_options, option
+from relook.cli.shared.options import JsonOption
 from relook.report import write_report
 
 
@@ -16,12 +17,12 @@ def report_command(
     *,
     run: Path = argument("The run's directory.", default=...),
     out: Path | None = option(
-        "Where to write the page (default: report.html in the run's directory)."
+        "Where to write the page.", shown="report.html in the run's directory"
     ),
     figures: bool = option(
         "Also write the figures as SVG and PNG to the run's figures/.", default=True
     ),
-    as_json: bool = option("Print the result as JSON instead of a line.", "--json", default=False),
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's report as one self-contained HTML file, and print its path."""
     page = write_report(run, out, figures=figures)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.markup import escape
@@ -25,6 +25,9 @@ from relook.api.progress_bars import stage_bars as stage_bars
 from relook.foundation.screen import Screen
 from relook.foundation.watchdog import CallLimit, limited_calls
 from relook.io.files import for_terminal
+
+if TYPE_CHECKING:
+    from relook.report.tables import Table
 
 console = Screen(highlight=False, emoji=False)
 
@@ -101,6 +104,18 @@ def _end_hanging_call(hint: Callable[[], str], timeout: float, where: str) -> No
 def typed_command() -> str:
     """Return the command as it was typed."""
     return shlex.join(["relook", *sys.argv[1:]])
+
+
+def print_table(table: Table) -> None:
+    """Print a table, without the columns that do not fit the terminal."""
+    from relook.report.tables import terminal  # report needs packages that doctor has to check
+
+    console.print(terminal(table, console))
+
+
+def print_text(text: str, style: str | None = None) -> None:
+    """Print a text literally, without breaking its lines."""
+    console.print(text, soft_wrap=True, markup=False, style=style)
 
 
 def print_json(content: Any) -> None:

@@ -14,7 +14,7 @@ from relook.cli.shared.loading import read_data, read_model
 from relook.cli.shared.option_groups import option
 from relook.data import Dataset
 from relook.data import specs as specs_of_data
-from relook.evaluation.baselines import BASELINES
+from relook.evaluation.baselines import BASELINES, Options
 from relook.evaluation.latency import LATENCY, Latency, Limit
 from relook.io.files import one_line
 from relook.models import Predictor
@@ -143,7 +143,7 @@ LogOption = Annotated[
 ]
 ForceOption = Annotated[bool, option("Overwrite an existing file.", "--force")]
 DryRunOption = Annotated[bool, option("Estimate the cost and write nothing.", "--dry-run")]
-JsonOption = Annotated[bool, option("Print the result as JSON instead of tables.", "--json")]
+JsonOption = Annotated[bool, option("Print the result as JSON.", "--json")]
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,23 @@ class InputOptions:
         dataset = read_data(data, self.group, **how)
         test_set = None if test is None else read_data(test, like=dataset, **how)
         return predictor, dataset, test_set
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """The RandAugment baselines."""
+
+    train_length: int = details_option(
+        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
+    )
+    train_magnitude: float = details_option(
+        "The magnitude that the model was trained with (MTrain).", default=Options.magnitude, min=0
+    )
+    grid_views: GridViewsOption = Options.grid_views
+
+    def options(self) -> Options:
+        """Return the options as the baselines take them."""
+        return Options(self.train_length, self.train_magnitude, grid_views=self.grid_views)
 
 
 @dataclass(frozen=True)

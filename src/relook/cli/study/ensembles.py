@@ -12,7 +12,6 @@ from relook.cli.shared.option_groups import FieldsOf, expand_options, option
 from relook.cli.study import shared as study
 from relook.cli.study.transfer import model_names
 from relook.errors import RelookError
-from relook.evaluation.baselines import Options
 from relook.models import EnsemblePredictor
 from relook.policy_search.settings import SearchSettings
 from relook.studies.ensembles import METHODS, STUDY, ensembles
@@ -49,13 +48,7 @@ def ensembles_command(
         "Number of policy entries to select.", min=1, shown="the largest budget"
     ),
     split: options.SplitOption = None,
-    train_length: int = options.details_option(
-        "Steps of a RandAugment sub-policy (MTrain, MGrid).", default=Options.length, min=0
-    ),
-    train_magnitude: float = options.details_option(
-        "The magnitude that the members were trained with.", default=Options.magnitude, min=0
-    ),
-    grid_views: options.GridViewsOption = Options.grid_views,
+    baselines: options.BaselineOptions,
     out: Path = option(
         "Directory for ensembles.json, policies, figures and predictions.",
         default=Path("runs/ensembles"),
@@ -86,7 +79,7 @@ def ensembles_command(
             single=names[single - 1],
             budgets=asked,
             methods=loading.read_names(methods),
-            options=Options(train_length, train_magnitude, grid_views=grid_views),
+            options=baselines.options(),
             runs=runs,
             run=out,
             progress=progress,

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from relook.cli.shared import options
 from relook.cli.shared.console import (
     ProgressCallback,
-    console,
     print_json,
+    print_table,
+    print_text,
     progress_bar,
     resumable,
     say,
@@ -26,7 +27,6 @@ from relook.io.files import write_text_atomic
 from relook.io.run_directory import RunDirectory
 from relook.models import Predictor
 from relook.report.latex import latex as latex_of
-from relook.report.tables import terminal
 from relook.studies.study import Study
 
 BudgetsOption = Annotated[str, option("Numbers of views to compare at.")]
@@ -135,12 +135,12 @@ class ResultOptions:
             print_json({"out": out and str(out), "figures": names, **results.to_json()})
             return
         for table in (study.brief or study.tables)(results):
-            console.print(terminal(table, console))
+            print_table(table)
         if out is not None:
             written = [f"{study.name}.json", *files, *(["figures/"] if drawn else [])]
             say(f"written to {out}: {', '.join(written)}")
         if results.sentence:
-            console.print(results.sentence, soft_wrap=True, markup=False, style="bold")
+            print_text(results.sentence, style="bold")
 
 
 def _save_figures(study: Study, results: Results, out: Path) -> list[Path]:
