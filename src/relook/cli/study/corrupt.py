@@ -11,7 +11,6 @@ from relook.cli.shared.option_groups import expand_options, option
 from relook.errors import RelookError
 from relook.studies.corruptions import CORRUPTIONS, check_corruptions, check_severities
 from relook.studies.corruptions.write import write_arrays, write_folders, write_npz
-from relook.studies.robustness import Shift
 
 CorruptionsOption = Annotated[
     str | None, option(f"Corruptions, by default all: {','.join(CORRUPTIONS)}.")
@@ -41,8 +40,7 @@ def corrupt_command(
     as_json: options.JsonOption = False,
 ) -> None:
     """Write corrupted versions of labelled images, for measuring robustness."""
-    shift = read_shift(corruptions, severities)
-    chosen, levels = shift.corruptions or (), shift.severities or ()
+    chosen, levels = read_conditions(corruptions, severities)
     single = out.suffix.lower() == ".npz"
     folders = data.startswith("folder:") and not single
     if single and (len(chosen), len(levels)) != (1, 1):
@@ -54,10 +52,7 @@ def corrupt_command(
         raise RelookError(f"--jpeg: expected data from folder:DIR, got {data}")
     dataset = loading.read_data(data, skip_bad=skip_bad, **vars(shape))
     how: dict[str, Any] = {"corruptions": chosen, "severities": levels, "seed": seed}
-    with (
-        resumable(),
-        progress_bar("corrupting", "images") as bar,
-    ):
+    with resumable(), progress_bar("corrupting", "images") as bar:
         if single:
             write_npz(dataset, out, chosen[0], levels[0], seed=seed, progress=bar)
             written = [out]
@@ -73,10 +68,12 @@ def corrupt_command(
     say(f"written to {out}: {count:,} images, {len(chosen)} corruptions × {len(levels)} severities")
 
 
-def read_shift(corruptions: str | None, severities: str | None) -> Shift:
+def read_conditions(
+    corruptions: str | None, severities: str | None
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Parse and check `fog,snow` and `1,3,5`; None means all."""
     names = check_corruptions(None if corruptions is None else loading.read_names(corruptions))
     levels = None
     if severities is not None:
         levels = loading.whole_numbers(severities, "--severities", "from 1 to 5 like 1,3,5")
-    return Shift(names, check_severities(levels))
+    return names, check_severities(levels)

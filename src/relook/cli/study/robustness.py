@@ -10,10 +10,10 @@ from relook.cli.shared.console import say
 from relook.cli.shared.inputs import ComparisonSource
 from relook.cli.shared.option_groups import expand_options, option
 from relook.cli.study import shared as study
-from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_shift
+from relook.cli.study.corrupt import CorruptionsOption, SeveritiesOption, read_conditions
 from relook.data.corrupted import corrupted_source
 from relook.evaluation.baselines import Options
-from relook.studies.robustness import METHODS, STUDY, robustness, stratified_part
+from relook.studies.robustness import METHODS, STUDY, Shift, robustness, stratified_part
 
 
 @expand_options
@@ -41,18 +41,18 @@ def robustness_command(
 ) -> None:
     """Measure how errors grow under common corruptions, with and without the policy."""
     sizes, names = loading.read_budgets(budgets), loading.read_names(methods)
-    shift = read_shift(corruptions, severities)
+    chosen, levels = read_conditions(corruptions, severities)
     inputs = compared.read()
     inputs.note_balance()
     kept = stratified_part(inputs.dataset, images, work.seed)
     inputs = replace(inputs, dataset=inputs.dataset.subset(kept), indices=inputs.indices[kept])
+    source = None
     if corrupted is not None:
         source = corrupted_source(corrupted, inputs.dataset, inputs.indices)
-        shift = replace(shift, source=source)
     settings = Options(grid_views=grid_views)
     target = out or compared.source.directory or Path("runs/robustness")
-    shifts = len(shift.corruptions or ()) * len(shift.severities or ())
-    inputs = compared.with_engine(inputs, target, shifts * max(sizes) * len(inputs.dataset))
+    passes = len(chosen) * len(levels) * max(sizes) * len(inputs.dataset)
+    inputs = compared.with_engine(inputs, target, passes)
     more = [kept.tolist(), corrupted is None, sizes, names, runs, work.seed, work.batch]
     mark = inputs.short_fingerprint(settings, *more)
     with work.in_directory(target) as bar:
@@ -62,11 +62,11 @@ def robustness_command(
             inputs.policies,
             recipe=inputs.recipe,
             validation=inputs.validation,
-            shift=shift,
+            shift=Shift(chosen, levels, source),
             indices=inputs.indices,
             store_path=target / f"robustness-{mark}",
             progress=bar,
-            record={**inputs.record, "corrupted": None if corrupted is None else str(corrupted)},
+            record={**inputs.record, "corrupted": corrupted and str(corrupted)},
             budgets=sizes,
             methods=names,
             options=settings,

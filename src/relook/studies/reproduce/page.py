@@ -127,15 +127,12 @@ def study_sections(found: StudyResults) -> list[Section]:
 def _section(
     study: Study,
     results: Results,
-    figures: Sequence[tuple[str, str, Results]],
-    *,
     suffix: str = "",
-    title: str = "",
-    words: str = "",
+    figures: Sequence[tuple[str, str, Results]] | None = None,
 ) -> Section:
-    """Return the section of a study.
+    """Return the section of a study; `suffix` ends the names of its files.
 
-    `figures` are the results to draw, each with a suffix of the file names and of the titles.
+    `figures` are the results to draw (default: all), each with suffixes of file names and titles.
     """
     tables = tuple(study.tables(results))
     files = {
@@ -145,28 +142,26 @@ def _section(
     }
     drawings = tuple(
         replace(one, name=_FILE_NAMES.get(one.name, one.name) + ending, title=one.title + more)
-        for ending, more, own in figures
+        for ending, more, own in figures or [(suffix, "", results)]
         for one in study.figures(own)
     )
     name = _FILE_NAMES.get(study.name, study.name) + suffix
-    head = (name, title or study.title, study.paper, study.words + words)
+    head = (name, study.title, study.paper, study.words)
     return Section(*head, tables, files if tables else {}, results.sentence, drawings)
 
 
-def _joint_section(
-    found: StudyResults, study: Study, own: PartResults, words: str = ""
-) -> Iterator[Section]:
+def _joint_section(found: StudyResults, study: Study, own: PartResults) -> Iterator[Section]:
     """Yield one section: a table of all data sets, figures for each."""
     if own:
         figures = [(suffix, f", {data}", each) for data, suffix, each in found.by_data(own)]
-        yield _section(study, _joined(own), figures, words=words)
+        yield _section(study, _joined(own), figures=figures)
 
 
 def _sections_by_data(study: Study, parts: Iterable[tuple[str, str, Results]]) -> Iterator[Section]:
     """Yield a section for each data set."""
     for data, suffix, results in parts:
-        title = f"{study.title}: {data}" if suffix else ""
-        yield _section(study, results, [(suffix, "", results)], suffix=suffix, title=title)
+        titled = replace(study, title=f"{study.title}: {data}") if suffix else study
+        yield _section(titled, results, suffix)
 
 
 def _sections_of(found: StudyResults, study: Study) -> Iterator[Section]:
@@ -180,19 +175,19 @@ def _sections_of(found: StudyResults, study: Study) -> Iterator[Section]:
         case "vanilla" if file.train.augments[0] != VANILLA:
             yield from _joint_section(found, study, found.compared(VANILLA))
         case "robustness":
-            made = all(one.settings["made"] for one in own.values())
-            words = " The corruptions were generated here." if made else ""
-            yield from _joint_section(found, study, own, words)
+            if all(one.settings["made"] for one in own.values()):
+                study = replace(study, words=f"{study.words} The corruptions were generated here.")
+            yield from _joint_section(found, study, own)
         case "objectives":
             yield from _sections_by_data(study, found.by_data(own))
         case "transfer":
             for results in own.values():
-                yield _section(study, results, [("", "", results)])
+                yield _section(study, results)
         case "ensembles":
             for entry, results in own.items():
                 models = [entry.model] if entry.augment != GIVEN else file.ensembles.models
-                suffix, title = f"-{entry.name}", f"Ensembles of {', '.join(models)}"
-                yield _section(study, results, [(suffix, "", results)], suffix=suffix, title=title)
+                titled = replace(study, title=f"Ensembles of {', '.join(models)}")
+                yield _section(titled, results, f"-{entry.name}")
         case "temperature" if study.name in file.parts:
             yield from _sections_by_data(study, found.by_data(found.compared()))
         case "magnitudes" if study.name in file.parts:
