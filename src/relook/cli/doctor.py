@@ -62,13 +62,13 @@ def doctor_command(
 def examine() -> dict[str, Any]:
     """Return what `relook doctor` prints, as JSON-able data."""
     try:
-        wanted = requirements(metadata.requires("relook") or [])
+        required = requirements(metadata.requires("relook") or [])
     except metadata.PackageNotFoundError:
         raise RelookError(
             "relook itself is not installed: run  pip install .  in its clone"
         ) from None
-    versions, broken = try_packages([one for part in wanted.values() for one in part])
-    usable = not any(one.name in broken or versions[one.name] is None for one in wanted[""])
+    versions, broken = try_packages([one for part in required.values() for one in part])
+    usable = not any(one.name in broken or versions[one.name] is None for one in required[""])
     here = _machine() if usable else {"machine": {}, "devices": {}, "engines": {}, "caches": []}
     broken |= {
         f"{kind.removesuffix('s')} {name}": text
@@ -76,8 +76,10 @@ def examine() -> dict[str, Any]:
         for name, text in here[kind].items()
         if text not in (WORKS, ABSENT)
     }
-    absent = {extra for extra, part in wanted.items() for one in part if versions[one.name] is None}
-    missing = [extra for extra in wanted if extra and extra in absent]
+    absent = {
+        extra for extra, part in required.items() for one in part if versions[one.name] is None
+    }
+    missing = [extra for extra in required if extra and extra in absent]
     own = {"relook": relook.__version__, "python": platform.python_version()}
     return {
         "versions": own | dict(sorted(versions.items())),
@@ -116,14 +118,14 @@ def requirements(lines: Iterable[str]) -> dict[str, list[Requirement]]:
     }
 
 
-def try_packages(wanted: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
+def try_packages(required: Sequence[Requirement]) -> tuple[dict[str, str | None], dict[str, str]]:
     """Import each installed package; return versions, and the faults of broken packages by name.
 
     torchvision, which timm depends on, is tried too.
     """
     versions: dict[str, str | None] = {}
     broken = {}
-    for one in (*wanted, Requirement("torchvision")):
+    for one in (*required, Requirement("torchvision")):
         try:
             versions[one.name] = version = metadata.version(one.name)
         except metadata.PackageNotFoundError:

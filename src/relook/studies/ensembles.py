@@ -94,8 +94,8 @@ def ensembles(
     single = next(iter(members)) if single is None else single
     if single not in members:
         raise unknown_name("member", single, members)
-    asked = study_settings(STUDY.name, compared, {"methods": METHODS}, without=("seed", "batch"))
-    asked = replace(asked, seed=settings.seed, batch=settings.batch)
+    scoring = study_settings(STUDY.name, compared, {"methods": METHODS}, without=("seed", "batch"))
+    scoring = replace(scoring, seed=settings.seed, batch=settings.batch)
     together = EnsemblePredictor(list(members.values()))
     where = None if run is None else Path(run)
     job = plan_search(together, dataset, settings, test=test, directory=where)
@@ -105,8 +105,8 @@ def ensembles(
             directory.check_settings(job.record())
         fast = _accelerated(members, job, pools)
         found = search_policies(fast, job, pools=pools, progress=progress, log=log)
-        mark = fingerprint(single, asdict(asked.options or Options()))
-        setup = asked.setup(
+        mark = fingerprint(single, asdict(scoring.options or Options()))
+        setup = scoring.setup(
             fast[single],
             job.proof,
             settings.recipe,
@@ -116,7 +116,7 @@ def ensembles(
             progress=stage_of(progress, "evaluate"),
         )
         validation = dataset.subset(searched)
-        chosen, left_out = available_methods(setup, asked.methods, validation)
+        chosen, left_out = available_methods(setup, scoring.methods, validation)
         needs_grid = "mgrid" in chosen and setup.options.grid_magnitude is None
         setup, grid = with_magnitude(
             setup, validation if needs_grid else None, stage_of(progress, "magnitude")

@@ -64,16 +64,16 @@ def magnitudes(
     `batch`, `halvings` and `protocol` mean the same. The paper averages 100 views.
     `store_path` is a directory for predictions: the same call resumes there.
     """
-    asked = study_settings(STUDY.name, settings, {}, ("budgets", "methods", "options"))
-    seed, recipe, grid = check_seed(asked.seed), get_recipe(recipe), check_grid(grid)
-    for name, value in (("views", views), ("runs", asked.runs)):
+    scoring = study_settings(STUDY.name, settings, {}, ("budgets", "methods", "options"))
+    seed, recipe, grid = check_seed(scoring.seed), get_recipe(recipe), check_grid(grid)
+    for name, value in (("views", views), ("runs", scoring.runs)):
         if value < 1:
             raise RelookError(f"expected {name} of at least 1, got {value}")
     if length < 0:
         raise RelookError(f"expected a length of at least 0 transforms, got {length}")
     passes = len(grid) * views * len(dataset)
     scores: dict[float, list[Mapping[str, float]]] = {magnitude: [] for magnitude in grid}
-    for run in range(asked.runs):
+    for run in range(scoring.runs):
         predicted = grid_log_probs(
             predictor,
             dataset,
@@ -85,17 +85,17 @@ def magnitudes(
             grid=grid,
             indices=None if indices is None else np.asarray(indices, dtype=np.int64),
             store_path=None if store_path is None else Path(store_path) / f"run-{run}",
-            batch=asked.batch,
-            progress=part_of(progress, run * passes, asked.runs * passes),
+            batch=scoring.batch,
+            progress=part_of(progress, run * passes, scoring.runs * passes),
         )
         for magnitude, mean in predicted:
             scored = cross_validated(
                 mean,
                 dataset.labels,
                 seed=seed,
-                halvings=asked.halvings,
+                halvings=scoring.halvings,
                 groups=dataset.units,
-                protocol=asked.protocol,
+                protocol=scoring.protocol,
             )
             scores[magnitude].append(scored.metrics)
     keys = {
@@ -103,7 +103,7 @@ def magnitudes(
         "method": RANDAUGMENT,
         "views": views,
         "images": len(dataset),
-        "runs": asked.runs,
+        "runs": scoring.runs,
     }
     return STUDY.results(
         (row for magnitude, own in scores.items() for row in _rows(magnitude, own, keys)),
@@ -112,8 +112,8 @@ def magnitudes(
             "length": length,
             "draws": draws,
             "seed": seed,
-            "halvings": asked.halvings,
-            "protocol": asked.protocol,
+            "halvings": scoring.halvings,
+            "protocol": scoring.protocol,
             "model": {"fingerprint": predictor.fingerprint},
             "data": {"name": dataset.name, "fingerprint": dataset.fingerprint},
         },

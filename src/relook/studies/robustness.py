@@ -94,8 +94,8 @@ def robustness(
     `store_path` is a directory for predictions: the same call resumes there.
     """
     policies = (policy,) if isinstance(policy, Policy) else tuple(policy)
-    asked = study_settings(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
-    check_policies(policies, asked.runs)
+    scoring = study_settings(STUDY.name, settings, {"budgets": (5, 10, 20), "methods": METHODS})
+    check_policies(policies, scoring.runs)
     shift = shift or Shift()
     names, levels = check_corruptions(shift.corruptions), check_severities(shift.severities)
     unseen = unseen_part(dataset, policies, indices)
@@ -104,7 +104,7 @@ def robustness(
         images = unseen.dataset.plain
     elif isinstance(images, FullImages):
         images = resized_photos(images)
-    setup = replace(asked, runs=max(asked.runs, len(policies))).setup(
+    setup = replace(scoring, runs=max(scoring.runs, len(policies))).setup(
         predictor,
         replace(unseen.dataset, images=images),
         recipe,
@@ -112,7 +112,7 @@ def robustness(
         store_path=None if store_path is None else Path(store_path) / "clean.zarr",
         progress=progress,
     )
-    chosen, left_out = available_methods(setup, asked.methods, validation)
+    chosen, left_out = available_methods(setup, scoring.methods, validation)
     setup, grid = with_magnitude(setup, validation if "mgrid" in chosen else None)
     lines = [line for method in chosen for line in lines_of(setup, method, policies)]
     tally = Tally(names, levels)
@@ -295,10 +295,10 @@ def _images_under(
             return corrupt_photos(clean, name, level, **made)
         return corrupt_images(clean, name, level, **made)
     found = corrupted(name, level)
-    wanted = [unseen.given, *clean.shape[1:]]
-    if list(found.shape) != wanted:
+    expected = [unseen.given, *clean.shape[1:]]
+    if list(found.shape) != expected:
         raise RelookError(
-            f"{name}, severity {level}: expected corrupted images of shape {wanted}, "
+            f"{name}, severity {level}: expected corrupted images of shape {expected}, "
             f"got {list(found.shape)}"
         )
     return found[from_numpy(unseen.kept)]

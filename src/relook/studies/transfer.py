@@ -73,11 +73,11 @@ def transfer(
     `store_path` is a directory for predictions: the same call resumes there.
     """
     defaults: StudyKeywords = {"budgets": (5, 10, 20), "methods": METHODS}
-    asked = study_settings(STUDY.name, settings, defaults, without=("options",))
-    check_policies(tuple(policies.values()), asked.runs)
+    scoring = study_settings(STUDY.name, settings, defaults, without=("options",))
+    check_policies(tuple(policies.values()), scoring.runs)
     check_targets(targets, policies)
     prior = common_recipe(policies, recipe)
-    budgets = checked_budgets(asked.budgets)
+    budgets = checked_budgets(scoring.budgets)
     most = min(policy.views for policy in policies.values())
     shared = tuple(sorted({min(budget, most) for budget in budgets}))
     jobs: list[TargetJob] = []
@@ -86,11 +86,11 @@ def transfer(
         unseen = unseen_part(given.dataset, [*policies.values()], given.indices)
         target = replace(given, dataset=unseen.dataset, indices=unseen.indices)
         doubts += [unseen.doubt] if unseen.doubt not in ("", *doubts) else []
-        here = replace(asked, budgets=shared, batch=target.batch or asked.batch)
+        here = replace(scoring, budgets=shared, batch=target.batch or scoring.batch)
         setup = here.setup(
             target.predictor, target.dataset, prior, indices=target.indices, store_path=store_path
         )
-        jobs.append(make_target_job(target, setup, policies, asked.methods))
+        jobs.append(make_target_job(target, setup, policies, scoring.methods))
     rows: list[Result] = []
     infos: list[dict[str, Any]] = []
     reports = split_progress(progress, [job.passes for job in jobs])
@@ -116,10 +116,10 @@ def transfer(
             "asked_budgets": list(budgets),
             "left_out": {name: why for job in jobs for name, why in job.left_out.items()},
             "doubt": " ".join(doubts),
-            "seed": asked.seed,
-            "runs": asked.runs,
-            "halvings": asked.halvings,
-            "protocol": asked.protocol,
+            "seed": scoring.seed,
+            "runs": scoring.runs,
+            "halvings": scoring.halvings,
+            "protocol": scoring.protocol,
             "policies": {name: policy_to_json(policy) for name, policy in policies.items()},
         },
         record,

@@ -78,13 +78,13 @@ def read_data(
     `like` is a data set whose size and classes they get. `searched` is how a policy's search
     prepared its images.
     """
-    wanted = preparation(images, overflow=overflow, log=say).for_model(model)
+    plan = preparation(images, overflow=overflow, log=say).for_model(model)
     with reading_bars() as progress:
         dataset = as_dataset(
             spec,
             classes=images.get("classes"),
             groups=group,
-            preparation=replace(wanted.as_searched(searched), progress=progress),
+            preparation=replace(plan.as_searched(searched), progress=progress),
             like=like,
             outputs=None if model is None else model.classes,
         )

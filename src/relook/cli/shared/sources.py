@@ -136,14 +136,14 @@ class ModelOfRun:
     ) -> ImageSource:
         """Return images to predict, prepared as the policy's search prepared its own."""
         given = {**self.given, "skip_bad": skip_bad, "full_size": full_size}
-        wanted = preparation(given, log=say).for_model(self.predictor).as_searched(searched)
-        size = wanted.size or self.size
-        channels = wanted.channels or self.channels
+        plan = preparation(given, log=say).for_model(self.predictor).as_searched(searched)
+        size = plan.size or self.size
+        channels = plan.channels or self.channels
         if channels is None and searched is not None:
             channels = searched.channels
         with loading.reading_bars() as progress:
-            wanted = replace(wanted, size=size, channels=channels, progress=progress)
-            return open_source(data, wanted)
+            plan = replace(plan, size=size, channels=channels, progress=progress)
+            return open_source(data, plan)
 
     def _searched_shape(self) -> tuple[int, int, int] | None:
         shape = None if self.record is None else self.record.data.get("shape")

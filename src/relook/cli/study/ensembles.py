@@ -62,9 +62,9 @@ def ensembles_command(
     if single > len(model):
         raise RelookError(f"--single: expected a member from 1 to {len(model)}, got {single}")
     study.check_one_of(split, test)
-    asked, names = loading.read_budgets(budgets), model_names(model, name or [])
+    sizes, names = loading.read_budgets(budgets), model_names(model, name or [])
     settings = SearchSettings.of(
-        recipe, loading.read_names(exclude), length=length or max(asked), **searching
+        recipe, loading.read_names(exclude), length=length or max(sizes), **searching
     )
     together, dataset, test_set = reading.read(model, data, test, recipe=settings.recipe, out=out)
     if not isinstance(together, EnsemblePredictor):
@@ -77,7 +77,7 @@ def ensembles_command(
             settings,
             test=test_set,
             single=names[single - 1],
-            budgets=asked,
+            budgets=sizes,
             methods=loading.read_names(methods),
             options=baselines.options(),
             runs=runs,

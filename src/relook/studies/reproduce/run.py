@@ -145,7 +145,7 @@ def _facts(study: StudyFile, missing: int) -> list[str]:
     facts = [
         f"Models: {models}. Data: {data}. Recipe: {study.views.name}, seed {study.seed}.",
         f"Policies of {search.length} entries, strategy {search.strategy}; "
-        f"{count(study.compare.runs, 'run')} of what is random.",
+        f"{count(study.compare.runs, 'run')} of everything random.",
     ]
     if len(study.given) < len(study.models):
         trainings = " and ".join(study.train.augments)

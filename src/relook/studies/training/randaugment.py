@@ -46,7 +46,7 @@ def randaugment_batch(
     if draws.indices.shape != (len(images),):
         raise RelookError(f"expected {len(images)} indices, got {list(draws.indices.shape)}")
     if length and not recipe.transforms:
-        raise RelookError(f"recipe {recipe.name!r}: {length} steps asked for, but no transform")
+        raise RelookError(f"recipe {recipe.name!r}: {length} steps requested, but no transforms")
     views = images.clone()
     every = np.arange(len(images))
     if recipe.start is not None:
