@@ -84,15 +84,17 @@ def calibrate_command(
             dataset = dataset.subset(unseen)
     elif not reuse_images:
         check_unused(dataset, used_images(source.policy, policy), "--reuse-images")
-    how: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
+    keywords: dict[str, Any] = {"keep_view_temperature": keep_view_temperature, "batch": batch}
     with resumable("Nothing was written.", timeout), progress_bar("predicting", "views") as bar:
-        how["progress"] = bar
+        keywords["progress"] = bar
         made: CalibratedPolicy | WeighedPolicy
         if weights == "equal":
-            made = calibrated_policy(predictor, dataset, policy, balanced=balanced is True, **how)
+            made = calibrated_policy(
+                predictor, dataset, policy, balanced=balanced is True, **keywords
+            )
         else:
-            how |= {"always": weights == "always", "seed": seed}
-            made = weigh_policy(predictor, dataset, policy, **how)
+            keywords |= {"always": weights == "always", "seed": seed}
+            made = weigh_policy(predictor, dataset, policy, **keywords)
     made.policy.save(target)
     _print(policy, made, target, as_json)
 
@@ -108,10 +110,10 @@ def _read(
     if model and (record is None or loading.as_list(record.origin.get("model", "")) != model):
         record = None
     known = sources.ModelOfRun.load(record, given, inputs.device)
-    kept = loading.keeps_full_size_as_searched(reading.full_size, data, source.policy, [policy])
-    how = {**loading.image_options(known.given), "full_size": kept, "model": known.predictor}
+    kept = loading.reads_full_size(reading.full_size, data, source.policy, [policy])
+    keywords = {**loading.image_options(known.given), "full_size": kept, "model": known.predictor}
     searched = None if record is None else policy.preparation
-    return known.predictor, loading.read_data(data, inputs.group, searched=searched, **how)
+    return known.predictor, loading.read_data(data, inputs.group, searched=searched, **keywords)
 
 
 def _print(

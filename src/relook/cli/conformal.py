@@ -112,13 +112,11 @@ def _read(scored: PolicySource) -> tuple[PolicyInputs, Dataset, Dataset | None]:
     else:
         inputs = replace(scored, data=None, group=None).read()
         others, policies = inputs.dataset, inputs.policies
-        full = loading.keeps_full_size_as_searched(
-            scored.reading.full_size, scored.data, file, policies
-        )
+        full = loading.reads_full_size(scored.reading.full_size, scored.data, file, policies)
         given = {**record.origin, **scored.reading.given(), "full_size": full}
-        how = {**loading.image_options(given), "model": inputs.predictor, "like": others}
+        keywords = {**loading.image_options(given), "model": inputs.predictor, "like": others}
         searched = policies[0].preparation
-        dataset = loading.read_data(scored.data, scored.group, searched=searched, **how)
+        dataset = loading.read_data(scored.data, scored.group, searched=searched, **keywords)
     used = used_images(file, inputs.policies[0])
     check_unused(dataset, used, _HOW_TO_LEAVE_OUT)
     if doubt := doubt_of(dataset.identities, used):

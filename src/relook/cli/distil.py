@@ -111,7 +111,7 @@ def _images(spec: str, scored: PolicySource, inputs: PolicyInputs) -> Dataset:
         reading.crop,
         channels=channels,
         skip_bad=reading.skip_bad,
-        full_size=loading.keeps_full_size_as_searched(
+        full_size=loading.reads_full_size(
             reading.full_size, file_source(spec), scored.source.policy, policies
         ),
         log=say,

@@ -93,7 +93,7 @@ def export_command(
     known = sources.ModelOfRun.load(record, given)
     full = file.takes_photos(source.policy, chosen.policy)
     images, names = _images(data, known, file.resize_from, full, chosen.policy.preparation)
-    how: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         **vars(file),
         "size": known.size,
         "channels": known.channels,
@@ -108,7 +108,7 @@ def export_command(
         if limit is not None:
             say("measuring the file with several numbers of views …")
             judged = sources.load_judged(source, given)
-            fitting = fit_latency(known.predictor, *judged, limit, method=method, **how)
+            fitting = fit_latency(known.predictor, *judged, limit, method=method, **keywords)
             say(f"{fitting.latency.sentence} {fitting.latency.where}")
             if fitting.note:
                 say(f"note: {fitting.note}")
@@ -116,7 +116,7 @@ def export_command(
             keep_latency(source.directory, fitting.latency)
         calibrated_by = sources.read_temperature(temperature, chosen.temperature)
         policy = known.checked(chosen.policy, calibrated_by)
-        exported = export(known.predictor, policy, out, temperature=calibrated_by, **how)
+        exported = export(known.predictor, policy, out, temperature=calibrated_by, **keywords)
         exported = exported if fitting is None else fitting.verified(exported)
     if as_json:
         print_json({**asdict(exported), "path": str(exported.path)})

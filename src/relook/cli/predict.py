@@ -75,7 +75,7 @@ def predict_command(
         max_batch=batch,
         early_exit=early_exit,
     )
-    full = loading.keeps_full_size_as_searched(full_size, file_source(data), policy, [tta.policy])
+    full = loading.reads_full_size(full_size, file_source(data), policy, [tta.policy])
     images_source = known.images(data, tta.policy.preparation, skip_bad, full)
     each = ("" if early_exit is None else "at most ") + views_text(tta.views)
     say(f"{count(len(images_source.names), 'image')} of {images_source.prepared}, {each} each")

@@ -187,11 +187,11 @@ def search_command(
     # Workers of a cluster load their own models: here it is only described.
     predictor = network.load(model, device if place.is_local else "cpu", reading)
     images = reading.resolved(data, crops=prior.crops(input_of(predictor)))
-    how = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
-    dataset = loading.read_data(data, group, **how)
+    keywords = {**images, "model": predictor, "overflow": None if dry_run else next_to(out)}
+    dataset = loading.read_data(data, group, **keywords)
     test_set = None
     if test is not None:
-        test_set = loading.read_data(test, loading.groups_for_test(group), like=dataset, **how)
+        test_set = loading.read_data(test, loading.groups_for_test(group), like=dataset, **keywords)
     chosen, why = prior.of(dataset.images.shape[1:])
     if why is not None:
         say(f"recipe {chosen.name}: {why} (--recipe to choose)")

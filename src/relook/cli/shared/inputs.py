@@ -155,14 +155,12 @@ class PolicySource:
     ) -> PolicyInputs:
         paths, options, search = completed.paths, completed.options, completed.record
         policies = tuple(Policy.load(path) for path in paths)
-        full = loading.keeps_full_size_as_searched(
-            self.reading.full_size, options["data"], paths[0], policies
-        )
+        full = loading.reads_full_size(self.reading.full_size, options["data"], paths[0], policies)
         given = {**options, "full_size": full}
         predictor = sources.load_given_model(given, self.device)
         overflow = None if search is None else next_to(search.path)
-        how = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
-        dataset, validation = _images(given, how | loading.image_options(given))
+        keywords = {"model": predictor, "overflow": overflow, "searched": policies[0].preparation}
+        dataset, validation = _images(given, keywords | loading.image_options(given))
         left_out = None
         if how_to_leave_out is not None:
             left_out = unused_part(dataset, used_images(paths[0], policies[0]), how_to_leave_out)
@@ -255,16 +253,18 @@ class _Completed:
         return self.record or loading.load_search_record(self.paths[0])
 
 
-def _images(given: Mapping[str, Any], how: Mapping[str, Any]) -> tuple[Dataset, Dataset | None]:
+def _images(
+    given: Mapping[str, Any], keywords: Mapping[str, Any]
+) -> tuple[Dataset, Dataset | None]:
     """Return the images to score on and those for validation, with the same classes."""
     own = given["data"], given.get("group")
     if "test" in given and "validation" in given:  # the search read its own images first
-        validation = loading.read_data(given["validation"], **how)
-        return loading.read_data(*own, like=validation, **how), validation
-    dataset = loading.read_data(*own, **how)
+        validation = loading.read_data(given["validation"], **keywords)
+        return loading.read_data(*own, like=validation, **keywords), validation
+    dataset = loading.read_data(*own, **keywords)
     if "validation" not in given:
         return dataset, None
-    return dataset, loading.read_data(given["validation"], like=dataset, **how)
+    return dataset, loading.read_data(given["validation"], like=dataset, **keywords)
 
 
 def _held_out(

@@ -131,9 +131,7 @@ def load_search_record(policy: Path) -> RunRecord | None:
     return load_run(policy.parent)
 
 
-def keeps_full_size_as_searched(
-    full_size: str, spec: str, file: Path, policies: Iterable[Policy]
-) -> bool:
+def reads_full_size(full_size: str, spec: str, file: Path, policies: Iterable[Policy]) -> bool:
     """Return whether images stay at full size; auto: as in the search whose policy is `file`."""
     searched = _searched_at_full_size(file) if full_size == "auto" else None
     crops = _begins_with_crops(policies) if searched is None else searched

@@ -245,10 +245,10 @@ class InputOptions:
         Decoded images that do not fit into memory are stored next to `out`.
         """
         predictor = self.network.load(model, self.device, self.reading)
-        how = self.reading.resolved(data, crops=recipe.start is not None)
-        how |= {"model": predictor, "overflow": next_to(out)}
-        dataset = read_data(data, self.group, **how)
-        test_set = None if test is None else read_data(test, like=dataset, **how)
+        keywords = self.reading.resolved(data, crops=recipe.start is not None)
+        keywords |= {"model": predictor, "overflow": next_to(out)}
+        dataset = read_data(data, self.group, **keywords)
+        test_set = None if test is None else read_data(test, like=dataset, **keywords)
         return predictor, dataset, test_set
 
 

@@ -51,15 +51,15 @@ def corrupt_command(
     if jpeg and not folders:
         raise RelookError(f"--jpeg: expected data from folder:DIR, got {data}")
     dataset = loading.read_data(data, skip_bad=skip_bad, **vars(shape))
-    how: dict[str, Any] = {"corruptions": chosen, "severities": levels, "seed": seed}
+    keywords: dict[str, Any] = {"corruptions": chosen, "severities": levels, "seed": seed}
     with resumable(), progress_bar("corrupting", "images") as bar:
         if single:
             write_npz(dataset, out, chosen[0], levels[0], seed=seed, progress=bar)
             written = [out]
         elif folders:
-            written = write_folders(dataset, out, jpeg=jpeg, progress=bar, **how)
+            written = write_folders(dataset, out, jpeg=jpeg, progress=bar, **keywords)
         else:
-            written = write_arrays(dataset, out, progress=bar, **how)
+            written = write_arrays(dataset, out, progress=bar, **keywords)
     if as_json:
         files = [str(path) for path in written]
         print_json({"out": str(out), "corruptions": list(chosen), "files": files})

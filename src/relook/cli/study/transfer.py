@@ -123,13 +123,11 @@ def read_transfer(
     for one in specs:
         predictor = load_given_model(one.given, device)
         near = one.policy or next(iter(paths.values()))
-        full = loading.keeps_full_size_as_searched(
-            full_size, one.given["data"], near, policies.values()
-        )
+        full = loading.reads_full_size(full_size, one.given["data"], near, policies.values())
         given = {**one.given, "full_size": full}
-        how = loading.image_options(given)
+        keywords = loading.image_options(given)
         searched = None if one.policy is None else policies[one.name].preparation
-        key = repr((given["data"], given.get("group"), how, input_of(predictor), searched))
+        key = repr((given["data"], given.get("group"), keywords, input_of(predictor), searched))
         if key not in unseen:
             dataset = loading.read_data(
                 given["data"],
@@ -137,7 +135,7 @@ def read_transfer(
                 model=predictor,
                 overflow=overflow,
                 searched=searched,
-                **how,
+                **keywords,
             )
             _check_channels(one.name, dataset, records)
             places = unseen_images(dataset, list(paths.values()))

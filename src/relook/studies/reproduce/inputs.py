@@ -129,11 +129,11 @@ class JobInputs:
     def images(self, entry: Entry, predictor: Predictor, use: Use) -> Dataset:
         """Return the whole data set for a use, prepared for the model."""
         spec, data = self.data_spec(entry, use), self.data(entry)
-        how = self._preparation(spec).for_model(predictor)
-        key = (spec, how.size, how.usual_crop, how.channels, how.interpolation)
+        plan = self._preparation(spec).for_model(predictor)
+        key = (spec, plan.size, plan.usual_crop, plan.channels, plan.interpolation)
         dataset = self.loaded.data.get(key)
         if dataset is None:
-            dataset = self.loaded.data[key] = load_data(spec, how)
+            dataset = self.loaded.data[key] = load_data(spec, plan)
             if spec == data.test:
                 _check_count(f"data.{entry.data}.test_images", data.test_images, dataset)
         if predictor.classes is not None:
