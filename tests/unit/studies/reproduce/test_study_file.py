@@ -138,7 +138,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 def test_given_models_and_kept_back_images_do_not_go_together(tmp_path: Path) -> None:
     given = STUDY.replace('network = "small:8"', 'spec = "small@x.safetensors"')
     path = written(tmp_path, given.replace("[models", "validation = 5\n[models"))
-    refused(r"data.digits.validation: .*models.Small is trained", load_study, path)
+    refused(r"data.digits.validation: .*models.Small is already trained", load_study, path)
 
 
 def test_names_that_make_the_same_files_are_refused(tmp_path: Path) -> None:
